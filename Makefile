@@ -1,0 +1,33 @@
+# make demo   build a corpus, train, translate and score a bounded-memory transformer
+# make test   lint, type-check and run every test
+# make env    only the environment (.venv), which the other targets make when it is missing
+#
+# TORCH       another build of torch, for example  make env TORCH=torch==2.13.0+cu130
+# PYTHON      the Python to build on, 3.11 or 3.12
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo check unit test clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+env: $(READY)
+
+$(READY): constraints.txt setup.py Makefile
+	$(PYTHON) -m venv $(VENV)
+	@echo "Installing $(TORCH) and fairseq-fixed, which compiles for four to five minutes the first time."
+	sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
+	$(PIP) install --no-cache-dir $(TORCH)
+	$(PIP) install -c $(VENV)/constraints.txt setuptools wheel Cython numpy
+	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
+	$(PIP) install -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
+		scikit-learn cffi packaging
+	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[dev]'
+	touch $@

@@ -1,0 +1,176 @@
+"""Attention with bounded-memory control (ABC): full, causal, and one step at a time.
+
+Source: Peng et al., "ABC: Attention with Bounded-memory Control", equations 3-5 and 12 and
+appendix B.1. Keys and values are written into M slots by control vectors
+phi_i = alpha_i / sum_j alpha_j, and a query reads the slots with softmax attention:
+
+    K~ = sum_i phi_i (x) k_i,   V~ = sum_i phi_i (x) v_i,   out = V~^T softmax(scale * K~ q)
+
+All three forms take log alpha rather than alpha, so that no write logit can overflow.
+"""
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.causal import causal_attention
+from fairseq_memattn.attention.state import EMPTY, MemoryState, accumulation_dtype, is_written
+
+
+def abc_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    *,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    chunk_size: int | None = None,
+) -> Tensor:
+    """ABC over whole sequences, in time and memory linear in their length.
+
+    q: (B, H, T, D); k, v: (B, H, S, D)
+    log_alpha: (B, H, S, M), or (B, 1, S, M) where the heads share one control; -inf writes nothing
+    causal: position t reads only what positions <= t wrote, normalised over that prefix
+        (footnote 5 and appendix B.1); needs T == S
+    key_padding_mask: (B, S), True at padding, on either side; padding writes nothing
+    scale: of the read logits; D ** -0.5 unless told
+    chunk_size: of the causal form, a matter of speed alone; chosen from S unless told
+
+    Returns (B, H, T, D) in q's dtype. A query before which nothing was written gets zeros.
+    Normalisers and memories are kept in float32 (float64 for float64 inputs).
+
+    Raises ValueError where the shapes do not fit together.
+    """
+    _check_shapes(q, k, v, log_alpha, key_padding_mask)
+    if not causal:
+        return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
+    _check_causal(q, k)
+    log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
+    out, _ = causal_attention(
+        _scaled(q, scale), k, v, log_alpha, MemoryState.empty(k, v, log_alpha), chunk_size
+    )
+    return out.to(q.dtype)
+
+
+def abc_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    state: MemoryState | None,
+    *,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, MemoryState]:
+    """Continues causal ABC by T >= 1 positions from a memory of constant size (equation 5).
+
+    Shapes as in `abc_attention`, with S == T. state: None at the start. Returns the output
+    (B, H, T, D) and the memory after the last position; the given state is left as it was.
+    Differentiable, through the state too.
+
+    Raises ValueError where the shapes, or the state's, do not fit.
+    """
+    _check_shapes(q, k, v, log_alpha, key_padding_mask)
+    _check_causal(q, k)
+    log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
+    empty = MemoryState.empty(k, v, log_alpha)
+    if state is None:
+        state = empty
+    elif [tensor.shape for tensor in state] != [tensor.shape for tensor in empty]:
+        raise ValueError(
+            "`state` must have the shapes "
+            f"{[tuple(tensor.shape) for tensor in empty]} for these inputs, "
+            f"but has {[tuple(tensor.shape) for tensor in state]} instead."
+        )
+    if q.shape[2] == 1:
+        state = _write_one(k, v, log_alpha, state)
+        return abc_read(q, state, scale), state
+    out, state = causal_attention(_scaled(q, scale), k, v, log_alpha, state, None)
+    return out.to(q.dtype), state
+
+
+def abc_write(
+    k: Tensor, v: Tensor, log_alpha: Tensor, key_padding_mask: Tensor | None = None
+) -> MemoryState:
+    """Writes a whole sequence into a memory: equations 3 and 12.
+
+    Shapes as in `abc_attention`. Cross attention does this once a sentence.
+    """
+    log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
+    log_mass = log_alpha.logsumexp(dim=2)
+    control = log_alpha.softmax(dim=2) * is_written(log_mass).unsqueeze(2)
+    write = control.transpose(2, 3)
+    return MemoryState(write @ k.to(write.dtype), write @ v.to(write.dtype), log_mass)
+
+
+def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tensor:
+    """Reads a memory with softmax attention over its slots: equation 4.
+
+    q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Slots that nothing was written into
+    take no softmax mass.
+    """
+    logits = _scaled(q, scale).to(state.keys.dtype) @ state.keys.transpose(2, 3)
+    written = is_written(state.log_mass).unsqueeze(2)
+    reading = logits.masked_fill(~written, EMPTY).softmax(dim=-1) * written
+    return (reading @ state.values).to(q.dtype)
+
+
+def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:
+    """One step of the recurrence, with the memory kept normalised: K~ <- (1-f) K~ + f (x) k."""
+    write_logit = log_alpha[:, :, 0]
+    log_mass = torch.logaddexp(state.log_mass, write_logit)
+    fresh = ((write_logit - log_mass).exp() * is_written(write_logit)).unsqueeze(-1)
+    return MemoryState(
+        torch.lerp(state.keys, k.to(fresh.dtype), fresh),
+        torch.lerp(state.values, v.to(fresh.dtype), fresh),
+        torch.where(is_written(write_logit), log_mass, state.log_mass),
+    )
+
+
+def _scaled(q: Tensor, scale: float | None) -> Tensor:
+    return q.to(accumulation_dtype(q)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+
+
+def _write_logits(
+    log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """log alpha in the accumulation dtype, `EMPTY` at padding and instead of -inf."""
+    log_alpha = log_alpha.to(dtype).clamp(min=EMPTY)
+    if key_padding_mask is None:
+        return log_alpha
+    return log_alpha.masked_fill(key_padding_mask[:, None, :, None], EMPTY)
+
+
+def _check_shapes(
+    q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, key_padding_mask: Tensor | None
+) -> None:
+    batch, heads, _, width = q.shape
+    source = k.shape[2]
+    if k.shape != (batch, heads, source, width):
+        raise ValueError(f"`k` must match `q` {tuple(q.shape)}, but is {tuple(k.shape)} instead.")
+    if v.shape[:3] != k.shape[:3]:
+        raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
+    if log_alpha.dim() != 4 or log_alpha.shape[:3] not in (
+        (batch, heads, source),
+        (batch, 1, source),
+    ):
+        raise ValueError(
+            f"`log_alpha` must be ({batch}, {heads} or 1, {source}, slots), "
+            f"but is {tuple(log_alpha.shape)} instead."
+        )
+    if log_alpha.shape[3] < 1:
+        raise ValueError("`log_alpha` must have at least one slot, but has 0 instead.")
+    if key_padding_mask is not None and key_padding_mask.shape != (batch, source):
+        raise ValueError(
+            f"`key_padding_mask` must be {(batch, source)}, "
+            f"but is {tuple(key_padding_mask.shape)} instead."
+        )
+
+
+def _check_causal(q: Tensor, k: Tensor) -> None:
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(
+            "causal attention needs as many queries as keys, "
+            f"but got {q.shape[2]} queries and {k.shape[2]} keys instead."
+        )

@@ -1,0 +1,337 @@
+"""The causal form of ABC, in parallel chunks, with a backward pass of its own.
+
+Positions are cut into L chunks of C. With s = log alpha (M write logits a position), z_t the log
+of the prefix normaliser, z_p and z_c its values before and at the end of a chunk, and kappa q
+written q:
+
+    D   = exp(z_p - z_c)             what is left of the old memory at the chunk's end
+    F_j = exp(s_j - z_c)             what token j holds of the memory at the chunk's end
+    Z_t = exp(z_c - z_t)             so that position t sees token j <= t with weight Z_t F_j
+    H   = K~, G = V~                 the normalised memories before the chunk
+    a_t = Z_t (q_t . D H + sum_{j<=t} (q_t . k_j) F_j)                           read logits
+    p_t = softmax(a_t)
+    o_t = (p_t Z_t) D G + sum_{j<=t} ((p_t Z_t) . F_j) v_j
+    H  <- D H + sum_j F_j (x) k_j,   G <- D G + sum_j F_j (x) v_j
+
+which is two passes of chunked linear attention around a softmax over the slots: matrix products,
+one exponential a write logit, and nothing of size T x M x D.
+
+The product Z_t F_j equals exp(s_j - z_t) <= 1, but its factors are only safe while z rises by a
+bounded amount within a chunk. Where it rises by more (`MAX_RISE`), `_stable_chunk` computes
+exp(s_j - z_t) pair by pair.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_memattn.attention.state import EMPTY, MemoryState, is_written
+
+# exp(60) times any sensible activation stays inside float32, and what exp(-60) rounds away is
+# below the precision of the sum it belongs to.
+MAX_RISE = 60.0
+CHUNK_SIZE = 64
+STABLE_CHUNK_SIZE = 16
+GROUP_ELEMENTS = 1 << 18
+
+
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, s: Tensor, state: MemoryState, chunk_size: int | None
+) -> tuple[Tensor, MemoryState]:
+    """ABC over T positions from a given memory.
+
+    q (scaled), k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written.
+    Returns the output in s's dtype and the memory after position T. Reads two numbers back from
+    the device to choose between the factored and the pairwise form.
+    """
+    length = q.shape[2]
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"`chunk_size` must be at least 1, but is {chunk_size} instead.")
+    chunk = min(chunk_size or CHUNK_SIZE, length)
+    with torch.no_grad():
+        writing = _factor(_chunked(s, chunk, EMPTY), state.log_mass)
+    if writing is None:
+        return _stable_attention(q, k, v, s, state)
+    out, keys, values, log_mass = _FactoredAttention.apply(q, k, v, s, *state, writing, chunk)
+    return out, MemoryState(keys, values, log_mass)
+
+
+class _Writing(NamedTuple):
+    """The write weights of every chunk, h = H or 1.
+
+    fraction (F): (B, h, L, C, M); gain (Z): (B, h, L, C, M), 0 before a slot's first token
+    decay (D): (B, h, L, M); log_mass: (B, h, M), z at the end
+    some_empty: whether any slot is read before its first token
+    """
+
+    fraction: Tensor
+    gain: Tensor
+    decay: Tensor
+    log_mass: Tensor
+    some_empty: bool
+
+
+def _factor(s: Tensor, log_mass: Tensor) -> _Writing | None:
+    """F, Z and D of s (B, h, L, C, M); None where they cannot be held in floating point."""
+    peak = s.amax(dim=3, keepdim=True)
+    weight = (s - peak).exp_()
+    chunk_mass = weight.sum(dim=3).log_() + peak.squeeze(3)
+    ends = torch.cat([log_mass.unsqueeze(2), chunk_mass], dim=2).logcumsumexp(dim=2)
+    before, after = ends[:, :, :-1], ends[:, :, 1:]
+    decay = (before - after).exp_()
+    fraction = weight.mul_((peak - after.unsqueeze(3)).exp_())
+    share = fraction.cumsum(dim=3).add_(decay.unsqueeze(3))
+    all_written = is_written(torch.maximum(s[:, :, 0, 0], log_mass)).all()
+    all_written, smallest = torch.stack([all_written, share[:, :, :, 0].amin()]).tolist()
+    some_empty = not all_written
+    if some_empty:
+        fraction.mul_(is_written(s))
+        decay.mul_(is_written(before))
+        written = _ever_written(s, before)
+        share = fraction.cumsum(dim=3).add_(decay.unsqueeze(3)).masked_fill_(~written, math.inf)
+        smallest = share.amin().item()
+    if not smallest >= math.exp(-MAX_RISE):
+        return None
+    return _Writing(fraction, share.reciprocal_(), decay, ends[:, :, -1], some_empty)
+
+
+def _ever_written(s: Tensor, before: Tensor) -> Tensor:
+    """Which slots hold anything at each position. s: (B, h, L, C, M); before: (B, h, L, M)."""
+    written_here = is_written(s).to(torch.uint8).cummax(dim=3).values.bool()
+    return written_here | is_written(before).unsqueeze(3)
+
+
+class _FactoredAttention(torch.autograd.Function):
+    """The equations at the top of this file, and their derivatives.
+
+    With B_tj = do_t . v_j and A_tj = q_t . k_j (j <= t), and dG, dH the gradients of the memories
+    at the chunk's end:
+
+        dp_t = Z_t (do_t . D G + sum_j B_tj F_j),   da = p (dp - <p, dp>)
+        dv_j = sum_t W_tj do_t + F_j dG,            W_tj  = (p_t Z_t) . F_j
+        dk_j = sum_t dA_tj q_t + F_j dH,            dA_tj = (da_t Z_t) . F_j
+        dq_t = sum_j dA_tj k_j + (da_t Z_t) D H
+        ds_j = F_j (sum_{t>=j} (B_tj p_t Z_t + A_tj da_t Z_t - y_t Z_t)
+                    + dG . v_j + dH . k_j - dU),    y = p dp + a da
+
+    y is the gradient through the normaliser; dG, dH and its sum dU are carried from chunk to
+    chunk, backwards, with decay D. At the end of the sequence dU starts from the gradient of the
+    final memory, and what is carried past the start is the gradient of the initial one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        s: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        log_mass: Tensor,
+        writing: _Writing,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        start, heads = (keys, values), q.shape[1]
+        q_, k_, v_ = (_flat(_chunked(x.to(s.dtype), chunk)) for x in (q, k, v))
+        fraction, gain = (_flat(x.expand(-1, heads, -1, -1, -1)) for x in writing[:2])
+        write = fraction.transpose(1, 2)
+        decayed_keys, keys = _scan(torch.bmm(write, k_), writing.decay, keys)
+        decayed_values, values = _scan(torch.bmm(write, v_), writing.decay, values)
+
+        out, read_logits, reading = (torch.empty_like(x) for x in (v_, gain, gain))
+        for g in _groups(q_):
+            square = torch.bmm(q_[g], k_[g].transpose(1, 2)).tril_()
+            logits = torch.bmm(square, fraction[g], out=read_logits[g])
+            logits.baddbmm_(q_[g], decayed_keys[g].transpose(1, 2)).mul_(gain[g])
+            _softmax(logits, gain[g] > 0 if writing.some_empty else None, out=reading[g])
+            spread = reading[g] * gain[g]
+            weights = torch.bmm(spread, write[g], out=square).tril_()
+            torch.bmm(weights, v_[g], out=out[g]).baddbmm_(spread, decayed_values[g])
+
+        ctx.save_for_backward(
+            q, k, v, fraction, gain, writing.decay, read_logits, reading,
+            decayed_keys, decayed_values, keys, values, *start,
+        )  # fmt: skip
+        ctx.chunk = chunk
+        return _unflat(out, q), keys, values, writing.log_mass.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (
+            q, k, v, fraction, gain, decay, read_logits, reading,
+            decayed_keys, decayed_values, keys, values, keys_start, values_start,
+        ) = ctx.saved_tensors  # fmt: skip
+        grad_out, grad_keys, grad_values, grad_log_mass = grads
+        q_, k_, v_, do = (_flat(_chunked(x.to(gain.dtype), ctx.chunk)) for x in (q, k, v, grad_out))
+        write = fraction.transpose(1, 2)
+
+        grad_q, grad_k, grad_v, grad_s = (torch.empty_like(x) for x in (q_, k_, v_, gain))
+        carried_keys, carried_values = torch.empty_like(decayed_keys), torch.empty_like(decayed_keys)
+        carried_mass = gain.new_empty(gain.shape[0], gain.shape[2])
+        for g in _groups(q_):
+            # B, then dp, da and y
+            square = torch.bmm(do[g], v_[g].transpose(1, 2)).tril_()
+            grad_reading = torch.bmm(square, fraction[g])
+            grad_reading.baddbmm_(do[g], decayed_values[g].transpose(1, 2)).mul_(gain[g])
+            y = grad_reading.mul_(reading[g])
+            grad_logits = torch.addcmul(y, reading[g], y.sum(dim=-1, keepdim=True), value=-1)
+            y.addcmul_(read_logits[g], grad_logits).mul_(gain[g])
+            spread, grad_spread = reading[g] * gain[g], grad_logits.mul_(gain[g])
+
+            # sum over t >= j of y_t, as the whole minus the part before j
+            total = torch.sum(y, dim=1, out=carried_mass[g])
+            torch.cumsum(y, dim=1, out=grad_s[g]).sub_(y).sub_(total.unsqueeze(1))
+            grad_s[g].baddbmm_(square.transpose(1, 2), spread)
+            torch.bmm(q_[g], k_[g].transpose(1, 2), out=square).tril_()
+            grad_s[g].baddbmm_(square.transpose(1, 2), grad_spread)
+
+            weights = torch.bmm(spread, write[g], out=square).tril_()
+            torch.bmm(weights.transpose(1, 2), do[g], out=grad_v[g])
+            torch.bmm(spread.transpose(1, 2), do[g], out=carried_values[g])
+            grad_scores = torch.bmm(grad_spread, write[g], out=square).tril_()
+            torch.bmm(grad_scores.transpose(1, 2), q_[g], out=grad_k[g])
+            torch.bmm(grad_scores, k_[g], out=grad_q[g]).baddbmm_(grad_spread, decayed_keys[g])
+            torch.bmm(grad_spread.transpose(1, 2), q_[g], out=carried_keys[g])
+
+        # Summed over the heads that share a normaliser further down, hence the share.
+        share = decay.shape[1] / q.shape[1]
+        grad_mass = (grad_keys * keys).sum(-1) + (grad_values * values).sum(-1)
+        grad_mass = grad_mass - grad_log_mass * share
+        dH, dH_start = _scan_back(carried_keys, decay, grad_keys)
+        dG, dG_start = _scan_back(carried_values, decay, grad_values)
+        dU, dU_start = _scan_back(carried_mass.unsqueeze(-1), decay, grad_mass.unsqueeze(-1))
+        grad_v.baddbmm_(fraction, dG)
+        grad_k.baddbmm_(fraction, dH)
+        grad_s.baddbmm_(v_, dG.transpose(1, 2)).baddbmm_(k_, dH.transpose(1, 2))
+        grad_s.sub_(dU.transpose(1, 2)).mul_(fraction)
+        grad_mass = (dH_start * keys_start).sum(-1) + (dG_start * values_start).sum(-1)
+        grad_mass = grad_mass - dU_start.squeeze(-1)
+        return (
+            _unflat(grad_q, q).to(q.dtype), _unflat(grad_k, k).to(k.dtype),
+            _unflat(grad_v, v).to(v.dtype), _sum_heads(_unflat(grad_s, q), decay.shape[1]),
+            dH_start, dG_start, _sum_heads(grad_mass, decay.shape[1]), None, None,
+        )  # fmt: skip
+
+
+def _chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
+    """(B, H, T, X) as (B, H, L, C, X), with `fill` after the end."""
+    missing = -x.shape[2] % chunk
+    if missing:
+        x = pad(x, (0, 0, 0, missing), value=fill)
+    return x.unflatten(2, (-1, chunk))
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(B, H, L, C, X) as (B H L, C, X), the layout of batched matrix products."""
+    return x.flatten(0, 2)
+
+
+def _unflat(x: Tensor, like: Tensor) -> Tensor:
+    """(B H L, C, X) as (B, H, T, X), without what `_chunked` added."""
+    batch, heads, length = like.shape[:3]
+    return x.view(batch, heads, -1, x.shape[-1])[:, :, :length]
+
+
+def _groups(x: Tensor) -> list[slice]:
+    """Slices over the chunks, so large that a group's C x C matrices stay in a CPU's cache."""
+    chunks, chunk = x.shape[:2]
+    size = chunks if x.is_cuda else max(1, GROUP_ELEMENTS // chunk**2)
+    return [slice(start, start + size) for start in range(0, chunks, size)]
+
+
+def _softmax(logits: Tensor, written: Tensor | None, out: Tensor) -> None:
+    """Softmax over the slots that something was written into; zeros where there is none."""
+    if written is None:
+        torch.softmax(logits, dim=-1, out=out)
+    else:
+        torch.softmax(logits.masked_fill(~written, EMPTY), dim=-1, out=out).mul_(written)
+
+
+def _sum_heads(grad: Tensor, heads: int) -> Tensor:
+    """The gradient of a tensor that all heads shared, if they did."""
+    return grad if grad.shape[1] == heads else grad.sum(dim=1, keepdim=True)
+
+
+def _scan(updates: Tensor, decay: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """H <- D H + U over the chunks, overwriting U.
+
+    updates: (B H L, M, D); decay: (B, h, L, M); start: (B, H, M, D).
+    Returns D H of every chunk (B H L, M, D) and the last H.
+    """
+    decay = decay.unsqueeze(-1)
+    decayed = torch.empty_like(updates)
+    by_chunk, updates = (x.view(*start.shape[:2], -1, *x.shape[1:]) for x in (decayed, updates))
+    state = start
+    for c in range(updates.shape[2]):
+        torch.mul(state, decay[:, :, c], out=by_chunk[:, :, c])
+        state = updates[:, :, c].add_(by_chunk[:, :, c])
+    return decayed, state.clone()
+
+
+def _scan_back(updates: Tensor, decay: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """dH <- D (dH + U) over the chunks, backwards, overwriting U: `_scan`'s derivative.
+
+    Returns dH at the end of every chunk (B H L, M, D), and at the start of the first.
+    """
+    decay = decay.unsqueeze(-1)
+    grads = torch.empty_like(updates)
+    by_chunk, updates = (x.view(*end.shape[:2], -1, *x.shape[1:]) for x in (grads, updates))
+    grad = end
+    for c in reversed(range(updates.shape[2])):
+        by_chunk[:, :, c] = grad
+        grad = updates[:, :, c].add_(grad).mul_(decay[:, :, c])
+    return grads, grad.clone()
+
+
+def _stable_attention(
+    q: Tensor, k: Tensor, v: Tensor, s: Tensor, state: MemoryState
+) -> tuple[Tensor, MemoryState]:
+    """The causal form for any write logits at all, chunk after chunk.
+
+    Keeps one memory a chunk for the backward pass and recomputes the rest.
+    """
+    outputs = []
+    inputs = [x.to(s.dtype).split(STABLE_CHUNK_SIZE, dim=2) for x in (q, k, v, s)]
+    for chunk in zip(*inputs, strict=True):
+        if torch.is_grad_enabled():
+            out, *memory = checkpoint(_stable_chunk, *chunk, *state, use_reentrant=False)
+        else:
+            out, *memory = _stable_chunk(*chunk, *state)
+        state = MemoryState(*memory)
+        outputs.append(out)
+    return torch.cat(outputs, dim=2), state
+
+
+def _stable_chunk(
+    q: Tensor, k: Tensor, v: Tensor, s: Tensor, keys: Tensor, values: Tensor, log_mass: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One chunk by the definition: a softmax over the old memory and the tokens up to each t.
+
+    q, k, v: (B, H, C, D); s: (B, h, C, M); keys, values: (B, H, M, D); log_mass: (B, h, M).
+    """
+    length = s.shape[2]
+    future = torch.ones(length, length, dtype=torch.bool, device=s.device).triu(1)
+    by_time = s.unsqueeze(2).expand(-1, -1, length, -1, -1)
+    by_time = by_time.masked_fill(future.unsqueeze(-1), EMPTY)
+    old = log_mass[:, :, None, None].expand(-1, -1, length, -1, -1)
+    entries = torch.cat([old, by_time], dim=3)
+    masses = entries.logsumexp(dim=3)
+    written = is_written(masses)
+    kept, fresh = (entries.softmax(dim=3) * written.unsqueeze(3)).split([1, length], dim=3)
+    kept = kept.squeeze(3)
+
+    read_logits = (q @ keys.transpose(2, 3)) * kept
+    read_logits = read_logits + torch.einsum("bhtj,bhtjm->bhtm", q @ k.transpose(2, 3), fresh.expand(-1, q.shape[1], -1, -1, -1))
+    reading = read_logits.masked_fill(~written, EMPTY).softmax(dim=-1) * written
+    weights = torch.einsum("bhtm,bhtjm->bhtj", reading, fresh)
+    out = weights @ v + (reading * kept) @ values
+
+    decay, write = kept[:, :, -1, :, None], fresh[:, :, -1].transpose(2, 3)
+    return out, decay * keys + write @ k, decay * values + write @ v, masses[:, :, -1]

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+setup(
+    name="fairseq-memattn",
+    version="0.1.0",
+    description="Long-context transformers with a bounded memory, as a fairseq plugin",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_memattn", "fairseq_memattn.*"]),
+    python_requires=">=3.11",
+    # torch and fairseq are deliberately absent: their builds are the user's choice, and
+    # importing fairseq_memattn says exactly what is missing.
+    install_requires=["numpy", "sacrebleu", "sentencepiece", "hydra-core", "matplotlib", "tqdm"],
+    extras_require={
+        "dev": [
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "ruff",
+            "mypy",
+            "types-tqdm",
+            "tensorboard",
+        ],
+    },
+    entry_points={"console_scripts": ["memattn = fairseq_memattn.cli:main"]},
+)
