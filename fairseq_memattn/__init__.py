@@ -1,0 +1,42 @@
+"""fairseq-memattn: long-context transformers with a bounded memory, as a fairseq plugin.
+
+`import fairseq_memattn`, which `--user-dir fairseq_memattn` does, registers every model with
+fairseq. `from fairseq_memattn.attention import ...` needs torch alone and leaves fairseq out;
+a program that starts so and wants the models too calls `fairseq_memattn.register()`.
+"""
+
+import sys
+
+__version__ = "0.1.0"
+
+
+def register() -> None:
+    """Registers everything with fairseq; a second call does nothing.
+
+    Raises ImportError, saying what to install, where fairseq is missing or cannot work.
+    """
+    from fairseq_memattn.compat import prepare_fairseq
+
+    prepare_fairseq()
+    import fairseq_memattn.models.abc_transformer
+    import fairseq_memattn.models.abc_transformer_lm  # noqa: F401
+
+
+def _only_attention_is_wanted() -> bool:
+    """Whether this import is the first half of `import fairseq_memattn.attention`.
+
+    Python runs a package before its submodules and does not tell it why; the import system's
+    own frame, further up the stack, knows the name that was asked for.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "_find_and_load":
+            wanted = str(frame.f_locals.get("name"))
+            if f"{wanted}.".startswith(f"{__name__}.attention."):
+                return True
+    return False
+
+
+if not _only_attention_is_wanted():
+    register()

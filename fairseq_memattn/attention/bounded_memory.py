@@ -9,13 +9,34 @@ phi_i = alpha_i / sum_j alpha_j, and a query reads the slots with softmax attent
 All three forms take log alpha rather than alpha, so that no write logit can overflow.
 """
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.causal import causal_attention
 from fairseq_memattn.attention.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Keeps autocast from putting normalisers and memories into half precision."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        first = next(iter((*args, *kwargs.values())))
+        assert isinstance(first, Tensor)
+        with torch.autocast(first.device.type, enabled=False):
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+@_full_precision
 def abc_attention(
     q: Tensor,
     k: Tensor,
@@ -53,6 +74,7 @@ def abc_attention(
     return out.to(q.dtype)
 
 
+@_full_precision
 def abc_step(
     q: Tensor,
     k: Tensor,
@@ -90,6 +112,7 @@ def abc_step(
     return out.to(q.dtype), state
 
 
+@_full_precision
 def abc_write(
     k: Tensor, v: Tensor, log_alpha: Tensor, key_padding_mask: Tensor | None = None
 ) -> MemoryState:
@@ -104,6 +127,7 @@ def abc_write(
     return MemoryState(write @ k.to(write.dtype), write @ v.to(write.dtype), log_mass)
 
 
+@_full_precision
 def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tensor:
     """Reads a memory with softmax attention over its slots: equation 4.
 
@@ -132,9 +156,7 @@ def _scaled(q: Tensor, scale: float | None) -> Tensor:
     return q.to(accumulation_dtype(q)) * (q.shape[-1] ** -0.5 if scale is None else scale)
 
 
-def _write_logits(
-    log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype
-) -> Tensor:
+def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     """log alpha in the accumulation dtype, `EMPTY` at padding and instead of -inf."""
     log_alpha = log_alpha.to(dtype).clamp(min=EMPTY)
     if key_padding_mask is None:
@@ -149,7 +171,7 @@ def _check_shapes(
     source = k.shape[2]
     if k.shape != (batch, heads, source, width):
         raise ValueError(f"`k` must match `q` {tuple(q.shape)}, but is {tuple(k.shape)} instead.")
-    if v.shape[:3] != k.shape[:3]:
+    if v.shape != k.shape:
         raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
     if log_alpha.dim() != 4 or log_alpha.shape[:3] not in (
         (batch, heads, source),

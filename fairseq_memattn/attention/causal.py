@@ -173,7 +173,7 @@ class _FactoredAttention(torch.autograd.Function):
         write = fraction.transpose(1, 2)
 
         grad_q, grad_k, grad_v, grad_s = (torch.empty_like(x) for x in (q_, k_, v_, gain))
-        carried_keys, carried_values = torch.empty_like(decayed_keys), torch.empty_like(decayed_keys)
+        carried_keys, carried_values = (torch.empty_like(decayed_keys) for _ in range(2))
         carried_mass = gain.new_empty(gain.shape[0], gain.shape[2])
         for g in _groups(q_):
             # B, then dp, da and y
@@ -327,10 +327,10 @@ def _stable_chunk(
     kept, fresh = (entries.softmax(dim=3) * written.unsqueeze(3)).split([1, length], dim=3)
     kept = kept.squeeze(3)
 
-    read_logits = (q @ keys.transpose(2, 3)) * kept
-    read_logits = read_logits + torch.einsum("bhtj,bhtjm->bhtm", q @ k.transpose(2, 3), fresh.expand(-1, q.shape[1], -1, -1, -1))
+    scores = q @ k.transpose(2, 3)
+    read_logits = (q @ keys.transpose(2, 3)) * kept + (scores.unsqueeze(-1) * fresh).sum(dim=3)
     reading = read_logits.masked_fill(~written, EMPTY).softmax(dim=-1) * written
-    weights = torch.einsum("bhtm,bhtjm->bhtj", reading, fresh)
+    weights = (fresh @ reading.unsqueeze(-1)).squeeze(-1)
     out = weights @ v + (reading * kept) @ values
 
     decay, write = kept[:, :, -1, :, None], fresh[:, :, -1].transpose(2, 3)

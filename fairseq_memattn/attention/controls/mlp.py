@@ -35,7 +35,8 @@ def log_control(logits: Tensor, activation: str = "exp") -> Tensor:
     """
     if activation not in LOG_ACTIVATIONS:
         raise ValueError(
-            f"`activation` must be one of {', '.join(LOG_ACTIVATIONS)}, but is {activation!r} instead."
+            f"`activation` must be one of {', '.join(LOG_ACTIVATIONS)}, "
+            f"but is {activation!r} instead."
         )
     if logits.dtype != torch.float64:
         logits = logits.float()

@@ -1,0 +1,162 @@
+"""Write a generated English-Russian document corpus and its contrastive sets."""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+if not __package__:  # run as `python data_prep/discourse.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.discourse_corpus.contrastive import PHENOMENA
+from data_prep.discourse_corpus.corpus import SPLITS, Corpus, Options
+from data_prep.discourse_corpus.documents import MAX_DISTANCE
+from data_prep.files import DataError, write_all_or_nothing
+
+VERSION = 1  # raise it whenever the same options give other text
+RECORD = "corpus.json"
+DESCRIPTION = """\
+Write a generated English-Russian document corpus in which the right translation of a sentence
+depends on one to three sentences before it: the gender of a pronoun, the form of address, what an
+ellipsis stands for, and how a name or noun was translated before.
+
+OUT/{train,valid,test}.{en,ru,docid}   one sentence, and one document id, a line
+OUT/contrast/{pronoun,deixis,ellipsis,cohesion}.json
+                                       right and wrong translations of the last of four sentences,
+                                       in the format of Voita et al. (2019)
+OUT/corpus.json                        options, counts and checksums
+
+The same options give the same bytes everywhere. No document occurs in two splits, and no
+contrastive source occurs in a document.
+"""
+
+
+def corpus_files(options: Options) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """The text of every file by its name, and the counts to record."""
+    corpus = Corpus(options)
+    files: dict[str, str] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for phenomenon in PHENOMENA:
+        groups = corpus.contrast(phenomenon)
+        files[f"contrast/{phenomenon}.json"] = (
+            "[\n" + ",\n".join(json.dumps(group, ensure_ascii=False) for group in groups) + "\n]\n"
+        )
+        counts[phenomenon] = {"groups": len(groups)}
+    for split in SPLITS:
+        documents = corpus.split(split)
+        rows = [
+            (pair.en, pair.ru, str(number))
+            for number, pairs in enumerate(documents, start=1) for pair in pairs
+        ]
+        for suffix, column in zip(("en", "ru", "docid"), zip(*rows, strict=True), strict=True):
+            files[f"{split}.{suffix}"] = "\n".join(column) + "\n"
+        counts[split] = {"documents": len(documents), "sentences": len(rows)}
+    return files, counts
+
+
+def checksum(text: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def is_done(out: Path, options: Options, force: bool) -> bool:
+    """Whether `out` holds exactly this corpus; a DataError if it holds something else."""
+    record = out / RECORD
+    if out.is_file():
+        raise DataError(f"--out {out} is a file; it must be a directory")
+    if not out.exists() or not any(out.iterdir()):
+        return False
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+        same = found["version"] == VERSION and found["options"] == asdict(options)
+        if same and all(
+            checksum((out / name).read_bytes()) == digest
+            for name, digest in found["sha256"].items()
+        ):
+            return True
+        reason = "holds a corpus made with other options" if not same else "was changed since"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        reason = f"is not empty and has no complete {RECORD}"
+    if force:
+        return False
+    raise DataError(f"--out {out} {reason}; choose another directory or add --force")
+
+
+def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
+    """Write everything or nothing; returns the counts."""
+    files, counts = corpus_files(options)
+    record = {
+        "version": VERSION,
+        "options": asdict(options),
+        "counts": counts,
+        "sha256": {name: checksum(text.encode("utf-8")) for name, text in files.items()},
+    }
+    files[RECORD] = json.dumps(record, indent=2) + "\n"
+    with write_all_or_nothing([out / name for name in files]) as handles:
+        for handle, text in zip(handles, files.values(), strict=True):
+            handle.write(text)
+    return counts
+
+
+def check(options: Options) -> None:
+    """A DataError for options that cannot be."""
+    for name in ("train_docs", "valid_docs", "test_docs", "contrast_groups"):
+        value = getattr(options, name)
+        if value < 1:
+            raise DataError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
+    if options.min_sentences <= MAX_DISTANCE:
+        raise DataError(
+            f"--min-sentences must be at least {MAX_DISTANCE + 1}, but is {options.min_sentences}"
+        )
+    if options.max_sentences < options.min_sentences:
+        raise DataError(
+            f"--max-sentences must be at least --min-sentences {options.min_sentences}, "
+            f"but is {options.max_sentences}"
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
+    for option, default, what in (
+        ("--train-docs", 2000, "documents to train on"),
+        ("--valid-docs", 100, "documents to validate on"),
+        ("--test-docs", 100, "documents to test on"),
+        ("--contrast-groups", 200,
+         "contrastive groups a phenomenon, rounded up to whole balanced sets: multiples of 6 or 9"),
+        ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
+        ("--max-sentences", 12, "sentences in the longest document"),
+        ("--seed", 1, "another seed gives another corpus"),
+    ):
+        top.add_argument(
+            option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"
+        )
+    top.add_argument("--force", action="store_true", help="replace what --out already holds")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    args = parser().parse_args(argv)
+    options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
+    try:
+        check(options)
+        if is_done(args.out, options, args.force):
+            print(f"{args.out} already holds this corpus")
+            return 0
+        for name, count in write_corpus(args.out, options).items():
+            print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

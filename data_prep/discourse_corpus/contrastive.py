@@ -1,0 +1,88 @@
+"""Balanced contrastive sets in the format of Voita et al. (2019).
+
+A set is k contexts, one current source sentence and k translations of it, each right in exactly
+one context. Whatever scores the current sentences alone therefore picks the right translation in
+exactly one group of each set, and each position in the list of candidates is right once as well.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import TypedDict
+
+from data_prep.discourse_corpus import documents
+from data_prep.discourse_corpus.documents import MAX_DISTANCE, Episode, Story
+from data_prep.discourse_corpus.grammar import Bindings, render
+
+SEPARATOR = "_eos"
+SENTENCES = MAX_DISTANCE + 1
+
+
+class Group(TypedDict):
+    """One context with its candidates; the keys of Voita et al."""
+
+    src: str
+    dst: list[str]
+    true_ind: int
+    ctx_dist: int
+
+
+# For each file: the episodes it tests, and the number of candidates.
+PHENOMENA: dict[str, tuple[tuple[Callable[[Story], Episode], ...], int]] = {
+    "pronoun": ((documents.pronoun,), 3),
+    "deixis": ((documents.deixis,), 2),
+    "ellipsis": ((documents.verb_ellipsis, documents.noun_ellipsis), 3),
+    "cohesion": ((documents.name_cohesion, documents.noun_cohesion), 2),
+}
+
+
+def group_count(phenomenon: str, wanted: int) -> int:
+    """`wanted` rounded up to whole sets for each distance."""
+    unit = PHENOMENA[phenomenon][1] * MAX_DISTANCE
+    return -(-wanted // unit) * unit
+
+
+def join(sentences: list[str]) -> str:
+    """Sentences as one line."""
+    return f" {SEPARATOR} ".join(sentences)
+
+
+def choose_alternatives(rng: Random, episode: Episode, size: int) -> list[Bindings]:
+    """`size` fillings of an episode that share the current source and differ in its translation.
+
+    Fewer come back where the current sentence does not tell that many apart.
+    """
+    source = render(episode.current, episode.words).en
+    chosen: dict[str, Bindings] = {}
+    for swap in rng.sample(episode.swaps, len(episode.swaps)):
+        words = {**episode.words, **swap}
+        pair = render(episode.current, words)
+        if pair.en == source and len(chosen) < size:
+            chosen.setdefault(pair.ru, words)
+    return list(chosen.values())
+
+
+def balanced_set(rng: Random, phenomenon: str, distance: int) -> list[Group]:
+    """One group for each of k contexts, the cue `distance` sentences before the current one."""
+    kinds, size = PHENOMENA[phenomenon]
+    while True:
+        story = Story(rng, spoken=phenomenon == "deixis")
+        episode = rng.choice(kinds)(story)
+        alternatives = choose_alternatives(rng, episode, size)
+        if len(alternatives) == size:
+            break
+    opening = [story.neutral(between=False) for _ in range(MAX_DISTANCE - distance)]
+    gap = [story.neutral(between=True) for _ in range(distance - 1)]
+    current = [render(episode.current, words) for words in alternatives]
+    positions = rng.sample(range(size), size)
+    groups: list[Group] = []
+    for right, (words, position) in enumerate(zip(alternatives, positions, strict=True)):
+        before = [*opening, render(episode.cue, words), *gap]
+        others = rng.sample(current[:right] + current[right + 1:], size - 1)
+        candidates = others[:position] + [current[right]] + others[position:]
+        groups.append({
+            "src": join([pair.en for pair in before] + [current[right].en]),
+            "dst": [join([pair.ru for pair in before] + [last.ru]) for last in candidates],
+            "true_ind": position,
+            "ctx_dist": distance,
+        })
+    return groups

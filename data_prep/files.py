@@ -1,0 +1,78 @@
+"""Reading text strictly and writing it all or not at all; shared by the scripts of this folder."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+
+class DataError(Exception):
+    """Something in the user's data or options; the message is one sentence that says where."""
+
+
+def decode_line(raw: bytes, path: Path, number: int) -> str:
+    """One line of a UTF-8 file without its line end.
+
+    A lone carriage return is refused because Python's text mode, and so fairseq, would see two
+    lines where this module sees one.
+    """
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: not UTF-8 at byte {error.start + 1} of the line "
+            f"(value 0x{raw[error.start]:02x})"
+        ) from None
+    line = line.removesuffix("\n").removesuffix("\r")
+    if "\r" in line:
+        raise DataError(f"{path}, line {number}: a carriage return inside the line")
+    return line
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, one at a time, split at newlines only."""
+    try:
+        with open(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                yield decode_line(raw, path, number)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+@contextmanager
+def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
+    """Text files that appear under `paths` only if the body ends without an exception.
+
+    Folders are made for them, and removed again if there is one.
+    """
+    parts = [path.with_name(f"{path.name}.part{os.getpid()}") for path in paths]
+    folders: list[Path] = []
+    try:
+        with ExitStack() as stack:
+            for part in parts:
+                folders += make_folders(part.parent)
+            yield [
+                stack.enter_context(open(part, "w", encoding="utf-8", newline="\n"))
+                for part in parts
+            ]
+        for part, path in zip(parts, paths, strict=True):
+            os.replace(part, path)
+        folders.clear()
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or paths[0]}: cannot be written ({error.strerror})"
+        ) from None
+    finally:
+        for part in parts:
+            with suppress(OSError):  # not written yet, or already in its place
+                part.unlink()
+        for folder in reversed(folders):
+            folder.rmdir()
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Make a folder and its parents; returns those that were missing, outermost first."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing[::-1]

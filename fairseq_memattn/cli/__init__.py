@@ -1,0 +1,38 @@
+"""The `memattn` command. A subcommand is one module with `add_arguments` and `run`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from fairseq_memattn.compat import CheckpointError
+
+# Name of the module in this package -> its line in `memattn --help`. Only the module that is
+# asked for gets imported, so that help and mistyped commands need not wait for torch.
+COMMANDS = {
+    "average": "average the weights of several checkpoints into one",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; exit status 0, 1 for an error that its message explains, 2 for usage."""
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(
+        prog="memattn", description="Tools around fairseq_memattn's models and data."
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name in argv[:1]:
+            command = importlib.import_module(f"{__name__}.{name}")
+            command.add_arguments(subparser)
+    args = parser.parse_args(argv)
+    try:
+        command.run(args)
+    except (CheckpointError, ImportError, OSError, ValueError) as error:
+        # What a user can cause and mend: files, options, data, the installation.
+        print(f"memattn {args.command}: error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,5 @@
+import sys
+
+from fairseq_memattn.cli import main
+
+sys.exit(main())

@@ -1,0 +1,203 @@
+"""What fairseq needs to run on a current Python, torch and numpy.
+
+fairseq is imported inside functions only, so that this module can say what is wrong with an
+installation before anything fails on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import pickle
+import re
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+TORCH = "torch==2.13.0"
+FAIRSEQ = "fairseq-fixed==0.12.3.1"
+INSTALL = (
+    f"run `make env`, or `pip install {TORCH}` and then "
+    f"`pip install --no-build-isolation --no-deps {FAIRSEQ}`"
+)
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that is refused or cannot be read; the message names the file and says why."""
+
+
+def prepare_fairseq() -> None:
+    """Check the installation, then make fairseq work on it; calling it again changes nothing."""
+    check_environment()
+    allow_fairseq_globals()
+    explain_checkpoint_errors()
+    restore_numpy_names()
+
+
+def check_environment() -> None:
+    """Raise one ImportError that says what to install where torch or fairseq does not work."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"fairseq_memattn needs PyTorch, which is missing: {INSTALL}") from None
+    if _version(torch.__version__) < (2, 6):
+        raise ImportError(
+            f"fairseq_memattn needs torch 2.6 or newer, but torch {torch.__version__} is "
+            f"installed: {INSTALL}"
+        )
+    try:
+        import fairseq  # noqa: F401
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "fairseq":
+            raise ImportError(
+                f"fairseq_memattn needs fairseq, which is missing: {INSTALL}"
+            ) from None
+        # fairseq 0.12.2 fails on Python 3.11 with a ValueError (a mutable default in a dataclass),
+        # other mismatches with whatever they happen to meet first: hence any exception.
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise ImportError(
+            f"the installed fairseq does not import on Python {sys.version.split()[0]} and torch "
+            f"{torch.__version__} ({reason}); replace it: {INSTALL}"
+        ) from error
+
+
+def allow_fairseq_globals() -> None:
+    """Let torch load what fairseq's checkpoints contain beside tensors, and nothing more.
+
+    torch.load refuses every class that is not on its list, because unpickling can run code.
+    The classes below only hold values. The protection itself stays on.
+    """
+    import numpy as np
+    import torch
+    from numpy._core import multiarray
+
+    # Metrics that are numpy values: eval-bleu's n-gram counts, a best score from scikit-learn.
+    dtypes = [type(np.dtype(t)) for t in ("?", "i4", "i8", "f2", "f4", "f8")]
+    allowed: list[Any] = [
+        # cfg.model of every architecture given by --arch; `args` of older checkpoints.
+        argparse.Namespace,
+        # A numpy array is rebuilt from these three, a numpy scalar from `scalar` and its dtype.
+        multiarray._reconstruct,
+        np.ndarray,
+        np.dtype,
+        *dtypes,
+        multiarray.scalar,
+        # The same two functions under the names that numpy 1 wrote.
+        (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
+        (multiarray.scalar, "numpy.core.multiarray.scalar"),
+    ]
+    torch.serialization.add_safe_globals(allowed)
+
+
+def explain_checkpoint_errors() -> None:
+    """Make fairseq's loader raise `CheckpointError` for a file it cannot load.
+
+    All of fairseq (training, generation, `from_pretrained`) looks this one function up in
+    `checkpoint_utils` when it calls it, so replacing it there covers every route. torch's own
+    message names no file and advises to switch its protection off.
+    It stays an exception, and no SystemExit, so that it can be caught in a notebook.
+    """
+    from fairseq import checkpoint_utils
+
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    if hasattr(load, "__wrapped__"):
+        return
+
+    @functools.wraps(load)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        with _checkpoint_errors(path):
+            return _require_model(path, load(path, *args, **kwargs))
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a checkpoint as it was saved, without fairseq's upgrades and overrides."""
+    import torch
+
+    allow_fairseq_globals()
+    with _checkpoint_errors(path):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return _require_model(path, state)
+
+
+def restore_numpy_names() -> None:
+    """Give three of fairseq's data modules, and only them, what they use of an older numpy.
+
+    `--sample-break-mode eos` needs `np.compat.long`, `--num-batch-buckets` that and an old
+    argument of `np.percentile`, one masking function `np.int`.
+    """
+    import numpy as np
+    from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
+
+    class OlderNumpy(types.ModuleType):
+        int = int
+        compat = types.SimpleNamespace(long=int)
+
+        @staticmethod
+        def percentile(a: Any, q: Any, interpolation: Any) -> Any:
+            return np.percentile(a, q, method=interpolation)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(np, name)
+
+    for module in (data_utils, language_pair_dataset, token_block_dataset):
+        if module.np is np:
+            module.np = OlderNumpy("numpy")
+
+
+@contextmanager
+def _checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever reading `path` raises into a `CheckpointError` of one sentence."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except pickle.UnpicklingError as error:
+        # Not chained: torch's text would advise to load the file without protection.
+        raise CheckpointError(_refusal(path, str(error))) from None
+    except Exception as error:
+        # A damaged file can raise nearly anything, an OSError without a file name included.
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        # The first sentence will do: torch's zip reader goes on to explain miniz.
+        reason = f"{type(error).__name__}: {_first_line(error).partition('. ')[0]}".rstrip(": ")
+        raise CheckpointError(_damage(path, reason)) from error
+
+
+def _refusal(path: str | os.PathLike[str], message: str) -> str:
+    found = re.search(r"GLOBAL (\S+) (?:was not|whose)", message)
+    if found is None:
+        return _damage(path, "its pickle holds an instruction that no checkpoint has")
+    return (
+        f"{path} is refused: it contains `{found[1]}`, which a checkpoint has no need of and "
+        "which could run code; nothing of it was run, use a checkpoint that holds plain values"
+    )
+
+
+def _damage(path: str | os.PathLike[str], reason: str) -> str:
+    if os.path.exists(path) and os.path.getsize(path) == 0:
+        return f"{path} cannot be loaded: the file is empty"
+    return (
+        f"{path} cannot be loaded: it is truncated, damaged or no fairseq checkpoint at all "
+        f"({reason})"
+    )
+
+
+def _require_model(path: str | os.PathLike[str], state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise CheckpointError(f"{path} is no fairseq checkpoint: it holds no `model`")
+    return state
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])

@@ -1,0 +1,32 @@
+"""The plugin's own errors, and how a fairseq command ends on one."""
+
+import sys
+from pathlib import Path
+from types import TracebackType
+
+
+class MemAttnError(ValueError):
+    """Something the user can put right, told in one sentence."""
+
+
+def end_commands_in_one_sentence() -> None:
+    """Lets a fairseq command that fails on a `MemAttnError` print its sentence, no traceback.
+
+    fairseq re-raises what happens while a checkpoint is loaded as an exception of its own, so
+    the whole chain is searched. Programs other than fairseq's commands keep their tracebacks.
+    """
+    program = Path(sys.argv[0] if sys.argv else "")
+    if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
+        sys.excepthook = _print_sentence
+
+
+def _print_sentence(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MemAttnError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        print(f"{Path(sys.argv[0]).name}: error: {cause}", file=sys.stderr)

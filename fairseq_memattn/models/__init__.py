@@ -1,0 +1,1 @@
+"""One registered model family a file. Importing a file registers it with fairseq."""

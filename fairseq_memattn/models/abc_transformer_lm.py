@@ -1,0 +1,72 @@
+"""Language models with a bounded memory (ABC paper, section 5.1)."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer_lm import (
+    TransformerLanguageModel,
+    TransformerLanguageModelConfig,
+    base_lm_architecture,
+    transformer_lm_baevski_wiki103,
+)
+
+from fairseq_memattn.models.abc_config import (
+    ABCLanguageModelConfig,
+    add_arguments,
+    check,
+    set_defaults,
+)
+from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+
+
+@register_model("abc_mlp_transformer_lm")
+class ABCTransformerLanguageModel(TransformerLanguageModel):
+    """fairseq's transformer language model, its softmax attention replaced by ABC-MLP."""
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
+        add_arguments(parser, ABCLanguageModelConfig())
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
+        set_defaults(args, ABCLanguageModelConfig())
+        check(args, "causal")
+        if getattr(args, "max_target_positions", None) is None:
+            # Under YAML the task's options are not among the model's.
+            args.max_target_positions = (
+                task.args.max_target_positions or task.args.tokens_per_sample
+            )
+        # fairseq's own builder, asked for no layers, chooses and checks the input embeddings.
+        shell = super().build_model(Namespace(**{**dict(vars_of(args)), "decoder_layers": 0}), task)
+        decoder = ABCTransformerDecoder(
+            TransformerConfig.from_namespace(args),
+            task.target_dictionary,
+            shell.decoder.embed_tokens,
+            no_encoder_attn=True,
+        )
+        return cls(decoder)
+
+
+def vars_of(args: Any) -> dict[str, Any]:
+    """The options as a dict, from a namespace or from a DictConfig."""
+    return vars(args) if isinstance(args, Namespace) else dict(args)
+
+
+@register_model_architecture("abc_mlp_transformer_lm", "abc_mlp_transformer_lm")
+def abc_mlp_transformer_lm(args: Any) -> None:
+    """fairseq's base language model with a memory of 32 slots."""
+    args.abc_causal_slots = getattr(args, "abc_causal_slots", 32)
+    set_defaults(args, ABCLanguageModelConfig())
+    base_lm_architecture(args)
+
+
+@register_model_architecture("abc_mlp_transformer_lm", "abc_mlp_transformer_lm_wiki103")
+def abc_mlp_transformer_lm_wiki103(args: Any) -> None:
+    """Table 9, left: the 16 layers of Baevski & Auli, adaptive input and softmax, 64 slots."""
+    args.abc_causal_slots = getattr(args, "abc_causal_slots", 64)
+    set_defaults(args, ABCLanguageModelConfig())
+    transformer_lm_baevski_wiki103(args)

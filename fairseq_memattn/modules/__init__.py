@@ -1,0 +1,1 @@
+"""fairseq-shaped modules: projections, incremental state and padding around `attention`."""

@@ -1,0 +1,64 @@
+"""Learned controls, and which layers share them."""
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_memattn.attention.controls.mlp import log_control
+
+
+class MLPControl(nn.Module):
+    """W_phi of ABC-MLP (ABC paper, equation 12): which slots a token is written into.
+
+    embed_dim: E, the size of the tokens' representations
+    slots: M, the memory slots
+    heads: how many controls; 1 where all heads share one
+    activation: "exp", "sigmoid" or "relu"
+    """
+
+    def __init__(self, embed_dim: int, slots: int, heads: int, activation: str) -> None:
+        super().__init__()
+        self.slots, self.heads, self.activation = slots, heads, activation
+        self.proj = nn.Linear(embed_dim, heads * slots, bias=False)
+        nn.init.xavier_uniform_(self.proj.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (S, B, E). Returns log alpha (B, heads, S, M), in float32."""
+        length, batch, _ = x.shape
+        logits = self.proj(x).view(length, batch, self.heads, self.slots)
+        return log_control(logits.permute(1, 2, 0, 3), self.activation)
+
+    def extra_repr(self) -> str:
+        return f"slots={self.slots}, heads={self.heads}, activation={self.activation}"
+
+
+class ControlPool(nn.ModuleList):
+    """Hands every layer its control: always the same one, or each its own.
+
+    The paper ties phi over the layers (section 4). The pool owns the controls and the layers
+    only refer to them, so a tied one is one entry in the checkpoint and in the optimiser.
+    """
+
+    def __init__(
+        self, embed_dim: int, slots: int, heads: int, activation: str, *, tied: bool
+    ) -> None:
+        super().__init__()
+        self.arguments = (embed_dim, slots, heads, activation)
+        self.tied = tied
+
+    def for_next_layer(self) -> MLPControl:
+        if not self.tied or len(self) == 0:
+            self.append(MLPControl(*self.arguments))
+        control = self[-1]
+        assert isinstance(control, MLPControl)
+        return control
+
+
+def drop_writes(log_alpha: Tensor, p: float) -> Tensor:
+    """Attention dropout for a bounded memory: leaves out each write with probability p.
+
+    Softmax attention drops entries of its weights; the weights of ABC are the control vectors.
+    Dropping before they are normalised keeps a memory a weighted mean in every form of the
+    attention. The paper does not say what it does.
+    """
+    dropped = torch.rand_like(log_alpha) < p
+    return log_alpha.masked_fill(dropped, -torch.inf)

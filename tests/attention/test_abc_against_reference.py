@@ -1,0 +1,104 @@
+"""The fast forms against the definition: outputs and gradients of q, k, v and log_alpha."""
+
+import pytest
+import torch
+from abc_cases import STEEP, Case, CountingStable, assert_all_close, fast, inputs, oracle
+
+from fairseq_memattn.attention import abc_attention, abc_step, causal, reference
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+FORMS = pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+
+
+def small(length, **fields):
+    return Case(length, batch=1, **fields)
+
+
+@pytest.fixture
+def stable(monkeypatch):
+    counter = CountingStable()
+    monkeypatch.setattr(causal, "_stable_attention", counter)
+    return counter
+
+
+def check(case, is_causal, dtype, device, chunk_size=None):
+    actual = fast(case, is_causal, dtype, device, chunk_size)
+    assert_all_close(actual, oracle(case, is_causal), TOLERANCE[dtype])
+
+
+@DTYPES
+@FORMS
+@pytest.mark.parametrize("length", [1, 2, 7, 37, 64, 65, 130])
+def test_lengths(length, is_causal, dtype, device):
+    check(Case(length, batch=1, heads=1 if length > 100 else 2), is_causal, dtype, device)
+
+
+@pytest.mark.parametrize("queries, source", [(1, 9), (9, 1), (5, 13)])
+@DTYPES
+def test_full_attention_over_another_length(queries, source, dtype, device):
+    check(small(queries, source=source), False, dtype, device)
+
+
+@DTYPES
+@pytest.mark.parametrize("control", ["plain", "relu", "rise +50"])
+@pytest.mark.parametrize("chunk_size", [1, 2, 5, 16, 36, 37, 64])
+def test_chunk_sizes(chunk_size, control, dtype, device):
+    check(small(37, control=control), True, dtype, device, chunk_size)
+
+
+@DTYPES
+@FORMS
+@pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
+@pytest.mark.parametrize("pad", ["none", "left", "right", "both", "sentence"])
+@pytest.mark.parametrize("control", ["plain", "relu", "spikes"])
+def test_padding_and_shared_control(control, pad, shared, is_causal, dtype, device):
+    case = Case(15, control=control, pad=pad, shared=shared)
+    check(case, is_causal, dtype, device, chunk_size=4 if is_causal else None)
+
+
+@DTYPES
+@FORMS
+@pytest.mark.parametrize(
+    "control",
+    ["relu", "spikes", "first +500", "dip -500", "late +200", "rise +12", "rise +50"],
+)
+def test_extreme_write_logits(control, is_causal, dtype, device, stable):
+    check(small(37, control=control), is_causal, dtype, device)
+    assert stable.calls == (1 if is_causal and control in STEEP else 0)
+
+
+@DTYPES
+@pytest.mark.parametrize("pad", ["none", "both"])
+@pytest.mark.parametrize("control", ["plain", "relu", "first +500"])
+def test_stable_form_wherever_the_factored_one_would_do(
+    control, pad, dtype, device, stable, monkeypatch
+):
+    monkeypatch.setattr(causal, "MAX_RISE", -1.0)
+    check(Case(37, control=control, pad=pad, batch=1, shared=True), True, dtype, device)
+    assert stable.calls == 1
+
+
+@FORMS
+def test_scale(is_causal, device):
+    case = small(7)
+    q, *rest = inputs(case).map(lambda x: x.double().to(device))
+    scaled = abc_attention(q, *rest, causal=is_causal, scale=1.7)
+    expected = abc_attention(q * 1.7 * case.width**0.5, *rest, causal=is_causal)
+    torch.testing.assert_close(scaled, expected)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
+def test_definition_is_the_recurrence_of_equation_5(shared):
+    case = inputs(Case(13, shared=shared)).map(torch.Tensor.double)
+    recurrent, _ = reference.recurrent_attention(*case)
+    torch.testing.assert_close(recurrent, reference.abc_attention(*case, causal=True))
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
+def test_final_memory_is_the_recurrence_s(shared, device):
+    case = inputs(Case(13, shared=shared)).map(torch.Tensor.double)
+    _, expected = reference.recurrent_attention(*case)
+    _, state = abc_step(*case.map(lambda x: x.to(device)), None)
+    for actual, wanted in zip(state, expected, strict=True):
+        torch.testing.assert_close(actual.cpu(), wanted[:, : actual.shape[1]])

@@ -1,0 +1,83 @@
+"""Every refusal of the public functions says what is wanted and what was given."""
+
+import pytest
+import torch
+from abc_cases import Case, inputs
+
+from fairseq_memattn.attention import abc_attention, abc_step
+
+CASE = Case(5)  # 2 sentences, 2 heads, 5 tokens, 4 wide, 3 slots
+
+
+def full(*args, **options):
+    return abc_attention(*args, causal=False, **options)
+
+
+def causal(*args, **options):
+    return abc_attention(*args, causal=True, **options)
+
+
+def step(*args, **options):
+    return abc_step(*args, None, **options)
+
+
+EVERY_FORM = pytest.mark.parametrize("form", [full, causal, step])
+WRONG_SHAPES = {
+    "batch of k": (dict(k=(3, 2, 5, 4)), r"`k` must match `q` \(2, 2, 5, 4\), but is \(3, 2, 5, 4"),
+    "heads of k": (dict(k=(2, 1, 5, 4)), r"`k` must match `q` .*but is \(2, 1, 5, 4\) instead"),
+    "width of k": (dict(k=(2, 2, 5, 6)), r"`k` must match `q` .*but is \(2, 2, 5, 6\) instead"),
+    "axes of k": (dict(k=(2, 5, 4)), r"`k` must match `q` .*but is \(2, 5, 4\) instead"),
+    "length of v": (dict(v=(2, 2, 6, 4)), r"`v` must match `k` \(2, 2, 5, 4\), but is \(2, 2, 6"),
+    "heads of v": (dict(v=(2, 1, 5, 4)), r"`v` must match `k` .*but is \(2, 1, 5, 4\) instead"),
+    "width of v": (dict(v=(2, 2, 5, 6)), r"`v` must match `k` .*but is \(2, 2, 5, 6\) instead"),
+    "batch of log_alpha": (
+        dict(log_alpha=(1, 2, 5, 3)),
+        r"`log_alpha` must be \(2, 2 or 1, 5, slots\), but is \(1, 2, 5, 3\) instead",
+    ),
+    "heads of log_alpha": (dict(log_alpha=(2, 3, 5, 3)), r"`log_alpha` must be .*\(2, 3, 5, 3\)"),
+    "length of log_alpha": (dict(log_alpha=(2, 2, 4, 3)), r"`log_alpha` must be .*\(2, 2, 4, 3\)"),
+    "axes of log_alpha": (dict(log_alpha=(2, 5, 3)), r"`log_alpha` must be .*\(2, 5, 3\) instead"),
+    "no slots": (dict(log_alpha=(2, 2, 5, 0)), "`log_alpha` must have at least one slot"),
+}
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("shapes, message", WRONG_SHAPES.values(), ids=WRONG_SHAPES)
+def test_shapes(form, shapes, message):
+    wrong = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    with pytest.raises(ValueError, match=message):
+        form(*inputs(CASE)._replace(**wrong))
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("shape", [(1, 5), (2, 4), (2, 1, 5)], ids=str)
+def test_key_padding_mask(form, shape):
+    mask = torch.zeros(shape, dtype=torch.bool)
+    with pytest.raises(
+        ValueError, match=r"`key_padding_mask` must be \(2, 5\), but is \(.*instead"
+    ):
+        form(*inputs(CASE), key_padding_mask=mask)
+
+
+@pytest.mark.parametrize("form", [causal, step])
+def test_causal_attention_over_another_length(form):
+    with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
+        form(*inputs(CASE._replace(length=4, source=5)))
+
+
+@pytest.mark.parametrize("chunk_size", [0, -3])
+def test_chunk_size(chunk_size):
+    with pytest.raises(ValueError, match=f"must be at least 1, but is {chunk_size} instead"):
+        causal(*inputs(CASE), chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize(
+    "other",
+    [dict(batch=1), dict(heads=1), dict(slots=4), dict(width=6), dict(shared=True)],
+    ids=str,
+)
+def test_state_of_other_inputs(other, length):
+    _, state = abc_step(*inputs(CASE._replace(**other)), None)
+    with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
+        abc_step(*inputs(CASE._replace(length=length)), state)

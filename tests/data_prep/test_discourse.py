@@ -1,0 +1,494 @@
+"""The generated corpus: its Russian, its files, and that its contrastive sets are balanced."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data_prep import discourse
+from data_prep.discourse_corpus import grammar, lexicon, lines, scenes
+from data_prep.discourse_corpus.contrastive import PHENOMENA, Group, group_count
+from data_prep.discourse_corpus.corpus import MAX_REPEATS, Corpus, Options, distinct
+from data_prep.discourse_corpus.documents import Story, document
+from data_prep.files import DataError
+
+SCRIPT = Path(discourse.__file__)
+SMALL = ["--train-docs", "60", "--valid-docs", "7", "--test-docs", "8", "--contrast-groups", "36"]
+
+
+def run(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The command line, as a user runs it."""
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), "--out", str(out), *options],
+        capture_output=True, text=True, encoding="utf-8", env={"PYTHONIOENCODING": "utf-8"},
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small corpus."""
+    out = tmp_path_factory.mktemp("discourse") / "corpus"
+    done = run(out, *SMALL)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def read(path: Path) -> list[str]:
+    """The lines of a file."""
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def documents(corpus: Path, split: str, language: str) -> list[list[str]]:
+    """The sentences of each document of a split."""
+    found: dict[str, list[str]] = {}
+    docids = read(corpus / f"{split}.docid")
+    for docid, line in zip(docids, read(corpus / f"{split}.{language}"), strict=True):
+        found.setdefault(docid, []).append(line)
+    return list(found.values())
+
+
+def groups(corpus: Path, phenomenon: str) -> list[Group]:
+    """The contrastive groups of a phenomenon."""
+    path = corpus / "contrast" / f"{phenomenon}.json"
+    found: list[Group] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def last(text: str) -> str:
+    """The current sentence."""
+    return text.split(" _eos ")[-1]
+
+
+def noun(english: str) -> grammar.Word:
+    """A noun of the lexicon."""
+    found = [word for words in lexicon.NOUN_WORDS.values() for word in words]
+    found += [word for words in lexicon.SYNONYM_WORDS.values() for pair in words for word in pair]
+    return next(word for word in found if word.en[""] == english)
+
+
+@pytest.mark.parametrize(("english", "forms"), [
+    ("knife", "нож ножа ножу нож ножом ноже"),
+    ("torch", "фонарь фонаря фонарю фонарь фонарём фонаре"),
+    ("wallet", "кошелёк кошелька кошельку кошелёк кошельком кошельке"),
+    ("suitcase", "чемодан чемодана чемодану чемодан чемоданом чемодане"),
+    ("raincoat", "плащ плаща плащу плащ плащом плаще"),
+    ("museum", "музей музея музею музей музеем музее"),
+    ("belt", "ремень ремня ремню ремень ремнём ремне"),
+    ("book", "книга книги книге книгу книгой книге"),
+    ("porridge", "каша каши каше кашу кашей каше"),
+    ("candle", "свеча свечи свече свечу свечой свече"),
+    ("article", "статья статьи статье статью статьёй статье"),
+    ("hospital", "больница больницы больнице больницу больницей больнице"),
+    ("village", "деревня деревни деревне деревню деревней деревне"),
+    ("church", "церковь церкви церкви церковь церковью церкви"),
+    ("letter", "письмо письма письму письмо письмом письме"),
+    ("towel", "полотенце полотенца полотенцу полотенце полотенцем полотенце"),
+    ("poem", "стихотворение стихотворения стихотворению стихотворение стихотворением "
+             "стихотворении"),
+    ("necklace", "ожерелье ожерелья ожерелью ожерелье ожерельем ожерелье"),
+    ("coat", "пальто пальто пальто пальто пальто пальто"),
+    ("watch", "часы часов часам часы часами часах"),
+    ("sledge", "сани саней саням сани санями санях"),
+    ("puppy", "щенок щенка щенку щенка щенком щенке"),
+    ("bear", "медведь медведя медведю медведя медведем медведе"),
+    ("horse", "лошадь лошади лошади лошадь лошадью лошади"),
+    ("doctor", "врач врача врачу врача врачом враче"),
+])
+def test_nouns(english: str, forms: str) -> None:
+    ru = noun(english).ru
+    assert " ".join(ru[case] for case in ("", *grammar.CASES)) == forms
+
+
+@pytest.mark.parametrize(("english", "with_it", "about_it"), [
+    ("dictionary", "со словарём", "о словаре"),
+    ("puppy", "со щенком", "о щенке"),
+    ("scarf", "с шарфом", "о шарфе"),
+    ("report", "с отчётом", "об отчёте"),
+    ("apple", "с яблоком", "о яблоке"),
+])
+def test_prepositions_change_their_form(english: str, with_it: str, about_it: str) -> None:
+    assert (noun(english).ru["with"], noun(english).ru["about"]) == (with_it, about_it)
+
+
+@pytest.mark.parametrize(("english", "forms"), [
+    ("Sonya", "Соня Сони Соне Соню Соней Соне"),
+    ("Olga", "Ольга Ольги Ольге Ольгу Ольгой Ольге"),
+    ("Igor", "Игорь Игоря Игорю Игоря Игорем Игоре"),
+    ("Sergei", "Сергей Сергея Сергею Сергея Сергеем Сергее"),
+])
+def test_people(english: str, forms: str) -> None:
+    ru = next(word.ru for word in lexicon.PEOPLE_WORDS if word.en[""] == english)
+    assert " ".join(ru[case] for case in ("", *grammar.CASES)) == forms
+
+
+@pytest.mark.parametrize(("english", "russian", "foreign"), [
+    ("Julia", "Юлия Юлии Юлии Юлию Юлией Юлии", "Джулия Джулии Джулии Джулию Джулией Джулии"),
+    ("Mary", "Мария Марии Марии Марию Марией Марии", "Мэри Мэри Мэри Мэри Мэри Мэри"),
+    ("Paul", "Павел Павла Павлу Павла Павлом Павле", "Пол Пола Полу Пола Полом Поле"),
+    ("George", "Георгий Георгия Георгию Георгия Георгием Георгии",
+     "Джордж Джорджа Джорджу Джорджа Джорджем Джордже"),
+])
+def test_names_with_two_renderings(english: str, russian: str, foreign: str) -> None:
+    pair = next(pair for pair in lexicon.NAME_WORDS if pair[0].en[""] == english)
+    for word, forms in zip(pair, (russian, foreign), strict=True):
+        assert " ".join(word.ru[case] for case in ("", *grammar.CASES)) == forms
+
+
+@pytest.mark.parametrize(("base", "nominative", "accusative", "instrumental"), [
+    ("старый", "старый старая старое старые", "старый старую старое старые старого",
+     "старым старой старым старыми"),
+    ("синий", "синий синяя синее синие", "синий синюю синее синие синего",
+     "синим синей синим синими"),
+    ("маленький", "маленький маленькая маленькое маленькие",
+     "маленький маленькую маленькое маленькие маленького",
+     "маленьким маленькой маленьким маленькими"),
+    ("свежий", "свежий свежая свежее свежие", "свежий свежую свежее свежие свежего",
+     "свежим свежей свежим свежими"),
+    ("дорогой", "дорогой дорогая дорогое дорогие", "дорогой дорогую дорогое дорогие дорогого",
+     "дорогим дорогой дорогим дорогими"),
+])
+def test_adjectives(base: str, nominative: str, accusative: str, instrumental: str) -> None:
+    forms = grammar.adjective(base)
+    assert " ".join(forms[f"nom.{gender}"] for gender in "mfnp") == nominative
+    assert " ".join(forms[f"acc.{gender}"] for gender in "mfnpa") == accusative
+    assert " ".join(forms[f"ins.{gender}"] for gender in "mfnp") == instrumental
+
+
+@pytest.mark.parametrize("forms", [
+    "купил купила купило купили", "нашёл нашла нашло нашли", "принёс принесла принесло принесли",
+    "вытер вытерла вытерло вытерли",
+])
+def test_past_tense(forms: str) -> None:
+    assert " ".join(grammar.past(forms.split()[0]).values()) == forms
+
+
+def test_agreement_and_animacy_in_a_sentence() -> None:
+    line = lines.lines("""
+        {A} {v.past} the {r} {x}.
+        {A} {v.past@A} {r.acc@x} {x.acc}.
+    """)[0]
+    anna = next(word for word in lexicon.PEOPLE_WORDS if word.en[""] == "Anna")
+    feed = next(word for word in lexicon.VERB_WORDS["animal"] if word.en["base"] == "feed")
+    black = next(word for word in lexicon.ADJECTIVE_WORDS["animal"] if word.en[""] == "black")
+    for english, russian in (("rabbit", "чёрного кролика"), ("cow", "чёрную корову")):
+        words = {"A": anna, "v": feed, "r": black, "x": noun(english)}
+        pair = grammar.render(line, words)
+        assert pair.en == f"Anna fed the black {english} ."
+        assert pair.ru == f"Анна накормила {russian} ."
+
+
+def test_the_lexicon_is_consistent() -> None:
+    """No Russian form mixes in a Latin letter, and no English word has two unmarked renderings."""
+    renderings: dict[str, set[str]] = {}
+    for words in lexicon.NOUN_WORDS.values():
+        for word in words:
+            renderings.setdefault(word.en[""], set()).add(word.ru[""])
+            letters = "".join(word.ru.values()).replace(" ", "")
+            assert all("а" <= letter <= "я" or letter == "ё" for letter in letters), word
+    synonyms = {p[0].en[""] for pairs in lexicon.SYNONYM_WORDS.values() for p in pairs}
+    assert [english for english, found in renderings.items() if len(found) > 1] == []
+    assert synonyms & set(renderings) == set()
+    assert len(renderings) >= 150
+
+
+def all_tables() -> list[list[grammar.Line]]:
+    """Every table of templates."""
+    tables = [value for value in vars(lines).values() if isinstance(value, list)]
+    tables += list(lines.PRONOUN.values())
+    for scene in scenes.SCENES:
+        tables += [scene.openings, scene.neutral]
+    return [*tables, scenes.ANYWHERE, scenes.SPOKEN]
+
+
+def test_every_alternative_has_as_many_forms_as_its_slot_has_classes() -> None:
+    classes = {"x": 4, "y": 4, "A": 2, "B": 2, "N": 2, "you": 2}
+    checked = 0
+    for table in all_tables():
+        for line in table:
+            for name, _, _, options in grammar.SLOT.findall(line.en + line.ru):
+                if options:
+                    checked += 1
+                    assert len(options.split("|")) == classes[name], line
+    assert checked > 200
+
+
+def test_neutral_sentences_never_decide_the_form_of_address_or_offer_an_antecedent() -> None:
+    second_person = {"you", "your", "ты", "вы", "тебя", "вас", "тебе", "вам", "твой", "ваш"}
+    neutral = [line for scene in scenes.SCENES for line in scene.neutral]
+    neutral += scenes.ANYWHERE + scenes.SPOKEN
+    for line in neutral:
+        tokens = set(grammar.TOKEN.findall((line.en + " " + line.ru).lower()))
+        assert not tokens & (second_person | {"it"}), line
+        assert "{x" not in line.ru + line.en, line
+
+
+@pytest.mark.parametrize("phenomenon", ["ellipsis", "pronoun"])
+def test_nobody_acts_between_the_cue_and_its_use(corpus: Path, phenomenon: str) -> None:
+    people = {word.en[""] for word in lexicon.PEOPLE_WORDS}
+    for group in groups(corpus, phenomenon):
+        for sentence in group["src"].split(" _eos ")[4 - group["ctx_dist"]:-1]:
+            assert not people & set(sentence.split()), group
+
+
+def test_articles() -> None:
+    words = ["umbrella", "useful letter", "unusual pen", "uniform", "old coat", "key"]
+    assert [grammar.article(word).split()[0] for word in words] == [
+        "an", "a", "an", "a", "an", "a"
+    ]
+
+
+def test_files_are_aligned_and_counted(corpus: Path) -> None:
+    counts = json.loads((corpus / "corpus.json").read_text(encoding="utf-8"))["counts"]
+    for split, wanted in (("train", 60), ("valid", 7), ("test", 8)):
+        english, russian = documents(corpus, split, "en"), documents(corpus, split, "ru")
+        assert len(english) == wanted
+        assert [len(one) for one in english] == [len(one) for one in russian]
+        assert all(6 <= len(one) <= 12 for one in english)
+        assert counts[split] == {"documents": wanted, "sentences": sum(map(len, english))}
+        assert all(line == " ".join(line.split()) and line for one in english for line in one)
+
+
+def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(
+    corpus: Path, tmp_path: Path
+) -> None:
+    assert run(tmp_path / "again", *SMALL).returncode == 0
+    assert run(tmp_path / "other", *SMALL, "--seed", "2").returncode == 0
+    names = sorted(path.relative_to(corpus) for path in corpus.rglob("*.*"))
+    assert len(names) == 14
+    for name in names:
+        original = (corpus / name).read_bytes()
+        assert (tmp_path / "again" / name).read_bytes() == original
+    assert (tmp_path / "other/train.en").read_bytes() != (corpus / "train.en").read_bytes()
+
+
+def test_the_bytes_do_not_depend_on_the_machine(corpus: Path) -> None:
+    """The digest was written on one machine: any hash(), set order or locale would change it."""
+    digest = hashlib.sha256((corpus / "test.ru").read_bytes()).hexdigest()
+    assert digest == "e5c127ab210695471c604b0c96579addaffc5682393ed39e7515c4d79d5facc6"
+
+
+def test_the_test_set_does_not_depend_on_how_much_is_trained_on(
+    corpus: Path, tmp_path: Path
+) -> None:
+    options = ["--train-docs", "3", *SMALL[2:]]
+    assert run(tmp_path / "less", *options).returncode == 0
+    assert (tmp_path / "less/test.en").read_bytes() == (corpus / "test.en").read_bytes()
+
+
+def test_no_document_is_shared(corpus: Path) -> None:
+    texts = [
+        "\n".join(one) for split in ("train", "valid", "test")
+        for one in documents(corpus, split, "en")
+    ]
+    assert len(set(texts)) == len(texts) == 75
+    for phenomenon in PHENOMENA:
+        for group in groups(corpus, phenomenon):
+            context = "\n".join(group["src"].split(" _eos "))
+            assert not any(context in text for text in texts)
+
+
+@pytest.mark.parametrize("phenomenon", PHENOMENA)
+def test_contrastive_sets_have_voitas_format_and_are_balanced(
+    corpus: Path, phenomenon: str
+) -> None:
+    found = groups(corpus, phenomenon)
+    size = PHENOMENA[phenomenon][1]
+    assert len(found) == group_count(phenomenon, 36) == 36
+    for group in found:
+        assert set(group) == {"src", "dst", "true_ind", "ctx_dist"}
+        assert group["src"].count(" _eos ") == 3
+        assert len(group["dst"]) == len(set(group["dst"])) == size
+        assert len({candidate.rsplit(" _eos ", 1)[0] for candidate in group["dst"]}) == 1
+    assert Counter(group["ctx_dist"] for group in found) == dict.fromkeys((1, 2, 3), 12)
+    assert Counter(group["true_ind"] for group in found) == dict.fromkeys(range(size), 36 // size)
+
+
+@pytest.mark.parametrize("phenomenon", PHENOMENA)
+@pytest.mark.parametrize("scorer", ["long", "short", "alphabet", "random"])
+def test_whoever_sees_no_context_is_at_chance(corpus: Path, phenomenon: str, scorer: str) -> None:
+    scores: dict[str, Callable[[str, str], int | float | str]] = {
+        "long": lambda source, target: len(target),
+        "short": lambda source, target: -len(target),
+        "alphabet": lambda source, target: target,
+        "random": lambda source, target: random.Random(source + target).random(),
+    }
+    found = groups(corpus, phenomenon)
+    right = 0
+    for group in found:
+        source, targets = last(group["src"]), [last(candidate) for candidate in group["dst"]]
+        # Ties are broken by the text, so that the choice is a function of the current sentences.
+        best = max(targets, key=lambda target: (scores[scorer](source, target), target))
+        right += targets.index(best) == group["true_ind"]
+    assert right * PHENOMENA[phenomenon][1] == len(found)
+
+
+@pytest.mark.parametrize("phenomenon", PHENOMENA)
+def test_each_candidate_is_right_exactly_once_in_its_set(corpus: Path, phenomenon: str) -> None:
+    sets: dict[tuple[str, ...], Counter[str]] = {}
+    for group in groups(corpus, phenomenon):
+        candidates = [last(candidate) for candidate in group["dst"]]
+        key = (last(group["src"]), *sorted(candidates))
+        sets.setdefault(key, Counter(dict.fromkeys(candidates, 0)))
+        sets[key][candidates[group["true_ind"]]] += 1
+    for counts in sets.values():
+        assert len(set(counts.values())) == 1
+
+
+def test_the_right_pronoun_agrees_with_the_noun_in_the_context(corpus: Path) -> None:
+    pronouns = {
+        "m": {"он", "его", "нём", "него"}, "f": {"она", "её", "ней", "неё"},
+        "n": {"оно", "его", "нём", "него"}, "p": {"они", "их", "них"},
+    }
+    every = set().union(*pronouns.values())
+    nouns = {word.en[""]: word for words in lexicon.NOUN_WORDS.values() for word in words}
+    for group in groups(corpus, "pronoun"):
+        cue = f" {group['src'].split(' _eos ')[3 - group['ctx_dist']]} "
+        english = max((name for name in nouns if f" {name} " in cue), key=len)
+        gender = grammar.GENDERS[nouns[english].choice]
+        for index, candidate in enumerate(group["dst"]):
+            used = set(last(candidate).lower().split()) & every
+            assert used, candidate
+            assert (used <= pronouns[gender]) == (index == group["true_ind"]), group
+
+
+def test_the_right_form_of_address_is_the_one_of_the_context(corpus: Path) -> None:
+    familiar = {vocative.en[""].lower() for vocative in lexicon.VOCATIVE_WORDS[0]}
+    for group in groups(corpus, "deixis"):
+        cue = group["src"].split(" _eos ")[3 - group["ctx_dist"]].lower()
+        formal = not any(f" {name} " in f" {cue} " for name in familiar)
+        source = last(group["src"])
+        you_forms = [set(last(candidate).lower().split()) for candidate in group["dst"]]
+        right = you_forms[group["true_ind"]] - you_forms[1 - group["true_ind"]]
+        endings = ("те", "вы", "вас", "вам", "вами", "ваш", "ваша", "ваше", "вашу", "ваши",
+                   "вернёте", "будете")
+        assert any(token.endswith(endings) for token in right) == formal, (source, group)
+
+
+def test_the_right_rendering_is_the_one_of_the_context(corpus: Path) -> None:
+    pairs = [*lexicon.NAME_WORDS, *(pair for two in lexicon.SYNONYM_WORDS.values() for pair in two)]
+
+    def says(word: grammar.Word, text: str) -> bool:
+        forms = {word.ru[case].lower() for case in ("", *grammar.CASES)}
+        return bool(forms & set(text.lower().split()))
+
+    for group in groups(corpus, "cohesion"):
+        cue = group["src"].split(" _eos ")[3 - group["ctx_dist"]].lower().split()
+        one, other = next(pair for pair in pairs if pair[0].en[""].lower() in cue)
+        before, right = group["dst"][group["true_ind"]].rsplit(" _eos ", 1)
+        wrong = last(group["dst"][1 - group["true_ind"]])
+        if says(other, before):
+            one, other = other, one
+        assert says(one, before) and says(one, right) and says(other, wrong), group
+
+
+def test_documents_keep_the_form_of_address_and_the_renderings() -> None:
+    pairs = [*lexicon.NAME_WORDS, *lexicon.SYNONYM_WORDS["place"], *lexicon.SYNONYM_WORDS["thing"]]
+    pronouns = [{you.ru[case] for case in ("", *grammar.CASES)} for you in lexicon.YOU]
+    either = [
+        tuple({word.ru[case].lower() for case in ("", *grammar.CASES)} for word in pair)
+        for pair in pairs
+    ]
+    used: Counter[bool] = Counter()
+    for seed in range(400):
+        text = " ".join(pair.ru.lower() for pair in document(random.Random(str(seed)), 12, 12))
+        tokens = set(text.split())
+        for one, other in [*either, pronouns]:
+            assert not (tokens & one and tokens & other), text
+            used[bool(tokens & one or tokens & other)] += 1
+    assert used[True] > 300
+
+
+def test_a_rendering_is_drawn_once_for_the_whole_document() -> None:
+    swaps = [{"y": word} for word in lexicon.SYNONYM_WORDS["thing"][0]]
+    drawn = set()
+    for seed in range(20):
+        story = Story(random.Random(str(seed)), spoken=False)
+        [rendering] = {story.rendering("car", swaps)["y"].ru[""] for _ in range(20)}
+        drawn.add(rendering)
+    assert drawn == {"машина", "автомобиль"}
+
+
+def test_documents_and_sets_are_used_once() -> None:
+    corpus = Corpus(Options(1, 1, 1, 1, 6, 12, 1))
+    [group, *_] = corpus.contrast("pronoun")
+    context = [grammar.Pair(sentence, "") for sentence in group["src"].split(" _eos ")]
+    other = [grammar.Pair(f"Sentence {number} .", "") for number in range(3)]
+    assert not corpus.new_document([*other, *context, *other])
+    assert corpus.new_document([*other, *context[:3], *other])
+    assert not corpus.new_document([*other, *context[:3], *other])
+    assert not corpus.new_set([group])
+    assert corpus.new_set([{**group, "src": "new"}])
+    assert not corpus.new_set([{**group, "src": "new"}])
+
+
+def test_a_document_does_not_repeat_a_template_while_others_are_left() -> None:
+    story = Story(random.Random("1"), spoken=True)
+    told = [story.pick(lines.ADDRESS) for _ in lines.ADDRESS]
+    assert sorted(line.en for line in told) == sorted(line.en for line in lines.ADDRESS)
+    assert story.pick(lines.ADDRESS) in lines.ADDRESS
+
+
+def test_running_again_is_done_and_another_corpus_is_refused(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    options = [*SMALL[:-2], "--contrast-groups", "1"]
+    assert run(out, *options).returncode == 0
+    before = (out / "train.en").stat().st_mtime_ns
+    again = run(out, *options)
+    assert again.returncode == 0 and "already holds this corpus" in again.stdout
+    assert (out / "train.en").stat().st_mtime_ns == before
+
+    other = run(out, *options, "--seed", "3")
+    assert other.returncode == 2
+    assert other.stderr.startswith("error: ") and "made with other options" in other.stderr
+    assert run(out, *options, "--seed", "3", "--force").returncode == 0
+    assert '"seed": 3' in (out / "corpus.json").read_text(encoding="utf-8")
+
+    (out / "train.en").write_text("edited\n", encoding="utf-8")
+    edited = run(out, *options, "--seed", "3")
+    assert edited.returncode == 2 and "was changed since" in edited.stderr
+
+
+def test_somebody_elses_directory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
+    assert discourse.main(["--out", str(tmp_path), *SMALL]) == 2
+    assert "is not empty and has no complete corpus.json" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    assert discourse.main(["--out", str(tmp_path / "thesis.tex"), *SMALL]) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--train-docs", "0"], "--train-docs must be at least 1, but is 0"),
+    (["--contrast-groups", "-1"], "--contrast-groups must be at least 1, but is -1"),
+    (["--min-sentences", "3"], "--min-sentences must be at least 4, but is 3"),
+    (["--min-sentences", "9", "--max-sentences", "8"],
+     "--max-sentences must be at least --min-sentences 9, but is 8"),
+])
+def test_impossible_options(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert discourse.main(["--out", str(tmp_path / "new"), *options]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_asking_for_more_than_there_is() -> None:
+    rng = random.Random("few")
+    seen: set[int] = set()
+
+    def is_new(number: int) -> bool:
+        new = number not in seen
+        seen.add(number)
+        return new
+
+    assert len(distinct(lambda: rng.randrange(5), is_new, 5, "numbers")) == 5
+    with pytest.raises(DataError, match=f"numbers: 1 asked for, but after 0 .* {MAX_REPEATS} "):
+        distinct(lambda: rng.randrange(5), is_new, 1, "numbers")

@@ -1,0 +1,288 @@
+"""Checkpoints load under torch's protection, and what should not load says so in one sentence."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import ListDataset, data_utils, language_pair_dataset, token_block_dataset
+from fairseq.data.dictionary import Dictionary
+
+from fairseq_memattn import compat
+
+ROOT = Path(__file__).parents[2]
+COMMON = ["--user-dir", str(ROOT / "fairseq_memattn"), "--cpu"]
+TINY = (
+    "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 "
+    "--decoder-embed-dim 8 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 "
+    "--encoder-attention-heads 2 --decoder-attention-heads 2 --optimizer adam --lr 0.001 "
+    '--max-tokens 64 --max-update 1 --eval-bleu --eval-bleu-args {"max_len_b":5}'
+).split()
+
+
+def fairseq(command: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", f"fairseq_cli.{command}", *map(str, args)]
+    return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Ten sentences, preprocessed."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = "".join(f"the {word} sees a {word[::-1]} .\n" for word in "ab bc cd de ef".split() * 2)
+    for name in ("train.x", "train.y", "valid.x", "valid.y", "test.x", "test.y"):
+        (folder / name).write_text(lines)
+    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+    done = fairseq("preprocess", "-s", "x", "-t", "y", "--destdir", folder / "bin", *prefixes)
+    assert done.returncode == 0, done.stderr
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A checkpoint of a short training, with everything such a checkpoint can hold."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    done = fairseq("train", data, *TINY, *COMMON, "--save-dir", folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "checkpoint_last.pt"
+
+
+def state(**extra):
+    """The least that fairseq's loader accepts."""
+    history = [
+        {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 3}
+    ]
+    return {
+        "args": None,
+        "cfg": None,
+        "model": {"weight": torch.randn(100)},
+        "optimizer_history": history,
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        **extra,
+    }
+
+
+class RunsCode:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+def test_trained_checkpoint_holds_what_needs_allowing(trained):
+    """And so the test below tests something."""
+    found = set(torch.serialization.get_unsafe_globals_in_checkpoint(trained))
+    with torch.serialization.safe_globals([]):
+        allowed = torch.serialization.get_safe_globals()
+        torch.serialization.clear_safe_globals()
+        refused = set(torch.serialization.get_unsafe_globals_in_checkpoint(trained))
+        torch.serialization.add_safe_globals(allowed)
+    assert not found
+    assert {"argparse.Namespace", "numpy.ndarray", "numpy.dtype"} <= refused
+
+
+def test_trained_checkpoint_loads(trained):
+    loaded = checkpoint_utils.load_checkpoint_to_cpu(str(trained))
+    assert loaded["cfg"].model.arch == "transformer"
+    models, _ = checkpoint_utils.load_model_ensemble([str(trained)])
+    for name, weight in models[0].state_dict().items():
+        assert torch.equal(weight, loaded["model"][name])
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_plain_values_load(tmp_path, zipped):
+    values = {
+        "args": Namespace(lr=[0.1]),
+        "scalars": [np.float64(1.5), np.float32(2.5), np.int64(3), np.bool_(True)],
+        "arrays": [np.arange(3), np.ones(2, dtype=np.float16), np.zeros(2, dtype=np.int32)],
+    }
+    path = tmp_path / "plain.pt"
+    torch.save(state(extra=values), path, _use_new_zipfile_serialization=zipped)
+    loaded = checkpoint_utils.load_checkpoint_to_cpu(str(path))["extra"]
+    assert loaded["args"] == values["args"]
+    assert loaded["scalars"] == values["scalars"]
+    for got, expected in zip(loaded["arrays"], values["arrays"], strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_values_written_by_numpy_1_load(tmp_path):
+    path = tmp_path / "numpy1.pt"
+    best = {"best": np.float64(1.5), "counts": np.arange(3)}
+    torch.save(state(extra=best), path, _use_new_zipfile_serialization=False)
+    written = path.read_bytes()
+    assert b"numpy._core" in written
+    path.write_bytes(written.replace(b"numpy._core", b"numpy.core"))
+    loaded = compat.read_checkpoint(path)["extra"]
+    assert loaded["best"] == 1.5
+    np.testing.assert_array_equal(loaded["counts"], np.arange(3))
+
+
+def load_with_fairseq(path):
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+@pytest.fixture(params=[load_with_fairseq, compat.read_checkpoint])
+def load(request):
+    return request.param
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_is_refused(tmp_path, load, zipped):
+    path, marker = tmp_path / "evil.pt", tmp_path / "marker"
+    torch.save(state(extra=RunsCode(marker)), path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(compat.CheckpointError) as error:
+        load(path)
+    assert not marker.exists()
+    assert str(error.value).startswith(f"{path} is refused: it contains `{os.name}.system`")
+    assert "weights_only" not in str(error.value)
+    assert error.value.__suppress_context__  # nor does the traceback show torch's advice
+
+
+def test_any_other_class_is_refused(tmp_path, load):
+    path = tmp_path / "module.pt"
+    torch.save(state(model=torch.nn.Linear(2, 2)), path)
+    with pytest.raises(compat.CheckpointError, match="Linear`, which a checkpoint has no need of"):
+        load(path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("kept", [1, 10, 100, 0.5, -20])
+def test_truncated_checkpoint(tmp_path, load, zipped, kept):
+    path = tmp_path / "truncated.pt"
+    torch.save(state(), path, _use_new_zipfile_serialization=zipped)
+    written = path.read_bytes()
+    path.write_bytes(written[: int(kept * len(written)) if kept == 0.5 else kept])
+    with pytest.raises(compat.CheckpointError, match=f"^{re.escape(str(path))} cannot be loaded"):
+        load(path)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize(
+    "content",
+    [b"some text\n", b"\n", bytes(1000), bytes(range(256)) * 10, pickle.dumps({"model": {}})],
+    ids=["text", "newline", "zeros", "bytes", "pickle"],
+)
+def test_file_of_another_kind(tmp_path, load, content):
+    path = tmp_path / "other.pt"
+    path.write_bytes(content)
+    with pytest.raises(compat.CheckpointError, match=f"^{re.escape(str(path))} "):
+        load(path)
+
+
+def test_empty_checkpoint(tmp_path, load):
+    path = tmp_path / "empty.pt"
+    path.touch()
+    with pytest.raises(
+        compat.CheckpointError, match="empty.pt cannot be loaded: the file is empty"
+    ):
+        load(path)
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"a": 1}, torch.ones(2), state(model=None)])
+def test_saved_by_torch_but_no_checkpoint(tmp_path, load, content):
+    path = tmp_path / "other.pt"
+    torch.save(content, path)
+    with pytest.raises(compat.CheckpointError, match=f"^{re.escape(str(path))} .* fairseq"):
+        load(path)
+
+
+def test_missing_checkpoint_stays_a_missing_file(tmp_path, load):
+    with pytest.raises(FileNotFoundError, match="nowhere.pt"):
+        load(tmp_path / "nowhere.pt")
+
+
+def test_fairseq_generate_ends_with_the_reason(data, tmp_path):
+    path, marker = tmp_path / "evil.pt", tmp_path / "marker"
+    torch.save(state(extra=RunsCode(marker)), path)
+    done = fairseq("generate", data, *COMMON, "--path", path)
+    assert done.returncode != 0
+    assert f"{path} is refused" in done.stderr.splitlines()[-1]
+    assert "weights_only" not in done.stderr
+    assert not marker.exists()
+
+
+def test_fairseq_train_ends_with_the_reason(data, trained, tmp_path):
+    path = tmp_path / "truncated.pt"
+    path.write_bytes(trained.read_bytes()[:-1000])
+    restore = ["--restore-file", path, "--save-dir", tmp_path / "out"]
+    done = fairseq("train", data, *TINY, *COMMON, *restore)
+    assert done.returncode != 0
+    assert f"{path} cannot be loaded" in done.stderr.splitlines()[-1]
+
+
+def test_preparing_twice_wraps_once():
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    allowed = len(torch.serialization.get_safe_globals())
+    compat.prepare_fairseq()
+    assert checkpoint_utils.load_checkpoint_to_cpu is load
+    assert len(torch.serialization.get_safe_globals()) == allowed
+
+
+def test_sample_break_mode_eos():
+    sentences = [torch.tensor([4, 5, 2]), torch.tensor([6, 2])]
+    blocks = token_block_dataset.TokenBlockDataset(
+        ListDataset(sentences), [3, 2], None, pad=1, eos=2, break_mode="eos"
+    )
+    assert [block.tolist() for block in (blocks[0], blocks[1])] == [[4, 5, 2], [6, 2]]
+
+
+def test_batch_buckets():
+    sizes = [2, 3, 5, 8]
+    sentences = ListDataset([torch.full((size,), 4) for size in sizes], sizes)
+    pairs = language_pair_dataset.LanguagePairDataset(
+        sentences, np.array(sizes), Dictionary(), num_buckets=2
+    )
+    assert pairs.src_sizes.tolist() == [3, 3, 8, 8]
+
+
+def test_masks_without_overlap():
+    mask = data_utils.compute_mask_indices(
+        (1, 40), None, 0.5, mask_length=4, no_overlap=True, mask_type="static", min_space=1
+    )
+    assert mask.sum() > 0
+
+
+def test_numpy_itself_is_left_alone():
+    assert not hasattr(np, "int")
+    assert not hasattr(np, "compat")
+    assert not isinstance(data_utils.np.float64(1), int)
+
+
+@pytest.mark.parametrize("package", ["torch", "fairseq"])
+def test_missing_package(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        ImportError, match="which is missing: run `make env`, or `pip install torch"
+    ):
+        compat.check_environment()
+
+
+def test_fairseq_that_fails_on_import(monkeypatch, tmp_path):
+    (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default for field common')")
+    monkeypatch.delitem(sys.modules, "fairseq")
+    monkeypatch.syspath_prepend(tmp_path)
+    expected = (
+        r"does not import on Python 3.*ValueError: mutable default.*fairseq-fixed==0\.12\.3\.1"
+    )
+    with pytest.raises(ImportError, match=expected):
+        compat.check_environment()
+
+
+def test_torch_that_is_too_old(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(ImportError, match=r"needs torch 2\.6 or newer, but torch 2\.5\.1"):
+        compat.check_environment()
+
+
+def test_advice_names_the_versions_of_the_environment():
+    constraints = (ROOT / "constraints.txt").read_text().split()
+    assert compat.TORCH in constraints
+    assert compat.FAIRSEQ in constraints
