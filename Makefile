@@ -31,3 +31,19 @@ $(READY): constraints.txt setup.py Makefile
 		scikit-learn cffi packaging
 	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[dev]'
 	touch $@
+
+demo: $(READY)
+	BIN=$(BIN) recipes/demo/run.sh
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest
+
+test: check unit
+
+clean:
+	rm -rf demo outputs build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -49,7 +49,8 @@ def corpus_files(options: Options) -> tuple[dict[str, str], dict[str, dict[str, 
         documents = corpus.split(split)
         rows = [
             (pair.en, pair.ru, str(number))
-            for number, pairs in enumerate(documents, start=1) for pair in pairs
+            for number, pairs in enumerate(documents, start=1)
+            for pair in pairs
         ]
         for suffix, column in zip(("en", "ru", "docid"), zip(*rows, strict=True), strict=True):
             files[f"{split}.{suffix}"] = "\n".join(column) + "\n"
@@ -128,8 +129,11 @@ def parser() -> argparse.ArgumentParser:
         ("--train-docs", 2000, "documents to train on"),
         ("--valid-docs", 100, "documents to validate on"),
         ("--test-docs", 100, "documents to test on"),
-        ("--contrast-groups", 200,
-         "contrastive groups a phenomenon, rounded up to whole balanced sets: multiples of 6 or 9"),
+        (
+            "--contrast-groups",
+            200,
+            "contrastive groups a phenomenon, rounded up to whole balanced sets: multiples of 6 or 9",
+        ),
         ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
         ("--max-sentences", 12, "sentences in the longest document"),
         ("--seed", 1, "another seed gives another corpus"),

@@ -95,9 +95,7 @@ def windows(
         yield tuple(join_window(language, separator) for language in zip(*history, strict=True))
 
 
-def make(
-    prefix: str, languages: Sequence[str], output: str, sentences: int, separator: str
-) -> int:
+def make(prefix: str, languages: Sequence[str], output: str, sentences: int, separator: str) -> int:
     """Write one file of windows a language; returns the number of lines."""
     if len(set(languages)) < len(languages):
         raise DataError(f"--langs must name each language once, but is {' '.join(languages)}")
@@ -163,18 +161,26 @@ def parser() -> argparse.ArgumentParser:
 
     make_parser = commands.add_parser("make", help="sentences to windows")
     make_parser.add_argument(
-        "--input", required=True, metavar="PREFIX",
+        "--input",
+        required=True,
+        metavar="PREFIX",
         help="reads PREFIX.LANG for each language and PREFIX.docid",
     )
     make_parser.add_argument(
-        "--langs", required=True, nargs="+", metavar="LANG",
+        "--langs",
+        required=True,
+        nargs="+",
+        metavar="LANG",
         help="the suffixes of one text or of several line-aligned ones, e.g. `en ru`",
     )
     make_parser.add_argument(
         "--output", required=True, metavar="PREFIX", help="writes PREFIX.LANG for each language"
     )
     make_parser.add_argument(
-        "--sentences", type=positive, default=4, metavar="N",
+        "--sentences",
+        type=positive,
+        default=4,
+        metavar="N",
         help="sentences in a window, the current one included (default: 4)",
     )
 
@@ -183,14 +189,20 @@ def parser() -> argparse.ArgumentParser:
         "--input", required=True, type=Path, metavar="FILE", help="one windowed hypothesis a line"
     )
     last_parser.add_argument(
-        "--source", required=True, type=Path, metavar="FILE",
+        "--source",
+        required=True,
+        type=Path,
+        metavar="FILE",
         help="the windows that were translated; they say how many sentences a line should have",
     )
     last_parser.add_argument("--output", required=True, type=Path, metavar="FILE")
 
     for command in (make_parser, last_parser):
         command.add_argument(
-            "--separator", type=separator_token, default="_eos", metavar="TOKEN",
+            "--separator",
+            type=separator_token,
+            default="_eos",
+            metavar="TOKEN",
             help="the token between two sentences (default: _eos)",
         )
     return top

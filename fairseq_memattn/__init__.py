@@ -1,8 +1,9 @@
 """fairseq-memattn: long-context transformers with a bounded memory, as a fairseq plugin.
 
 `import fairseq_memattn`, which `--user-dir fairseq_memattn` does, registers every model with
-fairseq. `from fairseq_memattn.attention import ...` needs torch alone and leaves fairseq out;
-a program that starts so and wants the models too calls `fairseq_memattn.register()`.
+fairseq. `from fairseq_memattn.attention import ...` needs torch alone and leaves fairseq out,
+and so does the `memattn` command; a program that starts so and wants the models too calls
+`fairseq_memattn.register()`.
 """
 
 import sys
@@ -16,14 +17,19 @@ def register() -> None:
     Raises ImportError, saying what to install, where fairseq is missing or cannot work.
     """
     from fairseq_memattn.compat import prepare_fairseq
+    from fairseq_memattn.errors import end_commands_in_one_sentence
 
     prepare_fairseq()
+    end_commands_in_one_sentence()
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm  # noqa: F401
 
 
-def _only_attention_is_wanted() -> bool:
-    """Whether this import is the first half of `import fairseq_memattn.attention`.
+WITHOUT_FAIRSEQ = ("attention", "cli", "evaluation", "errors")
+
+
+def _registration_is_wanted() -> bool:
+    """False in the first half of `import fairseq_memattn.attention` and its like.
 
     Python runs a package before its submodules and does not tell it why; the import system's
     own frame, further up the stack, knows the name that was asked for.
@@ -33,10 +39,10 @@ def _only_attention_is_wanted() -> bool:
         frame = frame.f_back
         if frame.f_code.co_name == "_find_and_load":
             wanted = str(frame.f_locals.get("name"))
-            if f"{wanted}.".startswith(f"{__name__}.attention."):
-                return True
-    return False
+            if wanted.startswith(tuple(f"{__name__}.{name}" for name in WITHOUT_FAIRSEQ)):
+                return False
+    return True
 
 
-if not _only_attention_is_wanted():
+if _registration_is_wanted():
     register()

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fairseq_memattn.errors import MemAttnError
+
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
 INSTALL = (
@@ -25,7 +27,7 @@ INSTALL = (
 )
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(MemAttnError):
     """A checkpoint that is refused or cannot be read; the message names the file and says why."""
 
 
@@ -34,7 +36,7 @@ def prepare_fairseq() -> None:
     check_environment()
     allow_fairseq_globals()
     explain_checkpoint_errors()
-    restore_numpy_names()
+    restore_older_numpy()
 
 
 def check_environment() -> None:
@@ -79,16 +81,16 @@ def allow_fairseq_globals() -> None:
     # Metrics that are numpy values: eval-bleu's n-gram counts, a best score from scikit-learn.
     dtypes = [type(np.dtype(t)) for t in ("?", "i4", "i8", "f2", "f4", "f8")]
     allowed: list[Any] = [
-        # cfg.model of every architecture given by --arch; `args` of older checkpoints.
+        # cfg.model of architectures without a dataclass (--arch transformer); older `args`.
         argparse.Namespace,
-        # A numpy array is rebuilt from these three, a numpy scalar from `scalar` and its dtype.
-        multiarray._reconstruct,
+        # A numpy array is rebuilt from these and `_reconstruct`, a scalar from its dtype and
+        # `scalar`; numpy 1 and 2 write the two functions under different names.
         np.ndarray,
         np.dtype,
         *dtypes,
-        multiarray.scalar,
-        # The same two functions under the names that numpy 1 wrote.
+        (multiarray._reconstruct, "numpy._core.multiarray._reconstruct"),
         (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
+        (multiarray.scalar, "numpy._core.multiarray.scalar"),
         (multiarray.scalar, "numpy.core.multiarray.scalar"),
     ]
     torch.serialization.add_safe_globals(allowed)
@@ -126,17 +128,16 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         return _require_model(path, state)
 
 
-def restore_numpy_names() -> None:
+def restore_older_numpy() -> None:
     """Give three of fairseq's data modules, and only them, what they use of an older numpy.
 
     `--sample-break-mode eos` needs `np.compat.long`, `--num-batch-buckets` that and an old
-    argument of `np.percentile`, one masking function `np.int`.
+    argument of `np.percentile`.
     """
     import numpy as np
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 
     class OlderNumpy(types.ModuleType):
-        int = int
         compat = types.SimpleNamespace(long=int)
 
         @staticmethod

@@ -77,12 +77,14 @@ def balanced_set(rng: Random, phenomenon: str, distance: int) -> list[Group]:
     groups: list[Group] = []
     for right, (words, position) in enumerate(zip(alternatives, positions, strict=True)):
         before = [*opening, render(episode.cue, words), *gap]
-        others = rng.sample(current[:right] + current[right + 1:], size - 1)
+        others = rng.sample(current[:right] + current[right + 1 :], size - 1)
         candidates = others[:position] + [current[right]] + others[position:]
-        groups.append({
-            "src": join([pair.en for pair in before] + [current[right].en]),
-            "dst": [join([pair.ru for pair in before] + [last.ru]) for last in candidates],
-            "true_ind": position,
-            "ctx_dist": distance,
-        })
+        groups.append(
+            {
+                "src": join([pair.en for pair in before] + [current[right].en]),
+                "dst": [join([pair.ru for pair in before] + [last.ru]) for last in candidates],
+                "true_ind": position,
+                "ctx_dist": distance,
+            }
+        )
     return groups

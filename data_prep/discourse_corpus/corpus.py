@@ -91,7 +91,9 @@ class Corpus:
         rng = Random(f"{options.seed} {name}")
         return distinct(
             lambda: document(rng, options.min_sentences, options.max_sentences),
-            self.new_document, getattr(options, f"{name}_docs"), f"{name} documents",
+            self.new_document,
+            getattr(options, f"{name}_docs"),
+            f"{name} documents",
         )
 
     def new_document(self, pairs: list[Pair]) -> bool:
@@ -99,7 +101,7 @@ class Corpus:
         sentences = [pair.en for pair in pairs]
         text = "\n".join(sentences)
         windows = (
-            f" {SEPARATOR} ".join(sentences[at:at + SENTENCES])
+            f" {SEPARATOR} ".join(sentences[at : at + SENTENCES])
             for at in range(len(sentences) - SENTENCES + 1)
         )
         if text in self.used_documents or any(w in self.used_contexts for w in windows):

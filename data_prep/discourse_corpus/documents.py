@@ -158,8 +158,7 @@ def noun_cohesion(story: Story) -> Episode:
     return Episode(story.pick(lines.NOUN_CUE), story.pick(lines.NOUN_AGAIN), words, swaps)
 
 
-TOLD = (pronoun, pronoun, verb_ellipsis, noun_ellipsis, noun_ellipsis,
-        name_cohesion, noun_cohesion)
+TOLD = (pronoun, pronoun, verb_ellipsis, noun_ellipsis, noun_ellipsis, name_cohesion, noun_cohesion)
 SPOKEN_EPISODES = (deixis, deixis, deixis, verb_ellipsis, pronoun)
 
 

@@ -105,8 +105,9 @@ def adjective(base: str) -> dict[str, str]:
     return forms
 
 
-def noun(base: str, gender: str, stem: str = "", stressed: bool = False, animate: bool = False
-         ) -> dict[str, str]:
+def noun(
+    base: str, gender: str, stem: str = "", stressed: bool = False, animate: bool = False
+) -> dict[str, str]:
     """The singular of a noun by the regular declensions.
 
     `stem` is given where the nominative has a vowel the other cases lose (кошелёк, кошельк-).
@@ -168,8 +169,14 @@ def indeclinable(base: str) -> dict[str, str]:
 
 def plural_only(base: str, genitive: str, dative: str) -> dict[str, str]:
     """A noun without a singular: часы, часов, часам."""
-    return {"": base, "gen": genitive, "dat": dative, "acc": base,
-            "ins": dative + "и", "loc": dative[:-1] + "х"}
+    return {
+        "": base,
+        "gen": genitive,
+        "dat": dative,
+        "acc": base,
+        "ins": dative + "и",
+        "loc": dative[:-1] + "х",
+    }
 
 
 def article(english: str) -> str:

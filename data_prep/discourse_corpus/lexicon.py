@@ -27,8 +27,7 @@ def phrases(table: str) -> list[Word]:
     return [Word({"": en.strip()}, {"": ru.strip()}) for en, ru in pairs]
 
 
-def russian_noun(base: str, gender: str, notes: list[str], animate: bool = False
-                 ) -> dict[str, str]:
+def russian_noun(base: str, gender: str, notes: list[str], animate: bool = False) -> dict[str, str]:
     """The cases of a noun from a table row, with the two prepositions that change their form."""
     cyrillic = [note for note in notes if note.isalpha() and not note.isascii()]
     if "0" in notes:
@@ -128,8 +127,11 @@ def address(formal: bool) -> Word:
     stem = "ваш" if formal else "тво"
     endings = ("", "а", "е", "и") if formal else ("й", "я", "ё", "и")
     accusative = ("", "у", "е", "и") if formal else ("й", "ю", "ё", "и")
-    pronouns = ("вы", "вас", "вам", "вас", "вами", "вас") if formal else (
-        "ты", "тебя", "тебе", "тебя", "тобой", "тебе")
+    pronouns = (
+        ("вы", "вас", "вам", "вас", "вами", "вас")
+        if formal
+        else ("ты", "тебя", "тебе", "тебя", "тобой", "тебе")
+    )
     forms = dict(zip(("", *CASES), pronouns, strict=True))
     for case, row in (("nom", endings), ("acc", accusative)):
         forms.update({f"{case}.{g}": stem + end for g, end in zip(GENDERS, row, strict=True)})

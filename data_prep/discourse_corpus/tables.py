@@ -219,10 +219,20 @@ NAMES = """
 """
 
 # English, masculine and feminine in Russian.
-RUSSIAN_SURNAMES = (("Petrov", "Петров"), ("Ivanov", "Иванов"), ("Sokolov", "Соколов"),
-                    ("Orlov", "Орлов"), ("Lebedev", "Лебедев"))
-FOREIGN_SURNAMES = (("Brown", "Браун"), ("Smith", "Смит"), ("Taylor", "Тейлор"),
-                    ("Wilson", "Уилсон"), ("Clark", "Кларк"))
+RUSSIAN_SURNAMES = (
+    ("Petrov", "Петров"),
+    ("Ivanov", "Иванов"),
+    ("Sokolov", "Соколов"),
+    ("Orlov", "Орлов"),
+    ("Lebedev", "Лебедев"),
+)
+FOREIGN_SURNAMES = (
+    ("Brown", "Браун"),
+    ("Smith", "Смит"),
+    ("Taylor", "Тейлор"),
+    ("Wilson", "Уилсон"),
+    ("Clark", "Кларк"),
+)
 
 # English, then two legitimate renderings with their genders (and stems, stress, plural forms).
 SYNONYMS = {
@@ -465,8 +475,22 @@ ADJECTIVES = {
         cheerful весёлый
     """,
 }
-UNPLANNED = ("lose", "forget", "drop", "tear", "break", "frighten", "receive", "leave",
-             "steal", "spoil", "push", "hear", "recognise", "remember")
+UNPLANNED = (
+    "lose",
+    "forget",
+    "drop",
+    "tear",
+    "break",
+    "frighten",
+    "receive",
+    "leave",
+    "steal",
+    "spoil",
+    "push",
+    "hear",
+    "recognise",
+    "remember",
+)
 NOT_GRADABLE = ("red", "blue", "green", "black", "white", "yellow", "grey", "brown")
 
 PAST_TIMES = """

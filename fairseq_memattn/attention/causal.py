@@ -225,7 +225,8 @@ def _chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
     missing = -x.shape[2] % chunk
     if missing:
         x = pad(x, (0, 0, 0, missing), value=fill)
-    return x.unflatten(2, (-1, chunk))
+    chunks: Tensor = x.unflatten(2, (-1, chunk))
+    return chunks
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -298,12 +299,10 @@ def _stable_attention(
     Keeps one memory a chunk for the backward pass and recomputes the rest.
     """
     outputs = []
-    inputs = [x.to(s.dtype).split(STABLE_CHUNK_SIZE, dim=2) for x in (q, k, v, s)]
-    for chunk in zip(*inputs, strict=True):
-        if torch.is_grad_enabled():
-            out, *memory = checkpoint(_stable_chunk, *chunk, *state, use_reentrant=False)
-        else:
-            out, *memory = _stable_chunk(*chunk, *state)
+    inputs = [x.to(s.dtype) for x in (q, k, v, s)]
+    for start in range(0, q.shape[2], STABLE_CHUNK_SIZE):
+        chunk = [x[:, :, start : start + STABLE_CHUNK_SIZE] for x in inputs]
+        out, *memory = checkpoint(_stable_chunk, *chunk, *state, use_reentrant=False)
         state = MemoryState(*memory)
         outputs.append(out)
     return torch.cat(outputs, dim=2), state

@@ -13,6 +13,8 @@ from fairseq_memattn.compat import CheckpointError
 # asked for gets imported, so that help and mistyped commands need not wait for torch.
 COMMANDS = {
     "average": "average the weights of several checkpoints into one",
+    "plot": "draw what is written into a model's memory and what is read from it",
+    "score": "sacreBLEU and chrF of what fairseq-generate printed",
 }
 
 

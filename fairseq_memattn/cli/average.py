@@ -1,8 +1,8 @@
 """Average the weights of several checkpoints into one.
 
 The mean of a floating-point weight is its sum in float64 over the checkpoints, divided by their
-number in float64 and then rounded to the weight's own dtype. So the mean of n equal checkpoints
-is that checkpoint bit for bit, as long as its weights are not themselves float64. The sum runs
+number in float64 and rounded once, to float32: half-precision weights gain by that, and the mean
+of n equal checkpoints is that checkpoint bit for bit. (float64 weights stay float64.) The sum runs
 over the files in the order of their paths, so the order on the command line does not matter.
 Everything but the weights comes from the checkpoint with the most updates, except the state of
 its optimizer, which belongs to its own weights and is left out.
@@ -146,7 +146,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         if not newest or num_updates(state) >= num_updates(newest):
             newest, newest_path = state, path
     means = {
-        name: (total / len(paths)).to(newest["model"][name].dtype) for name, total in sums.items()
+        name: (total / len(paths)).to(torch.promote_types(newest["model"][name].dtype, torch.float))
+        for name, total in sums.items()
     }
     newest["model"].update(share_tied(means, newest["model"]))
     return newest

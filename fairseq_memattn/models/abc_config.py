@@ -10,6 +10,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq_memattn.attention.controls.mlp import LOG_ACTIVATIONS
 from fairseq_memattn.errors import MemAttnError
 
+# Classes made while running, which mypy takes for variables.
 ACTIVATIONS = ChoiceEnum(list(LOG_ACTIVATIONS))
 SHARING = ChoiceEnum(["shared", "separate"])
 
@@ -25,21 +26,21 @@ class ABCLanguageModelConfig(FairseqDataclass):
             "state grow with this number and not with the length; 0 means softmax attention"
         },
     )
-    abc_activation: ACTIVATIONS = field(
+    abc_activation: ACTIVATIONS = field(  # type: ignore[valid-type]
         default="exp",
         metadata={
             "help": "activation of W_phi x, which decides how much of a token is written into "
             "each slot; the ABC paper finds exp best and relu least stable"
         },
     )
-    abc_phi_layers: SHARING = field(
+    abc_phi_layers: SHARING = field(  # type: ignore[valid-type]
         default="shared",
         metadata={
             "help": "one W_phi for all layers, as in the paper (under 1 percent more parameters "
             "than softmax attention), or a separate one in each layer"
         },
     )
-    abc_phi_heads: SHARING = field(
+    abc_phi_heads: SHARING = field(  # type: ignore[valid-type]
         default="separate",
         metadata={
             "help": "whether the heads of a layer write with a separate control each, or all "

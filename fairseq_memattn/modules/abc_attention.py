@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
-from fairseq.incremental_decoding_utils import with_incremental_state
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
@@ -38,8 +38,7 @@ class CrossMemory(NamedTuple):
         return CrossMemory(state, copies, writing)
 
 
-@with_incremental_state
-class ABCAttention(nn.Module):
+class ABCAttention(FairseqIncrementalState, nn.Module):
     """Multi-head attention over a bounded memory, in fairseq's conventions.
 
     embed_dim: E; num_heads: H; control: what writes tokens into slots, owned by the model
@@ -69,7 +68,8 @@ class ABCAttention(nn.Module):
         self.head_dim = embed_dim // num_heads
         if self.head_dim * num_heads != embed_dim:
             raise ValueError(
-                f"`embed_dim` must be a multiple of the {num_heads} heads, but is {embed_dim} instead."
+                f"`embed_dim` must be a multiple of the {num_heads} heads, "
+                f"but is {embed_dim} instead."
             )
         self.dropout = dropout
         self._control = (control,)  # in a tuple: the model's `ControlPool` registers it

@@ -85,10 +85,10 @@ class ABCTransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder; with `abc_encoder_slots` its self-attention is ABC."""
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        if cfg.abc_encoder_slots == 0:
-            return super().build_encoder_layer(cfg)
         if not hasattr(self, "controls"):  # called from fairseq's __init__, layer after layer
             self.controls = _pool(cfg, cfg.encoder, cfg.encoder.embed_dim, cfg.abc_encoder_slots)
+        if self.controls is None:
+            return super().build_encoder_layer(cfg)
         layer = ABCEncoderLayer(cfg, self.controls.for_next_layer(), return_fc=self.return_fc)
         return _wrapped(layer, cfg)
 

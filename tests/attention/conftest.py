@@ -1,13 +1,22 @@
 import pytest
 import torch
 
+from fairseq_memattn.attention import causal
+
 
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.fixture(autouse=True)
-def exact_matmul():
-    """TF32 would be compared with float64."""
-    torch.backends.cuda.matmul.allow_tf32 = False
+@pytest.fixture
+def stable_form(monkeypatch):
+    """As if no write weights could be factored: the causal form computes them pair by pair."""
+    monkeypatch.setattr(causal, "_factor", lambda s, log_mass: None)
+
+
+@pytest.fixture(params=["factored", "stable"])
+def both_forms(request):
+    """Runs a test by the factored causal form (where it can be held) and by the stable one."""
+    if request.param == "stable":
+        request.getfixturevalue("stable_form")

@@ -72,9 +72,8 @@ def test_extreme_write_logits(control, is_causal, dtype, device, stable):
 @pytest.mark.parametrize("pad", ["none", "both"])
 @pytest.mark.parametrize("control", ["plain", "relu", "first +500"])
 def test_stable_form_wherever_the_factored_one_would_do(
-    control, pad, dtype, device, stable, monkeypatch
+    control, pad, dtype, device, stable, stable_form
 ):
-    monkeypatch.setattr(causal, "MAX_RISE", -1.0)
     check(Case(37, control=control, pad=pad, batch=1, shared=True), True, dtype, device)
     assert stable.calls == 1
 

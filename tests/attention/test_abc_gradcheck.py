@@ -5,16 +5,10 @@ import torch
 from abc_cases import Case, inputs, padding
 from torch.autograd import gradcheck
 
-from fairseq_memattn.attention import MemoryState, abc_attention, abc_step, causal
+from fairseq_memattn.attention import MemoryState, abc_attention, abc_step
 
 heads_share = pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
 any_control = pytest.mark.parametrize("control", ["plain", "relu", "rise +12"])
-
-
-@pytest.fixture(params=["factored", "stable"])
-def both_forms(request, monkeypatch):
-    if request.param == "stable":
-        monkeypatch.setattr(causal, "MAX_RISE", -1.0)
 
 
 def small(length, control="plain", shared=False):

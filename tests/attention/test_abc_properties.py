@@ -15,20 +15,13 @@ from abc_cases import (
 )
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import abc_attention, abc_step, abc_write, causal
+from fairseq_memattn.attention import abc_attention, abc_step, abc_write
 
 any_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 any_causal_form = pytest.mark.parametrize("form", CAUSAL_FORMS.values(), ids=CAUSAL_FORMS)
 any_control = pytest.mark.parametrize("control", CONTROLS)
 heads_share = pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
 low_precision = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-
-
-@pytest.fixture(params=["factored", "stable"])
-def both_forms(request, monkeypatch):
-    """Runs a test by the factored causal form (where it can be held) and by the stable one."""
-    if request.param == "stable":
-        monkeypatch.setattr(causal, "MAX_RISE", -1.0)
 
 
 def double(case, device):
@@ -132,7 +125,7 @@ def test_each_output_depends_on_all_tokens_up_to_its_own(form, control, both_for
 @heads_share
 @any_control
 @pytest.mark.parametrize("sizes", [[1] * 30, [30], [5, 1, 1, 23], [16, 14]], ids=str)
-def test_pieces_give_what_the_whole_gives(sizes, control, shared, device):
+def test_pieces_give_what_the_whole_gives(sizes, control, shared, both_forms, device):
     case = Case(30, control=control, shared=shared, pad="both")
     args, mask = double(case, device), padding(case).to(device)
     whole = abc_attention(*args, causal=True, key_padding_mask=mask)
@@ -186,6 +179,8 @@ def test_state_is_float32_and_of_one_size(shared, length, dtype, device):
     mass = (case.batch, 1 if shared else case.heads, case.slots)
     assert [tensor.shape for tensor in state] == [memory, memory, mass]
     assert {tensor.dtype for tensor in state} == {torch.float32}
+    # Not a view either, which would keep all memories of the sequence alive.
+    assert all(t.untyped_storage().nbytes() == 4 * t.numel() for t in state)
     assert out.dtype == dtype
 
 

@@ -26,7 +26,10 @@ def run(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The command line, as a user runs it."""
     return subprocess.run(
         [sys.executable, str(SCRIPT), "--out", str(out), *options],
-        capture_output=True, text=True, encoding="utf-8", env={"PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={"PYTHONIOENCODING": "utf-8"},
     )
 
 
@@ -72,87 +75,126 @@ def noun(english: str) -> grammar.Word:
     return next(word for word in found if word.en[""] == english)
 
 
-@pytest.mark.parametrize(("english", "forms"), [
-    ("knife", "нож ножа ножу нож ножом ноже"),
-    ("torch", "фонарь фонаря фонарю фонарь фонарём фонаре"),
-    ("wallet", "кошелёк кошелька кошельку кошелёк кошельком кошельке"),
-    ("suitcase", "чемодан чемодана чемодану чемодан чемоданом чемодане"),
-    ("raincoat", "плащ плаща плащу плащ плащом плаще"),
-    ("museum", "музей музея музею музей музеем музее"),
-    ("belt", "ремень ремня ремню ремень ремнём ремне"),
-    ("book", "книга книги книге книгу книгой книге"),
-    ("porridge", "каша каши каше кашу кашей каше"),
-    ("candle", "свеча свечи свече свечу свечой свече"),
-    ("article", "статья статьи статье статью статьёй статье"),
-    ("hospital", "больница больницы больнице больницу больницей больнице"),
-    ("village", "деревня деревни деревне деревню деревней деревне"),
-    ("church", "церковь церкви церкви церковь церковью церкви"),
-    ("letter", "письмо письма письму письмо письмом письме"),
-    ("towel", "полотенце полотенца полотенцу полотенце полотенцем полотенце"),
-    ("poem", "стихотворение стихотворения стихотворению стихотворение стихотворением "
-             "стихотворении"),
-    ("necklace", "ожерелье ожерелья ожерелью ожерелье ожерельем ожерелье"),
-    ("coat", "пальто пальто пальто пальто пальто пальто"),
-    ("watch", "часы часов часам часы часами часах"),
-    ("sledge", "сани саней саням сани санями санях"),
-    ("puppy", "щенок щенка щенку щенка щенком щенке"),
-    ("bear", "медведь медведя медведю медведя медведем медведе"),
-    ("horse", "лошадь лошади лошади лошадь лошадью лошади"),
-    ("doctor", "врач врача врачу врача врачом враче"),
-])
+@pytest.mark.parametrize(
+    ("english", "forms"),
+    [
+        ("knife", "нож ножа ножу нож ножом ноже"),
+        ("torch", "фонарь фонаря фонарю фонарь фонарём фонаре"),
+        ("wallet", "кошелёк кошелька кошельку кошелёк кошельком кошельке"),
+        ("suitcase", "чемодан чемодана чемодану чемодан чемоданом чемодане"),
+        ("raincoat", "плащ плаща плащу плащ плащом плаще"),
+        ("museum", "музей музея музею музей музеем музее"),
+        ("belt", "ремень ремня ремню ремень ремнём ремне"),
+        ("book", "книга книги книге книгу книгой книге"),
+        ("porridge", "каша каши каше кашу кашей каше"),
+        ("candle", "свеча свечи свече свечу свечой свече"),
+        ("article", "статья статьи статье статью статьёй статье"),
+        ("hospital", "больница больницы больнице больницу больницей больнице"),
+        ("village", "деревня деревни деревне деревню деревней деревне"),
+        ("church", "церковь церкви церкви церковь церковью церкви"),
+        ("letter", "письмо письма письму письмо письмом письме"),
+        ("towel", "полотенце полотенца полотенцу полотенце полотенцем полотенце"),
+        (
+            "poem",
+            "стихотворение стихотворения стихотворению стихотворение стихотворением стихотворении",
+        ),
+        ("necklace", "ожерелье ожерелья ожерелью ожерелье ожерельем ожерелье"),
+        ("coat", "пальто пальто пальто пальто пальто пальто"),
+        ("watch", "часы часов часам часы часами часах"),
+        ("sledge", "сани саней саням сани санями санях"),
+        ("puppy", "щенок щенка щенку щенка щенком щенке"),
+        ("bear", "медведь медведя медведю медведя медведем медведе"),
+        ("horse", "лошадь лошади лошади лошадь лошадью лошади"),
+        ("doctor", "врач врача врачу врача врачом враче"),
+    ],
+)
 def test_nouns(english: str, forms: str) -> None:
     ru = noun(english).ru
     assert " ".join(ru[case] for case in ("", *grammar.CASES)) == forms
 
 
-@pytest.mark.parametrize(("english", "with_it", "about_it"), [
-    ("dictionary", "со словарём", "о словаре"),
-    ("puppy", "со щенком", "о щенке"),
-    ("scarf", "с шарфом", "о шарфе"),
-    ("report", "с отчётом", "об отчёте"),
-    ("apple", "с яблоком", "о яблоке"),
-])
+@pytest.mark.parametrize(
+    ("english", "with_it", "about_it"),
+    [
+        ("dictionary", "со словарём", "о словаре"),
+        ("puppy", "со щенком", "о щенке"),
+        ("scarf", "с шарфом", "о шарфе"),
+        ("report", "с отчётом", "об отчёте"),
+        ("apple", "с яблоком", "о яблоке"),
+    ],
+)
 def test_prepositions_change_their_form(english: str, with_it: str, about_it: str) -> None:
     assert (noun(english).ru["with"], noun(english).ru["about"]) == (with_it, about_it)
 
 
-@pytest.mark.parametrize(("english", "forms"), [
-    ("Sonya", "Соня Сони Соне Соню Соней Соне"),
-    ("Olga", "Ольга Ольги Ольге Ольгу Ольгой Ольге"),
-    ("Igor", "Игорь Игоря Игорю Игоря Игорем Игоре"),
-    ("Sergei", "Сергей Сергея Сергею Сергея Сергеем Сергее"),
-])
+@pytest.mark.parametrize(
+    ("english", "forms"),
+    [
+        ("Sonya", "Соня Сони Соне Соню Соней Соне"),
+        ("Olga", "Ольга Ольги Ольге Ольгу Ольгой Ольге"),
+        ("Igor", "Игорь Игоря Игорю Игоря Игорем Игоре"),
+        ("Sergei", "Сергей Сергея Сергею Сергея Сергеем Сергее"),
+    ],
+)
 def test_people(english: str, forms: str) -> None:
     ru = next(word.ru for word in lexicon.PEOPLE_WORDS if word.en[""] == english)
     assert " ".join(ru[case] for case in ("", *grammar.CASES)) == forms
 
 
-@pytest.mark.parametrize(("english", "russian", "foreign"), [
-    ("Julia", "Юлия Юлии Юлии Юлию Юлией Юлии", "Джулия Джулии Джулии Джулию Джулией Джулии"),
-    ("Mary", "Мария Марии Марии Марию Марией Марии", "Мэри Мэри Мэри Мэри Мэри Мэри"),
-    ("Paul", "Павел Павла Павлу Павла Павлом Павле", "Пол Пола Полу Пола Полом Поле"),
-    ("George", "Георгий Георгия Георгию Георгия Георгием Георгии",
-     "Джордж Джорджа Джорджу Джорджа Джорджем Джордже"),
-])
+@pytest.mark.parametrize(
+    ("english", "russian", "foreign"),
+    [
+        ("Julia", "Юлия Юлии Юлии Юлию Юлией Юлии", "Джулия Джулии Джулии Джулию Джулией Джулии"),
+        ("Mary", "Мария Марии Марии Марию Марией Марии", "Мэри Мэри Мэри Мэри Мэри Мэри"),
+        ("Paul", "Павел Павла Павлу Павла Павлом Павле", "Пол Пола Полу Пола Полом Поле"),
+        (
+            "George",
+            "Георгий Георгия Георгию Георгия Георгием Георгии",
+            "Джордж Джорджа Джорджу Джорджа Джорджем Джордже",
+        ),
+    ],
+)
 def test_names_with_two_renderings(english: str, russian: str, foreign: str) -> None:
     pair = next(pair for pair in lexicon.NAME_WORDS if pair[0].en[""] == english)
     for word, forms in zip(pair, (russian, foreign), strict=True):
         assert " ".join(word.ru[case] for case in ("", *grammar.CASES)) == forms
 
 
-@pytest.mark.parametrize(("base", "nominative", "accusative", "instrumental"), [
-    ("старый", "старый старая старое старые", "старый старую старое старые старого",
-     "старым старой старым старыми"),
-    ("синий", "синий синяя синее синие", "синий синюю синее синие синего",
-     "синим синей синим синими"),
-    ("маленький", "маленький маленькая маленькое маленькие",
-     "маленький маленькую маленькое маленькие маленького",
-     "маленьким маленькой маленьким маленькими"),
-    ("свежий", "свежий свежая свежее свежие", "свежий свежую свежее свежие свежего",
-     "свежим свежей свежим свежими"),
-    ("дорогой", "дорогой дорогая дорогое дорогие", "дорогой дорогую дорогое дорогие дорогого",
-     "дорогим дорогой дорогим дорогими"),
-])
+@pytest.mark.parametrize(
+    ("base", "nominative", "accusative", "instrumental"),
+    [
+        (
+            "старый",
+            "старый старая старое старые",
+            "старый старую старое старые старого",
+            "старым старой старым старыми",
+        ),
+        (
+            "синий",
+            "синий синяя синее синие",
+            "синий синюю синее синие синего",
+            "синим синей синим синими",
+        ),
+        (
+            "маленький",
+            "маленький маленькая маленькое маленькие",
+            "маленький маленькую маленькое маленькие маленького",
+            "маленьким маленькой маленьким маленькими",
+        ),
+        (
+            "свежий",
+            "свежий свежая свежее свежие",
+            "свежий свежую свежее свежие свежего",
+            "свежим свежей свежим свежими",
+        ),
+        (
+            "дорогой",
+            "дорогой дорогая дорогое дорогие",
+            "дорогой дорогую дорогое дорогие дорогого",
+            "дорогим дорогой дорогим дорогими",
+        ),
+    ],
+)
 def test_adjectives(base: str, nominative: str, accusative: str, instrumental: str) -> None:
     forms = grammar.adjective(base)
     assert " ".join(forms[f"nom.{gender}"] for gender in "mfnp") == nominative
@@ -160,10 +202,15 @@ def test_adjectives(base: str, nominative: str, accusative: str, instrumental: s
     assert " ".join(forms[f"ins.{gender}"] for gender in "mfnp") == instrumental
 
 
-@pytest.mark.parametrize("forms", [
-    "купил купила купило купили", "нашёл нашла нашло нашли", "принёс принесла принесло принесли",
-    "вытер вытерла вытерло вытерли",
-])
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "купил купила купило купили",
+        "нашёл нашла нашло нашли",
+        "принёс принесла принесло принесли",
+        "вытер вытерла вытерло вытерли",
+    ],
+)
 def test_past_tense(forms: str) -> None:
     assert " ".join(grammar.past(forms.split()[0]).values()) == forms
 
@@ -232,15 +279,13 @@ def test_neutral_sentences_never_decide_the_form_of_address_or_offer_an_antecede
 def test_nobody_acts_between_the_cue_and_its_use(corpus: Path, phenomenon: str) -> None:
     people = {word.en[""] for word in lexicon.PEOPLE_WORDS}
     for group in groups(corpus, phenomenon):
-        for sentence in group["src"].split(" _eos ")[4 - group["ctx_dist"]:-1]:
+        for sentence in group["src"].split(" _eos ")[4 - group["ctx_dist"] : -1]:
             assert not people & set(sentence.split()), group
 
 
 def test_articles() -> None:
     words = ["umbrella", "useful letter", "unusual pen", "uniform", "old coat", "key"]
-    assert [grammar.article(word).split()[0] for word in words] == [
-        "an", "a", "an", "a", "an", "a"
-    ]
+    assert [grammar.article(word).split()[0] for word in words] == ["an", "a", "an", "a", "an", "a"]
 
 
 def test_files_are_aligned_and_counted(corpus: Path) -> None:
@@ -283,7 +328,8 @@ def test_the_test_set_does_not_depend_on_how_much_is_trained_on(
 
 def test_no_document_is_shared(corpus: Path) -> None:
     texts = [
-        "\n".join(one) for split in ("train", "valid", "test")
+        "\n".join(one)
+        for split in ("train", "valid", "test")
         for one in documents(corpus, split, "en")
     ]
     assert len(set(texts)) == len(texts) == 75
@@ -342,8 +388,10 @@ def test_each_candidate_is_right_exactly_once_in_its_set(corpus: Path, phenomeno
 
 def test_the_right_pronoun_agrees_with_the_noun_in_the_context(corpus: Path) -> None:
     pronouns = {
-        "m": {"он", "его", "нём", "него"}, "f": {"она", "её", "ней", "неё"},
-        "n": {"оно", "его", "нём", "него"}, "p": {"они", "их", "них"},
+        "m": {"он", "его", "нём", "него"},
+        "f": {"она", "её", "ней", "неё"},
+        "n": {"оно", "его", "нём", "него"},
+        "p": {"они", "их", "них"},
     }
     every = set().union(*pronouns.values())
     nouns = {word.en[""]: word for words in lexicon.NOUN_WORDS.values() for word in words}
@@ -365,8 +413,20 @@ def test_the_right_form_of_address_is_the_one_of_the_context(corpus: Path) -> No
         source = last(group["src"])
         you_forms = [set(last(candidate).lower().split()) for candidate in group["dst"]]
         right = you_forms[group["true_ind"]] - you_forms[1 - group["true_ind"]]
-        endings = ("те", "вы", "вас", "вам", "вами", "ваш", "ваша", "ваше", "вашу", "ваши",
-                   "вернёте", "будете")
+        endings = (
+            "те",
+            "вы",
+            "вас",
+            "вам",
+            "вами",
+            "ваш",
+            "ваша",
+            "ваше",
+            "вашу",
+            "ваши",
+            "вернёте",
+            "будете",
+        )
         assert any(token.endswith(endings) for token in right) == formal, (source, group)
 
 
@@ -465,13 +525,18 @@ def test_somebody_elses_directory_is_refused(
     assert "is a file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--train-docs", "0"], "--train-docs must be at least 1, but is 0"),
-    (["--contrast-groups", "-1"], "--contrast-groups must be at least 1, but is -1"),
-    (["--min-sentences", "3"], "--min-sentences must be at least 4, but is 3"),
-    (["--min-sentences", "9", "--max-sentences", "8"],
-     "--max-sentences must be at least --min-sentences 9, but is 8"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train-docs", "0"], "--train-docs must be at least 1, but is 0"),
+        (["--contrast-groups", "-1"], "--contrast-groups must be at least 1, but is -1"),
+        (["--min-sentences", "3"], "--min-sentences must be at least 4, but is 3"),
+        (
+            ["--min-sentences", "9", "--max-sentences", "8"],
+            "--max-sentences must be at least --min-sentences 9, but is 8",
+        ),
+    ],
+)
 def test_impossible_options(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,24 +45,51 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
         tmp_path, en="a\nb\nc\nd\ne\nf\n", ru="А\nБ\nВ\nГ\nД\nЕ\n", docid="1\n1\n1\n1\n1\nx y\n"
     )
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "make", "--input", prefix, "--langs", "en", "ru",
-         "--output", str(tmp_path / "new" / "w")],
-        capture_output=True, text=True,
+        [
+            sys.executable,
+            str(SCRIPT),
+            "make",
+            "--input",
+            prefix,
+            "--langs",
+            "en",
+            "ru",
+            "--output",
+            str(tmp_path / "new" / "w"),
+        ],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("6 windows")
     assert (tmp_path / "new" / "w.en").read_text(encoding="utf-8").splitlines() == [
-        "a", "a _eos b", "a _eos b _eos c", "a _eos b _eos c _eos d", "b _eos c _eos d _eos e", "f",
+        "a",
+        "a _eos b",
+        "a _eos b _eos c",
+        "a _eos b _eos c _eos d",
+        "b _eos c _eos d _eos e",
+        "f",
     ]
     assert (tmp_path / "new" / "w.ru").read_text(encoding="utf-8").splitlines()[4:] == [
-        "Б _eos В _eos Г _eos Д", "Е",
+        "Б _eos В _eos Г _eos Д",
+        "Е",
     ]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["w.en", "w.ru"]
 
     back = subprocess.run(
-        [sys.executable, str(SCRIPT), "last", "--input", str(tmp_path / "new" / "w.ru"),
-         "--source", str(tmp_path / "new" / "w.en"), "--output", str(tmp_path / "back.ru")],
-        capture_output=True, text=True,
+        [
+            sys.executable,
+            str(SCRIPT),
+            "last",
+            "--input",
+            str(tmp_path / "new" / "w.ru"),
+            "--source",
+            str(tmp_path / "new" / "w.en"),
+            "--output",
+            str(tmp_path / "back.ru"),
+        ],
+        capture_output=True,
+        text=True,
     )
     assert (back.returncode, back.stderr) == (0, "")
     assert (tmp_path / "back.ru").read_bytes() == (tmp_path / "corpus.ru").read_bytes()
@@ -91,13 +118,18 @@ def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-@pytest.mark.parametrize(("files", "counts"), [
-    ({"en": "a\nb\nc\n", "ru": "А\nБ\n", "docid": "1\n1\n1\n"}, (3, 2, 3)),
-    ({"en": "a\nb\n", "ru": "А\nБ\n", "docid": "1\n1\n1\n1\n"}, (2, 2, 4)),
-    ({"en": "", "ru": "", "docid": "1\n"}, (0, 0, 1)),
-])
+@pytest.mark.parametrize(
+    ("files", "counts"),
+    [
+        ({"en": "a\nb\nc\n", "ru": "А\nБ\n", "docid": "1\n1\n1\n"}, (3, 2, 3)),
+        ({"en": "a\nb\n", "ru": "А\nБ\n", "docid": "1\n1\n1\n1\n"}, (2, 2, 4)),
+        ({"en": "", "ru": "", "docid": "1\n"}, (0, 0, 1)),
+    ],
+)
 def test_line_counts_that_differ(
-    files: dict[str, str], counts: tuple[int, ...], tmp_path: Path,
+    files: dict[str, str],
+    counts: tuple[int, ...],
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     prefix = write(tmp_path, **files)
@@ -109,9 +141,7 @@ def test_line_counts_that_differ(
 
 
 def test_a_document_that_reappears(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prefix = write(
-        tmp_path, en="a\nb\nc\nd\n", ru="А\nБ\nВ\nГ\n", docid="one\ntwo\ntwo\none\n"
-    )
+    prefix = write(tmp_path, en="a\nb\nc\nd\n", ru="А\nБ\nВ\nГ\n", docid="one\ntwo\ntwo\none\n")
     assert refused(tmp_path, prefix, capsys) == (
         f"{prefix}.docid, line 4: document id 'one' began at line 1 and had already ended; "
         "a document must be contiguous"
@@ -155,9 +185,7 @@ def test_the_separator_in_the_text(tmp_path: Path, capsys: pytest.CaptureFixture
     assert make(prefix, "--separator", "<sep>") == 0
 
 
-def test_the_input_is_never_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_input_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = write(tmp_path, en="a\nb\n", docid="1\n1\n")
     options = ["--input", prefix, "--langs", "en", "--output", str(tmp_path / "." / "corpus")]
     assert windows.main(["make", *options]) == 2
@@ -192,11 +220,14 @@ def test_an_output_that_cannot_be_written(
     assert "cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--sentences", "0"], "must be an integer of at least 1, but is '0'"),
-    (["--separator", "a b"], "must be one token without spaces, but is 'a b'"),
-    (["--separator", ""], "must be one token without spaces, but is ''"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sentences", "0"], "must be an integer of at least 1, but is '0'"),
+        (["--separator", "a b"], "must be one token without spaces, but is 'a b'"),
+        (["--separator", ""], "must be one token without spaces, but is ''"),
+    ],
+)
 def test_impossible_options(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,14 +238,17 @@ def test_impossible_options(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("line", "sentence", "separators"), [
-    ("a b _eos c d", "c d", 1),
-    ("one sentence", "one sentence", 0),
-    ("a _eos b _eos", "", 2),
-    ("_eos a", "a", 1),
-    ("a_eos b", "a_eos b", 0),
-    ("", "", 0),
-])
+@pytest.mark.parametrize(
+    ("line", "sentence", "separators"),
+    [
+        ("a b _eos c d", "c d", 1),
+        ("one sentence", "one sentence", 0),
+        ("a _eos b _eos", "", 2),
+        ("_eos a", "a", 1),
+        ("a_eos b", "a_eos b", 0),
+        ("", "", 0),
+    ],
+)
 def test_last_sentence(line: str, sentence: str, separators: int) -> None:
     assert last_sentence(line) == sentence
     assert count_separators(line) == separators
@@ -231,10 +265,20 @@ def test_hypotheses_with_another_number_of_separators_are_kept_and_reported(
 ) -> None:
     (tmp_path / "source").write_text("a\na _eos b\na _eos b _eos c\n", encoding="utf-8")
     (tmp_path / "hypotheses").write_text("А\nБ\nА _eos Б _eos В _eos Г\n", encoding="utf-8")
-    assert windows.main([
-        "last", "--input", str(tmp_path / "hypotheses"), "--source", str(tmp_path / "source"),
-        "--output", str(tmp_path / "last"),
-    ]) == 0
+    assert (
+        windows.main(
+            [
+                "last",
+                "--input",
+                str(tmp_path / "hypotheses"),
+                "--source",
+                str(tmp_path / "source"),
+                "--output",
+                str(tmp_path / "last"),
+            ]
+        )
+        == 0
+    )
     assert (tmp_path / "last").read_text(encoding="utf-8") == "А\nБ\nГ\n"
     error = capsys.readouterr().err
     assert "2 lines of" in error and "the first at line 2" in error
@@ -243,9 +287,19 @@ def test_hypotheses_with_another_number_of_separators_are_kept_and_reported(
 def test_hypotheses_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "source").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "hypotheses").write_text("А\n", encoding="utf-8")
-    assert windows.main([
-        "last", "--input", str(tmp_path / "hypotheses"), "--source", str(tmp_path / "source"),
-        "--output", str(tmp_path / "last"),
-    ]) == 2
+    assert (
+        windows.main(
+            [
+                "last",
+                "--input",
+                str(tmp_path / "hypotheses"),
+                "--source",
+                str(tmp_path / "source"),
+                "--output",
+                str(tmp_path / "last"),
+            ]
+        )
+        == 2
+    )
     assert "hypotheses has 1" in capsys.readouterr().err
     assert not (tmp_path / "last").exists()

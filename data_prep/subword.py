@@ -1,0 +1,109 @@
+"""Train a SentencePiece model and segment text with it, for fairseq-preprocess.
+
+  subword.py train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
+  subword.py encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
+
+The separator of windows.py stays one token, whatever text it joins.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import sentencepiece
+from tqdm import tqdm
+
+if not __package__:  # run as `python data_prep/subword.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.files import DataError, read_lines, write_all_or_nothing
+
+
+def train(inputs: Sequence[Path], model: Path, vocab_size: int, separator: str, seed: int) -> None:
+    """Train a unigram model on all inputs together; writes model.model and model.vocab.
+
+    Raises DataError where an input cannot be read or has no text, or where it is too small for
+    the vocabulary.
+    """
+    if not any(line.strip() for path in inputs for line in read_lines(path)):
+        raise DataError(f"{inputs[0]}: no text to train on")
+    model.parent.mkdir(parents=True, exist_ok=True)
+    sentencepiece.set_random_generator_seed(seed)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(_without(separator, line) for line in _all_lines(inputs)),
+            model_prefix=str(model),
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            # With SentencePiece's word-boundary mark, so that a separator is one token.
+            user_defined_symbols=["\u2581" + separator],
+            num_threads=1,
+            minloglevel=1,
+        )
+    except RuntimeError as error:
+        raise DataError(f"--vocab-size {vocab_size} does not fit the text: {error}") from None
+
+
+def encode(model: Path, inputs: Sequence[Path], output: Path) -> None:
+    """Segment each input into output/NAME, line by line."""
+    if not model.is_file():
+        raise DataError(f"--model {model}: no such file")
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except RuntimeError:
+        raise DataError(f"--model {model}: not a SentencePiece model") from None
+    targets = [output / path.name for path in inputs]
+    if len(set(targets)) < len(targets):
+        raise DataError("--input: two files have the same name, and would share an output")
+    with write_all_or_nothing(targets) as files:
+        for path, file in zip(inputs, files, strict=True):
+            for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
+                print(*processor.encode(line, out_type=str), file=file)
+
+
+def _all_lines(inputs: Sequence[Path]) -> Iterator[str]:
+    for path in inputs:
+        yield from read_lines(path)
+
+
+def _without(separator: str, line: str) -> str:
+    """The separator is a symbol of the model already, and no text for it to learn from."""
+    return " ".join(word for word in line.split() if word != separator)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train", help="train a model on one or several files")
+    training.add_argument("--input", nargs="+", type=Path, required=True, metavar="FILE")
+    training.add_argument("--model", type=Path, required=True, help="prefix of what is written")
+    training.add_argument("--vocab-size", type=int, default=8000, help="default: %(default)s")
+    training.add_argument(
+        "--separator", default="_eos", help="kept as one token (default: %(default)s)"
+    )
+    training.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    encoding = commands.add_parser("encode", help="segment files with a model")
+    encoding.add_argument("--model", type=Path, required=True, help="the .model file")
+    encoding.add_argument("--input", nargs="+", type=Path, required=True, metavar="FILE")
+    encoding.add_argument("--output", type=Path, required=True, help="folder for the results")
+    return parser
+
+
+def main() -> int:
+    args = _parser().parse_args()
+    try:
+        if args.command == "train":
+            train(args.input, args.model, args.vocab_size, args.separator, args.seed)
+        else:
+            encode(args.model, args.input, args.output)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Scores and pictures of what the models produce. Its arithmetic needs no torch model."""

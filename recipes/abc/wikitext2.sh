@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Softmax attention against ABC-MLP on WikiText-2, with one budget and one seed.
+#
+#   recipes/abc/wikitext2.sh SYSTEM
+#
+#   SYSTEM  softmax | abc-32 | abc-64   (memory slots)
+#
+#   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
+#   WORK    results (default: outputs/abc)            SEED     default 1
+#   UPDATES default 1200                              DEVICE   flags of fairseq (default: --cpu)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+system=$1
+DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
+DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
+
+case $system in
+  softmax) arch="--arch transformer_lm" ;;
+  abc-*) arch="--arch abc_mlp_transformer_lm --abc-causal-slots ${system#abc-}" ;;
+  *) echo "error: SYSTEM must be softmax or abc-SLOTS, but is $system" >&2; exit 2 ;;
+esac
+
+if [ ! -e "$data/ready" ]; then
+  "$BIN"/fairseq-preprocess --only-source --trainpref "$DATA/wikitext-2/train.txt" \
+    --validpref "$DATA/wikitext-2/valid.txt" --testpref "$DATA/wikitext-2/test.txt" \
+    --destdir "$data/bin"
+  touch "$data/ready"
+fi
+
+"$BIN"/fairseq-train "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \
+  --decoder-layers 4 --decoder-embed-dim 128 --decoder-input-dim 128 --decoder-output-dim 128 \
+  --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --dropout 0.1 \
+  --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000 \
+  --tie-adaptive-weights --criterion adaptive_loss --ddp-backend legacy_ddp \
+  --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler cosine \
+  --warmup-updates 200 --max-update "$UPDATES" --clip-norm 0.5 \
+  --tokens-per-sample 512 --sample-break-mode none --max-tokens 4096 --seed "$SEED" \
+  --num-workers 0 --required-batch-size-multiple 1 --no-epoch-checkpoints \
+  --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
+  --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
+
+for subset in valid test; do for context in 0 480; do
+  "$BIN"/fairseq-eval-lm "$data/bin" --user-dir fairseq_memattn $DEVICE \
+    --path "$run/checkpoint_last.pt" --gen-subset "$subset" --tokens-per-sample 512 \
+    --context-window "$context" --max-tokens 8192 --required-batch-size-multiple 1 2>&1 |
+    grep -o "Perplexity: .*" | sed "s/^/$subset, context $context: /" | tee -a "$run.score"
+done; done

@@ -1,0 +1,54 @@
+"""A small corpus and small trained models, made once for all tests."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import LANGUAGE_MODEL, ROOT, TRANSLATOR, Trained, preprocess, train
+
+import fairseq_memattn
+
+fairseq_memattn.register()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> Path:
+    """English-Russian text: {train,valid,test}.{en,ru}, a sentence a line."""
+    folder = tmp_path_factory.mktemp("corpus")
+    script = ROOT / "data_prep" / "discourse.py"
+    sizes = ["--train-docs", "200", "--valid-docs", "4", "--test-docs", "4"]
+    argv = [sys.executable, script, "--out", folder / "text", *sizes, "--contrast-groups", "6"]
+    subprocess.run(argv, check=True, capture_output=True)
+    return folder / "text"
+
+
+@pytest.fixture(scope="session")
+def bilingual(corpus, tmp_path_factory) -> Path:
+    """The corpus, binarised."""
+    folder = tmp_path_factory.mktemp("bilingual")
+    for name in corpus.glob("*.??"):
+        shutil.copy(name, folder)
+    return preprocess(folder, *"-s en -t ru --joined-dictionary".split())
+
+
+@pytest.fixture(scope="session")
+def monolingual(corpus, tmp_path_factory) -> Path:
+    """The English half, binarised for a language model."""
+    folder = tmp_path_factory.mktemp("monolingual")
+    for split in ("train", "valid", "test"):
+        shutil.copy(corpus / f"{split}.en", folder / split)
+    return preprocess(folder, "--only-source")
+
+
+@pytest.fixture(scope="session")
+def translator(bilingual, tmp_path_factory) -> Trained:
+    folder = tmp_path_factory.mktemp("translator")
+    return train(bilingual, folder, *TRANSLATOR, "--max-update", 200)
+
+
+@pytest.fixture(scope="session")
+def language_model(monolingual, tmp_path_factory) -> Trained:
+    folder = tmp_path_factory.mktemp("language_model")
+    return train(monolingual, folder, *LANGUAGE_MODEL, "--max-update", 60)

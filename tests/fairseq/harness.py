@@ -1,0 +1,136 @@
+"""fairseq's commands as a user runs them, and what they print, as Python values."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "fairseq_memattn"
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+PLUGGED = ["--user-dir", str(PLUGIN), "--cpu"]
+SIZES = shlex.split(
+    "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --decoder-embed-dim 32 "
+    "--encoder-ffn-embed-dim 64 --decoder-ffn-embed-dim 64 --encoder-attention-heads 2 "
+    "--decoder-attention-heads 2"
+)
+LM_SIZES = SIZES[2:4] + SIZES[6:8] + SIZES[10:12] + SIZES[14:16]
+SLOTS = shlex.split("--abc-cross-slots 8 --abc-causal-slots 4")
+OPTIMISER = shlex.split("--optimizer adam --lr 0.005 --clip-norm 1.0 --seed 1")
+BATCHES = shlex.split("--max-tokens 1000 --num-workers 0 --required-batch-size-multiple 1")
+LOGGING = shlex.split("--log-format json --log-interval 1")
+NO_EPOCH_END = shlex.split("--no-epoch-checkpoints --save-interval 1000 --validate-interval 1000")
+
+COMMON = [*PLUGGED, *OPTIMISER, *BATCHES, *LOGGING, *NO_EPOCH_END]
+TRANSLATOR = [*COMMON, *SIZES, *SLOTS, "--arch", "abc_mlp_transformer", "--share-all-embeddings"]
+LANGUAGE_MODEL = [
+    *COMMON,
+    *LM_SIZES,
+    *shlex.split("--task language_modeling --arch abc_mlp_transformer_lm --abc-causal-slots 4"),
+    *shlex.split("--tokens-per-sample 32 --sample-break-mode none"),
+]
+
+
+def script(name: str) -> str:
+    return str(SCRIPTS / name)
+
+
+def environment(gpu: bool = False) -> dict[str, str]:
+    """One thread a process; fairseq would train on every GPU it sees."""
+    hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
+    return {**os.environ, "OMP_NUM_THREADS": "1", **hidden}
+
+
+def attempt(
+    command: str,
+    *args: object,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    gpu: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command that may fail."""
+    argv = [script(command), *map(str, args)]
+    return subprocess.run(
+        argv, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment(gpu)
+    )
+
+
+def run(command: str, *args: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs a command that must succeed."""
+    done = attempt(command, *args, **options)
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+        raise AssertionError(f"{command} ended with {done.returncode}:\n{tail}")
+    return done
+
+
+@dataclass
+class Trained:
+    """A trained model: its binarised data, its last checkpoint and what the training logged."""
+
+    data: Path
+    checkpoint: Path
+    log: str
+
+
+def train(data: Path, folder: Path, *flags: object, **options: object) -> Trained:
+    done = run("fairseq-train", data, *flags, "--save-dir", folder, **options)
+    return Trained(data, folder / "checkpoint_last.pt", done.stdout)
+
+
+def logged(log: str, tag: str) -> list[dict[str, str]]:
+    """What fairseq logs in JSON under a tag: train_inner, train, valid."""
+    return [json.loads(row) for row in re.findall(rf"\| {tag} \| (\{{.*\}})", log)]
+
+
+class Hypothesis(NamedTuple):
+    text: str
+    score: float  # mean over the tokens, in base 2
+    positional: list[float]
+    alignment: str
+
+
+def hypotheses(output: str) -> dict[int, Hypothesis]:
+    """What fairseq-generate prints, by sentence."""
+    rows: dict[str, dict[int, list[str]]] = {kind: {} for kind in "HPA"}
+    for kind, number, rest in re.findall(r"^([HPA])-(\d+)\t(.*)$", output, re.MULTILINE):
+        assert int(number) not in rows[kind], f"{kind}-{number} twice"
+        rows[kind][int(number)] = rest.split("\t")
+    return {
+        number: Hypothesis(
+            text,
+            float(score),
+            [float(value) for value in rows["P"][number][0].split()],
+            rows["A"].get(number, [""])[0],
+        )
+        for number, (score, text) in sorted(rows["H"].items())
+    }
+
+
+def generate(trained: Trained, *flags: object) -> dict[int, Hypothesis]:
+    """Translates the test set."""
+    generated = run(
+        "fairseq-generate",
+        trained.data,
+        *PLUGGED,
+        *("--path", trained.checkpoint, "--required-batch-size-multiple", 1),
+        *flags,
+    )
+    return hypotheses(generated.stdout)
+
+
+def preprocess(folder: Path, *flags: object, splits: str = "train valid test") -> Path:
+    """Binarises the text in `folder`."""
+    prefixes = [f"--{split}pref={folder / split}" for split in splits.split()]
+    run("fairseq-preprocess", *flags, *prefixes, "--destdir", folder / "bin")
+    return folder / "bin"
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
