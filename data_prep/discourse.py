@@ -132,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
         (
             "--contrast-groups",
             200,
-            "contrastive groups a phenomenon, rounded up to whole balanced sets: multiples of 6 or 9",
+            "contrastive groups a phenomenon, rounded up to balanced sets: multiples of 6 or 9",
         ),
         ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
         ("--max-sentences", 12, "sentences in the longest document"),

@@ -13,6 +13,7 @@ import pickle
 import re
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +38,7 @@ def prepare_fairseq() -> None:
     allow_fairseq_globals()
     explain_checkpoint_errors()
     restore_older_numpy()
+    quiet_known_warnings()
 
 
 def check_environment() -> None:
@@ -150,6 +152,23 @@ def restore_older_numpy() -> None:
     for module in (data_utils, language_pair_dataset, token_block_dataset):
         if module.np is np:
             module.np = OlderNumpy("numpy")
+
+
+def quiet_known_warnings() -> None:
+    """Silence what fairseq's older calls of hydra and torch make those warn about.
+
+    None of it says anything about a user's command, and it hides what does.
+    """
+    for message in (
+        r"hydra\.experimental\.\w+\(\) is no longer experimental",
+        r"\nThe version_base parameter is not specified",
+        r"In '.*': Usage of deprecated keyword in package header",
+        r"\n'.*' is validated against ConfigStore schema",
+        r"\nThe strict flag in the compose API is deprecated",
+        r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
+        r"'pin_memory' argument is set as true but no accelerator is found",
+    ):
+        warnings.filterwarnings("ignore", message=message)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ CASES = ("gen", "dat", "acc", "ins", "loc")
 VELARS = "гкх"
 HUSHERS = "жшчщ"
 SLOT = re.compile(r"\{(\w+)(?:\.(\w+))?(?:@(\w+))?(?::([^}]*))?\}")
-TOKEN = re.compile(r"o'clock|M(?:r|rs)\.|[\w-]+|'\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, tokenised."""
+    """A sentence and its translation."""
 
     en: str
     ru: str
 
 
 def fill(template: str, side: str, words: Bindings) -> str:
-    """A template with its slots filled, tokenised, its first letter a capital."""
+    """A template with its slots filled, its first letter a capital."""
 
     def slot(match: re.Match[str]) -> str:
         name, form, agrees_with, options = match.groups()
@@ -67,7 +66,7 @@ def fill(template: str, side: str, words: Bindings) -> str:
             key = f"{key}.{words[agrees_with].agreement(key)}"
         return (word.en if side == "en" else word.ru)[key]
 
-    text = " ".join(TOKEN.findall(SLOT.sub(slot, template)))
+    text = SLOT.sub(slot, template)
     return text[0].upper() + text[1:]
 
 

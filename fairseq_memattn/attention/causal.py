@@ -164,6 +164,12 @@ class _FactoredAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        # A caller may call `backward` with autocast still on.
+        with torch.autocast(grads[0].device.type, enabled=False):
+            return _FactoredAttention._gradients(ctx, *grads)
+
+    @staticmethod
+    def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (
             q, k, v, fraction, gain, decay, read_logits, reading,
             decayed_keys, decayed_values, keys, values, keys_start, values_start,

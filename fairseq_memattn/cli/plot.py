@@ -22,9 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    import logging
+
     import fairseq_memattn
 
     fairseq_memattn.register()
+    # fairseq lets everything through, and matplotlib reports every font it looks at.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     from fairseq_memattn.evaluation.plots import draw_memory

@@ -1,6 +1,6 @@
 """The flags of the ABC family, in one place for the command line and for YAML."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,15 @@ def add_arguments(parser: ArgumentParser, config: ABCLanguageModelConfig) -> Non
     gen_parser_from_dataclass(parser, config, delete_default=True)
 
 
+def as_namespace(args: Any) -> Namespace:
+    """The options of a model as fairseq's older models want them.
+
+    Under YAML they come as a DictConfig, of which `TransformerConfig.from_namespace` would see
+    no field that is not its own.
+    """
+    return args if isinstance(args, Namespace) else Namespace(**args)
+
+
 def set_defaults(args: Any, config: ABCLanguageModelConfig) -> None:
     """Gives args (a namespace or a DictConfig) what neither user nor architecture has set."""
     for name in config._get_all_attributes():
@@ -104,3 +113,13 @@ def check(args: Any, *kinds: str) -> None:
         if value not in choices:
             flag = "--" + name.replace("_", "-")
             raise MemAttnError(f"{flag} must be one of {', '.join(choices)}, but is {value}")
+
+
+def check_heads(args: Any, *sides: str) -> None:
+    """Refuses sizes that heads cannot share out. sides: of "encoder", "decoder"."""
+    for side in sides:
+        size, heads = (getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
+        if heads < 1 or size % heads:
+            raise MemAttnError(
+                f"--{side}-attention-heads must divide --{side}-embed-dim {size}, but is {heads}"
+            )

@@ -9,7 +9,14 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import nn
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.abc_config import ABCConfig, add_arguments, check, set_defaults
+from fairseq_memattn.models.abc_config import (
+    ABCConfig,
+    add_arguments,
+    as_namespace,
+    check,
+    check_heads,
+    set_defaults,
+)
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder, ABCTransformerEncoder
 
 
@@ -24,8 +31,10 @@ class ABCTransformer(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformer":
+        args = as_namespace(args)
         set_defaults(args, ABCConfig())
         check(args, "causal", "cross", "encoder")
+        check_heads(args, "encoder", "decoder")
         if getattr(args, "cross_self_attention", False):
             raise MemAttnError(
                 "--cross-self-attention attends to source and target at once, "

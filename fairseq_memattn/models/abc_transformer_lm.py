@@ -16,7 +16,9 @@ from fairseq.models.transformer_lm import (
 from fairseq_memattn.models.abc_config import (
     ABCLanguageModelConfig,
     add_arguments,
+    as_namespace,
     check,
+    check_heads,
     set_defaults,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
@@ -33,15 +35,17 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
+        args = as_namespace(args)
         set_defaults(args, ABCLanguageModelConfig())
         check(args, "causal")
+        check_heads(args, "decoder")
         if getattr(args, "max_target_positions", None) is None:
             # Under YAML the task's options are not among the model's.
             args.max_target_positions = (
                 task.args.max_target_positions or task.args.tokens_per_sample
             )
         # fairseq's own builder, asked for no layers, chooses and checks the input embeddings.
-        shell = super().build_model(Namespace(**{**dict(vars_of(args)), "decoder_layers": 0}), task)
+        shell = super().build_model(Namespace(**{**vars(args), "decoder_layers": 0}), task)
         decoder = ABCTransformerDecoder(
             TransformerConfig.from_namespace(args),
             task.target_dictionary,
@@ -49,11 +53,6 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
             no_encoder_attn=True,
         )
         return cls(decoder)
-
-
-def vars_of(args: Any) -> dict[str, Any]:
-    """The options as a dict, from a namespace or from a DictConfig."""
-    return vars(args) if isinstance(args, Namespace) else dict(args)
 
 
 @register_model_architecture("abc_mlp_transformer_lm", "abc_mlp_transformer_lm")

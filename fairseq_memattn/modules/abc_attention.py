@@ -1,5 +1,6 @@
 """ABC in the place of fairseq's `MultiheadAttention`: causal, cross and encoder attention."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +50,9 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
 
     Sequences come as (T, B, E) and padding masks as (B, S), True at padding, on either side.
     """
+
+    get_incremental_state: Callable[..., Any]
+    set_incremental_state: Callable[..., Any]
 
     def __init__(
         self,
@@ -129,6 +133,9 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
                 heads = abc_attention(
                     q, k, v, log_alpha, causal=self.causal, key_padding_mask=key_padding_mask
                 )
+                if need_head_weights and self.return_source_weights:
+                    writing, reading = self.inspect(query, key, key_padding_mask)
+                    weights = (reading @ writing.transpose(2, 3)).transpose(0, 1)
         out = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
         return out, weights if need_head_weights else None
 

@@ -26,7 +26,7 @@ done
 
 step "3/7  SentencePiece"
 [ -e "$OUT/spm.model" ] || "$BIN"/python data_prep/subword.py train \
-  --input "$OUT/corpus/train.en" "$OUT/corpus/train.ru" --model "$OUT/spm" --vocab-size 2000
+  --input "$OUT/corpus/train.en" "$OUT/corpus/train.ru" --model "$OUT/spm" --vocab-size 1200
 [ -e "$OUT/pieces/test.ru" ] || "$BIN"/python data_prep/subword.py encode \
   --model "$OUT/spm.model" --input "$OUT"/windows/*.en "$OUT"/windows/*.ru --output "$OUT/pieces"
 

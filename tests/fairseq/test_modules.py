@@ -1,0 +1,478 @@
+"""The models with random weights: every way through them gives the same numbers."""
+
+import copy
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer_lm import base_lm_architecture
+
+from fairseq_memattn.modules.abc_attention import ABCAttention
+from fairseq_memattn.modules.control import MLPControl
+
+TINY = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in (
+        ("layers", 2),
+        ("embed_dim", 16),
+        ("ffn_embed_dim", 32),
+        ("attention_heads", 2),
+    )
+}
+VARIANTS = [
+    {"abc_cross_slots": 0},
+    {"abc_causal_slots": 0},
+    {},
+    {"abc_encoder_slots": 3},
+    {"abc_activation": "sigmoid"},
+    {"abc_activation": "relu"},
+    {"abc_phi_heads": "shared"},
+    {"abc_phi_layers": "separate"},
+    {"encoder_embed_dim": 24},
+    {"decoder_normalize_before": True},
+]
+
+
+def variants(*left_out):
+    kept = [variant for variant in VARIANTS if not variant.keys() & set(left_out)]
+    names = ["-".join(f"{k}={v}" for k, v in variant.items()) or "plain" for variant in kept]
+    return pytest.mark.parametrize("options", kept, ids=names)
+
+
+def dictionary(words: int) -> Dictionary:
+    made = Dictionary()
+    for number in range(words - len(made)):
+        made.add_symbol(f"w{number}")
+    return made
+
+
+WORDS = dictionary(30)
+PAD, EOS = WORDS.pad(), WORDS.eos()
+
+
+def build(arch, words=WORDS, **options):
+    args = Namespace(arch=arch, max_target_positions=64, **options)
+    defaults = base_lm_architecture if arch == "transformer_lm" else ARCH_CONFIG_REGISTRY[arch]
+    defaults(args)
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    torch.manual_seed(1)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def translator(**options):
+    sizes = {"abc_cross_slots": 5, "abc_causal_slots": 3, **TINY}
+    return build("abc_mlp_transformer", **{**sizes, **options}).eval()
+
+
+def language_model(**options):
+    sizes = {key: value for key, value in TINY.items() if key.startswith("decoder")}
+    return build("abc_mlp_transformer_lm", **{**sizes, "abc_causal_slots": 3, **options}).eval()
+
+
+def sentences(*lengths, left_pad, width=None, seed=1):
+    """(B, longest or width) of random words, each sentence ended and padded."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.full((len(lengths), width or max(lengths)), PAD)
+    for row, length in zip(rows, lengths, strict=True):
+        words = torch.randint(4, len(WORDS), (length,), generator=generator)
+        words[-1] = EOS
+        where = slice(len(row) - length, None) if left_pad else slice(length)
+        row[where] = words
+    return rows
+
+
+def source(lengths=(7, 4, 5)):
+    return sentences(*lengths, left_pad=True)
+
+
+def prefix(rows=3, length=9):
+    """(rows, length) of what a decoder has said so far."""
+    tokens = sentences(*[length] * rows, left_pad=False, seed=2)
+    return torch.cat([torch.full((rows, 1), EOS), tokens[:, :-1]], dim=1)
+
+
+def encode(model, src):
+    return model.encoder(src, src.ne(PAD).sum(1))
+
+
+def step_by_step(decoder, tokens, encoder_out=None, state=None, start=0):
+    """Logits of the positions from `start`, each from one incremental call."""
+    state = {} if state is None else state
+    steps = [
+        decoder(tokens[:, : end + 1], encoder_out=encoder_out, incremental_state=state)[0]
+        for end in range(start, tokens.shape[1])
+    ]
+    return torch.cat(steps, dim=1), state
+
+
+def set_beam_size(model, size):
+    for module in model.modules():
+        if hasattr(module, "set_beam_size"):
+            module.set_beam_size(size)
+
+
+def attentions(model, kind):
+    return [getattr(layer, kind) for layer in model.decoder.layers]
+
+
+@pytest.fixture(autouse=True)
+def no_gradients(request):
+    with torch.set_grad_enabled("gradients" in request.fixturenames):
+        yield
+
+
+@pytest.fixture
+def gradients():
+    """For tests that train."""
+
+
+# ---------------------------------------------------------------------------------- decoding
+
+
+@variants()
+def test_incremental_decoding_equals_teacher_forcing(options):
+    model, tokens = translator(**options), prefix()
+    encoder_out = encode(model, source())
+    expected = model.decoder(tokens, encoder_out=encoder_out)[0]
+    steps, _ = step_by_step(model.decoder, tokens, encoder_out)
+    torch.testing.assert_close(steps, expected, rtol=1e-4, atol=1e-5)
+
+
+@variants("abc_cross_slots", "abc_causal_slots", "abc_encoder_slots", "encoder_embed_dim")
+def test_incremental_language_model_equals_teacher_forcing(options):
+    model, tokens = language_model(**options), prefix()
+    expected = model.decoder(tokens)[0]
+    steps, _ = step_by_step(model.decoder, tokens)
+    torch.testing.assert_close(steps, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal_slots", [0, 3])
+def test_past_matters_and_future_does_not(causal_slots):
+    model, tokens = translator(abc_causal_slots=causal_slots), prefix(rows=1)
+    encoder_out = encode(model, source((5,)))
+    changed = tokens.clone()
+    changed[:, 4] += 1
+    before, after = (model.decoder(x, encoder_out=encoder_out)[0] for x in (tokens, changed))
+    torch.testing.assert_close(before[:, :4], after[:, :4])
+    assert ((before - after)[:, 4:].abs().amax(dim=(0, 2)) > 1e-4).all()
+
+
+def test_causal_state_does_not_grow():
+    model, tokens = translator(), prefix()
+    _, state = step_by_step(model.decoder, tokens, encode(model, source()))
+    for module in attentions(model, "self_attn"):
+        memory = module.get_incremental_state(state, "memory")
+        assert memory.keys.shape == memory.values.shape == (3, 2, 3, 8)
+
+
+# fairseq's own cross attention leaves out the reordering between sentences.
+@variants("abc_cross_slots")
+@pytest.mark.parametrize(
+    ("beam", "order"),
+    [
+        (1, [2, 0, 1]),  # batch-mates change places
+        (1, [1]),  # two sentences have ended
+        (2, [1, 1, 2, 3, 5, 4]),  # beams swap within their sentences
+        (2, [1, 0, 4, 4]),  # and one sentence has ended
+        (2, [0, 2, 5]),  # one hypothesis of each is left
+        (2, [3, 0, 1, 4, 2, 5]),  # hypotheses change sentences
+    ],
+)
+def test_reordering_equals_decoding_the_reordered_batch(options, beam, order):
+    model, order = translator(**options), torch.tensor(order)
+    encoder_out = encode(model, source())
+    copies = torch.arange(3).repeat_interleave(beam)
+    encoder_out = model.encoder.reorder_encoder_out(encoder_out, copies)
+    tokens = prefix(rows=3 * beam)
+    set_beam_size(model, beam)
+    _, state = step_by_step(model.decoder, tokens[:, :4], encoder_out)
+
+    tokens = tokens.index_select(0, order)
+    model.decoder.reorder_incremental_state_scripting(state, order)
+    encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+    continued, _ = step_by_step(model.decoder, tokens, encoder_out, state, start=4)
+    expected = model.decoder(tokens, encoder_out=encoder_out)[0][:, 4:]
+    torch.testing.assert_close(continued, expected, rtol=1e-4, atol=1e-5)
+
+
+def attention(causal=True, heads=2, dropout=0.0, **options):
+    torch.manual_seed(1)
+    control = MLPControl(16, 4, heads, "exp")
+    return ABCAttention(16, heads, control, causal=causal, dropout=dropout, **options).eval()
+
+
+@pytest.mark.parametrize("parts", [[3, 1, 4], [1, 7], [8]])
+def test_prefix_of_several_tokens(parts):
+    module, x, state = attention(), torch.randn(8, 3, 16), {}
+    outs = [module(part, part, part, incremental_state=state)[0] for part in x.split(parts)]
+    torch.testing.assert_close(torch.cat(outs), module(x, x, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_padded_prefix():
+    module, x = attention(), torch.randn(6, 2, 16)
+    mask = torch.zeros(2, 6, dtype=torch.bool)
+    mask[0, :2] = True
+    state = {}
+    outs = [
+        module(part, part, part, key_padding_mask=part_mask, incremental_state=state)[0]
+        for part, part_mask in zip(x.split([4, 1, 1]), mask.split([4, 1, 1], dim=1), strict=True)
+    ]
+    alone = x[2:, :1]
+    torch.testing.assert_close(
+        torch.cat(outs)[2:, :1], module(alone, alone, alone)[0], rtol=1e-4, atol=1e-5
+    )
+
+
+# ----------------------------------------------------------------------------------- padding
+
+
+@variants()
+def test_padding_and_batch_mates_do_not_matter(options):
+    model, tokens = translator(**options), prefix()
+    left, right = (sentences(7, 4, 5, left_pad=side) for side in (True, False))
+    wide = sentences(7, 4, 5, left_pad=True, width=12)
+    expected = torch.cat(
+        [
+            model(row[row.ne(PAD)][None], row.ne(PAD).sum()[None], said[None])[0]
+            for row, said in zip(left, tokens, strict=True)
+        ]
+    )
+    for src in (left, right, wide):
+        out = model(src, src.ne(PAD).sum(1), tokens)[0]
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------- cross memory
+
+
+@pytest.mark.parametrize("options", [{}, {"abc_phi_heads": "shared"}])
+def test_cross_memory_is_written_once_a_sentence(options):
+    model, beam = translator(**options), 5
+    set_beam_size(model, beam)
+    one = encode(model, source())
+    copies = torch.arange(3).repeat_interleave(beam)
+    repeated = model.encoder.reorder_encoder_out(one, copies)
+    tokens = prefix(rows=3 * beam)
+    steps, state = step_by_step(model.decoder, tokens, repeated)
+    for module in attentions(model, "encoder_attn"):
+        memory = module.get_incremental_state(state, "source")
+        assert memory.copies == beam
+        assert {len(tensor) for tensor in memory.state} == {3}
+
+    set_beam_size(model, 1)
+    alone, state = step_by_step(model.decoder, tokens, repeated)
+    memory = attentions(model, "encoder_attn")[0].get_incremental_state(state, "source")
+    assert len(memory.state.keys) == 15
+    torch.testing.assert_close(steps, alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        steps, model.decoder(tokens, encoder_out=repeated)[0], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_different_sentences_are_not_taken_for_copies():
+    """A caller may decode another number of hypotheses than it announced."""
+    model = translator()
+    set_beam_size(model, 3)
+    encoder_out, tokens = encode(model, source()), prefix()
+    steps, state = step_by_step(model.decoder, tokens, encoder_out)
+    memory = attentions(model, "encoder_attn")[0].get_incremental_state(state, "source")
+    assert (memory.copies, len(memory.state.keys)) == (1, 3)
+    torch.testing.assert_close(
+        steps, model.decoder(tokens, encoder_out=encoder_out)[0], rtol=1e-4, atol=1e-5
+    )
+
+
+# -------------------------------------------------------------------------- what is in a memory
+
+
+@pytest.mark.parametrize("phi_heads", [1, 2])
+def test_inspect(phi_heads):
+    torch.manual_seed(1)
+    control = MLPControl(16, 4, phi_heads, "exp")
+    module = ABCAttention(16, 2, control, causal=False).eval()
+    query, key = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
+    mask = torch.zeros(3, 7, dtype=torch.bool)
+    mask[1, :3] = mask[2, 6:] = True
+    phi, p = module.inspect(query, key, mask)
+    assert phi.shape == (3, phi_heads, 7, 4)
+    assert p.shape == (3, 2, 5, 4)
+    torch.testing.assert_close(phi.sum(2), torch.ones(3, phi_heads, 4))
+    torch.testing.assert_close(p.sum(3), torch.ones(3, 2, 5))
+    assert (phi.transpose(2, 3)[mask[:, None, None].expand(-1, phi_heads, 4, -1)] == 0).all()
+
+    values = module.v_proj(key).unflatten(2, (2, 8)).permute(1, 2, 0, 3)
+    heads = p @ (phi.transpose(2, 3) @ values)
+    expected = module(query, key, key, key_padding_mask=mask)[0]
+    torch.testing.assert_close(
+        module.out_proj(heads.permute(2, 0, 1, 3).flatten(2)), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_source_weights_are_the_same_at_once_and_step_by_step():
+    model, tokens = translator(), prefix()
+    model.prepare_for_inference_(
+        SimpleNamespace(generation=SimpleNamespace(print_alignment="hard"))
+    )
+    encoder_out = encode(model, source())
+    at_once = model.decoder(tokens, encoder_out=encoder_out)[1]["attn"][0]
+    torch.testing.assert_close(at_once.sum(2), torch.ones(3, 9))
+    state = {}
+    for end in range(9):
+        step = model.decoder(
+            tokens[:, : end + 1], encoder_out=encoder_out, incremental_state=state
+        )[1]["attn"][0]
+        torch.testing.assert_close(step[:, 0], at_once[:, end], rtol=1e-4, atol=1e-5)
+
+
+# --------------------------------------------------------------------------------- parameters
+
+
+def number_of_parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("sharing", "entries"), [("shared", 1), ("separate", 2)])
+def test_controls_are_counted_once(sharing, entries):
+    model = translator(abc_phi_layers=sharing)
+    for pool, slots in (("causal_controls", 3), ("cross_controls", 5)):
+        keys = [key for key in model.state_dict() if pool in key]
+        assert len(keys) == entries
+        held = [p for name, p in model.named_parameters() if pool in name]
+        assert [tuple(p.shape) for p in held] == [(2 * slots, 16)] * entries
+    listed = list(model.parameters())
+    assert (
+        len({id(p) for p in listed})
+        == len(listed)
+        == len(model.state_dict())
+        - len([key for key in model.state_dict() if key.endswith(("version", "_float_tensor"))])
+    )
+
+
+@pytest.mark.parametrize("sharing", ["shared", "separate"])
+def test_layers_share_their_control_after_a_deep_copy(sharing):
+    model = copy.deepcopy(translator(abc_phi_layers=sharing))
+    registered = {id(module) for module in model.modules()}
+    for kind in ("self_attn", "encoder_attn"):
+        first, second = (module.control for module in attentions(model, kind))
+        assert (first is second) == (sharing == "shared")
+        assert {id(first), id(second)} <= registered
+
+
+PRESETS = [
+    ("abc_mlp_transformer", "transformer", 32_000, {}),
+    ("abc_mlp_transformer_wmt_en_de", "transformer_wmt_en_de", 32_000, {}),
+    (
+        "abc_mlp_transformer_iwslt_es_en",
+        "transformer",
+        32_000,
+        {"encoder_ffn_embed_dim": 1024, "dropout": 0.3},
+    ),
+    ("abc_mlp_transformer_lm", "transformer_lm", 32_000, {}),
+    ("abc_mlp_transformer_lm_wiki103", "transformer_lm_wiki103", 267_744, {}),
+]
+
+
+@pytest.mark.parametrize(("arch", "plain", "words", "options"), PRESETS)
+def test_presets_add_less_than_one_percent(arch, plain, words, options):
+    if "lm" not in arch:
+        options = {**options, "share_all_embeddings": True}
+    with torch.device("meta"):
+        vocabulary = dictionary(words)
+        ours = number_of_parameters(build(arch, vocabulary, **options))
+        theirs = number_of_parameters(build(plain, vocabulary, **options))
+    assert theirs < ours < 1.01 * theirs
+
+
+# ----------------------------------------------------------------------------------- training
+
+
+def batch():
+    return {"src_tokens": source(), "src_lengths": torch.tensor([7, 4, 5])}, prefix()
+
+
+def loss_of(model):
+    net_input, tokens = batch()
+    logits = model(**net_input, prev_output_tokens=tokens)[0]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+
+
+def gradients_of(model):
+    model.zero_grad()
+    loss = loss_of(model)
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@variants()
+def test_every_parameter_learns(options, gradients):
+    model = translator(**options).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    before, grads = gradients_of(model)
+    for name, grad in grads.items():
+        assert grad is not None and grad.isfinite().all(), name
+        # The bias of a key moves all logits of a softmax alike.
+        assert grad.abs().max() > 0 or "k_proj.bias" in name, name
+    model.eval()
+    first = loss_of(model)
+    for _ in range(3):
+        model.train()
+        gradients_of(model)
+        optimiser.step()
+    model.eval()
+    assert loss_of(model) < first
+
+
+def test_checkpointed_activations_give_the_same_gradients(gradients):
+    plain, saving = (translator(checkpoint_activations=on, dropout=0) for on in (False, True))
+    saving.load_state_dict(plain.state_dict())
+    loss, grads = gradients_of(plain.train())
+    saved_loss, saved_grads = gradients_of(saving.train())
+    assert torch.equal(loss, saved_loss)
+    assert grads.keys() == saved_grads.keys()
+    for name, grad in grads.items():
+        torch.testing.assert_close(saved_grads[name], grad, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@variants("decoder_normalize_before", "encoder_embed_dim")
+@pytest.mark.parametrize("how", ["weights", "autocast", "autocast, backward too"])
+def test_half_precision_is_close(options, how, gradients):
+    model = translator(**options)
+    exact, exact_grads = gradients_of(model)
+    model = model.bfloat16() if how == "weights" else model
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how != "weights"):
+        loss = loss_of(model)
+        if how == "autocast, backward too":
+            loss.backward()
+    if how != "autocast, backward too":
+        loss.backward()
+    torch.testing.assert_close(loss, exact, rtol=0.02, atol=0.02)
+    for name, parameter in model.named_parameters():
+        error = (parameter.grad.float() - exact_grads[name]).norm()
+        assert error < 0.1 * exact_grads[name].norm() + 0.01, name
+
+
+def test_attention_dropout_only_acts_in_training():
+    plain, dropping = (
+        translator(attention_dropout=p, dropout=0, activation_dropout=0) for p in (0.0, 0.5)
+    )
+    dropping.load_state_dict(plain.state_dict())
+    expected = loss_of(plain)
+    assert torch.equal(loss_of(dropping), expected)
+    assert torch.equal(loss_of(plain.train()), expected)
+    dropping.train()
+    assert len({loss_of(dropping).item() for _ in range(3)}) == 3
+    assert torch.equal(loss_of(dropping.eval()), expected)
+
+
+def test_attention_dropout_drops_writes_of_both_memories():
+    for causal in (True, False):
+        module, x = attention(causal, dropout=0.5), torch.randn(6, 2, 16)
+        calm = module(x, x, x)[0]
+        assert torch.equal(module(x, x, x)[0], calm)
+        module.train()
+        assert not torch.allclose(module(x, x, x)[0], calm)
