@@ -188,7 +188,9 @@ def plot(report: Report, path: Path) -> None:
         label = name.replace("_", " ")
         ratios.plot(lengths, [row["ratios"][name] for row in rows], style, label=label)
     ratios.axhline(1, color="grey", linewidth=0.8)
-    ratios.set(yscale="log", title="how many times faster abc is")
+    ratios.set_yscale("log", base=2)
+    ratios.yaxis.set_major_formatter("{x:g}")
+    ratios.set_title("how many times faster abc is")
     for axes in (times, ratios):
         axes.set(xscale="log", xlabel="length")
         axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)

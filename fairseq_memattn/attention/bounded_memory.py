@@ -96,15 +96,9 @@ def abc_step(
     _check_shapes(q, k, v, log_alpha, key_padding_mask)
     _check_causal(q, k)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
-    empty = MemoryState.empty(k, v, log_alpha)
     if state is None:
-        state = empty
-    elif [tensor.shape for tensor in state] != [tensor.shape for tensor in empty]:
-        raise ValueError(
-            "`state` must have the shapes "
-            f"{[tuple(tensor.shape) for tensor in empty]} for these inputs, "
-            f"but has {[tuple(tensor.shape) for tensor in state]} instead."
-        )
+        state = MemoryState.empty(k, v, log_alpha)
+    _check_state(state, k, log_alpha)
     if q.shape[2] == 1:
         state = _write_one(k, v, log_alpha, state)
         return abc_read(q, state, scale), state
@@ -118,8 +112,9 @@ def abc_write(
 ) -> MemoryState:
     """Writes a whole sequence into a memory: equations 3 and 12.
 
-    Shapes as in `abc_attention`. Cross attention does this once a sentence.
+    Shapes and errors as in `abc_attention`. Cross attention does this once a sentence.
     """
+    _check_shapes(k, k, v, log_alpha, key_padding_mask)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
     log_mass = log_alpha.logsumexp(dim=2)
     control = log_alpha.softmax(dim=2) * is_written(log_mass).unsqueeze(2)
@@ -148,7 +143,7 @@ def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> M
     return MemoryState(
         torch.lerp(state.keys, k.to(fresh.dtype), fresh),
         torch.lerp(state.values, v.to(fresh.dtype), fresh),
-        torch.where(is_written(write_logit), log_mass, state.log_mass),
+        log_mass,
     )
 
 
@@ -167,6 +162,12 @@ def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: tor
 def _check_shapes(
     q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, key_padding_mask: Tensor | None
 ) -> None:
+    for name, tensor in (("q", q), ("k", k)):
+        if tensor.dim() != 4 or tensor.numel() == 0:
+            raise ValueError(
+                f"`{name}` must have the four axes (B, H, length, D), none of them empty, "
+                f"but is {tuple(tensor.shape)} instead."
+            )
     batch, heads, _, width = q.shape
     source = k.shape[2]
     if k.shape != (batch, heads, source, width):
@@ -183,10 +184,12 @@ def _check_shapes(
         )
     if log_alpha.shape[3] < 1:
         raise ValueError("`log_alpha` must have at least one slot, but has 0 instead.")
-    if key_padding_mask is not None and key_padding_mask.shape != (batch, source):
+    if key_padding_mask is None:
+        return
+    if key_padding_mask.shape != (batch, source) or key_padding_mask.dtype != torch.bool:
         raise ValueError(
-            f"`key_padding_mask` must be {(batch, source)}, "
-            f"but is {tuple(key_padding_mask.shape)} instead."
+            f"`key_padding_mask` must be {(batch, source)} of torch.bool, but is "
+            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype} instead."
         )
 
 
@@ -195,4 +198,14 @@ def _check_causal(q: Tensor, k: Tensor) -> None:
         raise ValueError(
             "causal attention needs as many queries as keys, "
             f"but got {q.shape[2]} queries and {k.shape[2]} keys instead."
+        )
+
+
+def _check_state(state: MemoryState, k: Tensor, log_alpha: Tensor) -> None:
+    memory = (*k.shape[:2], log_alpha.shape[3], k.shape[3])
+    wanted = [memory, memory, (*log_alpha.shape[:2], log_alpha.shape[3])]
+    given = [tuple(tensor.shape) for tensor in state]
+    if given != wanted:
+        raise ValueError(
+            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
         )

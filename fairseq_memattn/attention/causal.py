@@ -91,7 +91,6 @@ def _factor(s: Tensor, log_mass: Tensor) -> _Writing | None:
     some_empty = not all_written
     if some_empty:
         fraction.mul_(is_written(s))
-        decay.mul_(is_written(before))
         written = _ever_written(s, before)
         share = fraction.cumsum(dim=3).add_(decay.unsqueeze(3)).masked_fill_(~written, math.inf)
         smallest = share.amin().item()
@@ -191,9 +190,10 @@ class _FactoredAttention(torch.autograd.Function):
             y.addcmul_(read_logits[g], grad_logits).mul_(gain[g])
             spread, grad_spread = reading[g] * gain[g], grad_logits.mul_(gain[g])
 
-            # sum over t >= j of y_t, as the whole minus the part before j
-            total = torch.sum(y, dim=1, out=carried_mass[g])
-            torch.cumsum(y, dim=1, out=grad_s[g]).sub_(y).sub_(total.unsqueeze(1))
+            # minus the sum over t >= j of y_t: summed from the end, because where the normaliser
+            # rises the first terms are larger than the last by a factor of up to exp(MAX_RISE)
+            torch.sum(y, dim=1, out=carried_mass[g])
+            grad_s[g] = y.flip(1).cumsum(1).flip(1).neg_()
             grad_s[g].baddbmm_(square.transpose(1, 2), spread)
             torch.bmm(q_[g], k_[g].transpose(1, 2), out=square).tril_()
             grad_s[g].baddbmm_(square.transpose(1, 2), grad_spread)

@@ -76,7 +76,7 @@ def recurrent_attention(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     q, k, v, log_alpha = (tensor.double() for tensor in (q, k, v, log_alpha))
     alpha = log_alpha.exp().expand(-1, q.shape[1], -1, -1)
-    weighted_keys = torch.zeros(*alpha[:, :, 0].shape, k.shape[-1], dtype=k.dtype)
+    weighted_keys = k.new_zeros(*alpha[:, :, 0].shape, k.shape[-1])
     weighted_values, mass = torch.zeros_like(weighted_keys), torch.zeros_like(alpha[:, :, 0])
     outputs = []
     for t in range(q.shape[2]):

@@ -48,4 +48,4 @@ def run(args: argparse.Namespace) -> None:
 
 def last_sentence(line: str, separator: str) -> str:
     """What follows the last separator; the whole line where there is none."""
-    return line.rpartition(f"{separator} ")[2].strip()
+    return f" {line}".rpartition(f" {separator} ")[2].strip()

@@ -26,7 +26,10 @@ WRONG_SHAPES = {
     "batch of k": (dict(k=(3, 2, 5, 4)), r"`k` must match `q` \(2, 2, 5, 4\), but is \(3, 2, 5, 4"),
     "heads of k": (dict(k=(2, 1, 5, 4)), r"`k` must match `q` .*but is \(2, 1, 5, 4\) instead"),
     "width of k": (dict(k=(2, 2, 5, 6)), r"`k` must match `q` .*but is \(2, 2, 5, 6\) instead"),
-    "axes of k": (dict(k=(2, 5, 4)), r"`k` must match `q` .*but is \(2, 5, 4\) instead"),
+    "axes of k": (dict(k=(2, 5, 4)), r"`k` must have the four axes .*but is \(2, 5, 4\) instead"),
+    "axes of q": (dict(q=(2, 5, 4)), r"`q` must have the four axes .*but is \(2, 5, 4\) instead"),
+    "no queries": (dict(q=(2, 2, 0, 4)), r"`q` must .*none of them empty, but is \(2, 2, 0, 4\)"),
+    "no sentences": (dict(q=(0, 2, 5, 4)), r"`q` must .*none of them empty, but is \(0, 2, 5, 4"),
     "length of v": (dict(v=(2, 2, 6, 4)), r"`v` must match `k` \(2, 2, 5, 4\), but is \(2, 2, 6"),
     "heads of v": (dict(v=(2, 1, 5, 4)), r"`v` must match `k` .*but is \(2, 1, 5, 4\) instead"),
     "width of v": (dict(v=(2, 2, 5, 6)), r"`v` must match `k` .*but is \(2, 2, 5, 6\) instead"),
@@ -54,8 +57,15 @@ def test_shapes(form, shapes, message):
 def test_key_padding_mask(form, shape):
     mask = torch.zeros(shape, dtype=torch.bool)
     with pytest.raises(
-        ValueError, match=r"`key_padding_mask` must be \(2, 5\), but is \(.*instead"
+        ValueError, match=r"`key_padding_mask` must be \(2, 5\) of torch.bool, but is \(.*instead"
     ):
+        form(*inputs(CASE), key_padding_mask=mask)
+
+
+@EVERY_FORM
+def test_key_padding_mask_of_another_dtype(form):
+    mask = torch.zeros(2, 5, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"but is \(2, 5\) of torch.uint8 instead"):
         form(*inputs(CASE), key_padding_mask=mask)
 
 

@@ -1,0 +1,315 @@
+"""Greedy decoding, step by step: time, speed and the size of what a step carries to the next.
+
+Contenders, of the same sizes and with random weights, fed with the same source:
+
+    abc       abc_mlp_transformer, its cross and causal attention over a few memory slots
+    softmax   fairseq's transformer, with its cache of keys and values
+
+The source is as long as the target unless --source-length fixes it, and is encoded once.
+The target always grows to the length asked for: special symbols are never chosen.
+
+1. A step at length t. The memory of `abc` is filled by decoding t - 1 tokens; the cache of
+   `softmax` is filled with random keys and values instead, which take a step as long as real
+   ones and are there at once. From that state on the contenders take turns at the same step.
+2. Whole sentences, encoder included. `abc` decodes them for real. For `softmax`, whose time per
+   step grows evenly, the steps at the middles of --parts equal parts are timed as in 1 and stand
+   for their parts; with --whole it decodes for real too, and the estimate is reported beside.
+
+--generator decodes with fairseq's SequenceGenerator on top, --beam hypotheses a sentence.
+"""
+
+import argparse
+import statistics
+from argparse import Namespace
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import (
+    ARCHITECTURES,
+    add_common_options,
+    build_model,
+    make_dictionary,
+    parse,
+    seconds,
+    start_report,
+    write_report,
+)
+from fairseq.data import Dictionary
+from fairseq.modules import MultiheadAttention
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor, nn
+
+State = dict[str, Any]
+Encoded = dict[str, list[Tensor]]
+Models = dict[str, nn.Module]
+
+
+def encode(model: nn.Module, source: Tensor) -> Encoded:
+    lengths = torch.full((len(source),), source.shape[1])
+    return model.encoder(source, src_lengths=lengths)
+
+
+def next_words(model: nn.Module, words: Tensor, encoded: Encoded, state: State) -> Tensor:
+    """One step: the likeliest word after `words` (B, t), of those that are no special symbols."""
+    specials = model.decoder.dictionary.nspecial
+    logits, _ = model.decoder(words, encoder_out=encoded, incremental_state=state)
+    return logits[:, -1, specials:].argmax(dim=-1) + specials
+
+
+def decode(
+    model: nn.Module, encoded: Encoded, state: State, words: Tensor, first: int, last: int
+) -> None:
+    """Fills in the words from `first` to `last` of words (B, length + 1), whose 0 is given."""
+    for t in range(first, last + 1):
+        words[:, t] = next_words(model, words[:, :t], encoded, state)
+
+
+def start_words(dictionary: Dictionary, batch: int, length: int) -> Tensor:
+    words = torch.randint(dictionary.nspecial, len(dictionary), (batch, length + 1))
+    words[:, 0] = dictionary.eos()
+    return words
+
+
+def filled_state(model: nn.Module, encoded: Encoded, words: Tensor) -> State:
+    """The state before the last of `words` (B, t) is read."""
+    state: State = {}
+    before = words.shape[1] - 1
+    if not isinstance(model.decoder.layers[0].self_attn, MultiheadAttention):
+        decode(model, encoded, state, words.clone(), 1, before)
+        return state
+    next_words(model, words[:, :1], encoded, state)
+    for layer in model.decoder.layers:
+        attention = layer.self_attn
+        shape = (len(words), attention.num_heads, before, attention.head_dim)
+        cache = {"prev_key": torch.rand(shape), "prev_value": torch.rand(shape)}
+        attention._set_input_buffer(state, cache | {"prev_key_padding_mask": None})
+    return state
+
+
+def copy_state(state: State) -> State:
+    """Steps replace the tensors of a state but never write into them."""
+    return {key: dict(v) if isinstance(v, dict) else v for key, v in state.items()}
+
+
+def storages(state: Any) -> dict[int, int]:
+    """Bytes by address, for all tensors in dictionaries and tuples within one another."""
+    if isinstance(state, Tensor):
+        storage = state.untyped_storage()
+        return {storage.data_ptr(): storage.nbytes()}
+    children = state.values() if isinstance(state, dict) else state
+    if not isinstance(children, Iterable):
+        return {}
+    return {address: size for child in children for address, size in storages(child).items()}
+
+
+def state_bytes(state: State) -> int:
+    """What the state keeps in memory, each storage counted once and in full."""
+    return sum(storages(state).values())
+
+
+class Step:
+    """The step at one length, to be repeated from the same state."""
+
+    def __init__(self, model: nn.Module, encoded: Encoded, words: Tensor) -> None:
+        self.model, self.encoded, self.words = model, encoded, words
+        self.state = filled_state(model, encoded, words)
+        self.taken: list[float] = []
+
+    def run(self, clock: str, times: int) -> None:
+        for _ in range(times):
+            state = copy_state(self.state)
+            work = (self.model, self.words, self.encoded, state)
+            self.taken.append(seconds(clock, lambda work=work: next_words(*work)))
+
+    def median(self) -> float:
+        return statistics.median(self.taken)
+
+
+def random_source(args: Namespace, dictionary: Dictionary, length: int) -> Tensor:
+    shape = (args.batch, args.source_length or length)
+    return torch.randint(dictionary.nspecial, len(dictionary), shape)
+
+
+def measure_steps(args: Namespace, models: Models, dictionary: Dictionary) -> list[dict[str, Any]]:
+    """Part 1. All lengths take turns, so that what slows the machine down hits them alike."""
+    steps: dict[int, dict[str, Step]] = {}
+    for length in args.lengths:
+        print(f"length {length}: filling memories and caches", flush=True)
+        words = start_words(dictionary, args.batch, length - 1)
+        source_length = args.source_length or length
+        # Random, because the encoder is no part of a step and takes minutes at great length.
+        states = torch.randn(source_length, args.batch, args.width)
+        encoded = {"encoder_out": [states], "encoder_padding_mask": []}
+        steps[length] = {name: Step(model, encoded, words) for name, model in models.items()}
+    for round_ in range(args.repeats):
+        print(f"round {round_ + 1} of {args.repeats}", flush=True)
+        for contenders in steps.values():
+            contenders["abc"].run(args.clock, 5)
+            contenders["softmax"].run(args.clock, 1)
+    return [
+        {
+            "length": length,
+            "seconds_per_step": {name: step.median() for name, step in contenders.items()},
+            "fastest_step": {name: min(step.taken) for name, step in contenders.items()},
+            "state_bytes": {name: state_bytes(step.state) for name, step in contenders.items()},
+        }
+        for length, contenders in steps.items()
+    ]
+
+
+def measure_sentences(
+    args: Namespace, models: Models, dictionary: Dictionary, length: int
+) -> dict[str, Any]:
+    """Part 2, at one length. The contenders take turns, part by part."""
+    torch.manual_seed(0)
+    source = random_source(args, dictionary, length)
+    words = {name: start_words(dictionary, args.batch, length) for name in models}
+    encoded = {name: encode(model, source) for name, model in models.items()}  # warms up
+    encoding = {
+        name: seconds(args.clock, lambda model=model: encode(model, source))
+        for name, model in models.items()
+    }
+    states: dict[str, State] = {name: {} for name in models}
+    decoding = dict.fromkeys(models if args.whole else ["abc"], 0.0)
+    estimate = 0.0
+    ends = [round(part * length / args.parts) for part in range(args.parts + 1)]
+    for first, last in pairwise(ends):
+        for name in decoding:
+            work = (models[name], encoded[name], states[name], words[name], first + 1, last)
+            decoding[name] += seconds(args.clock, lambda work=work: decode(*work))
+        middle = words["softmax"][:, : (first + last + 1) // 2]
+        step = Step(models["softmax"], encoded["softmax"], middle)
+        step.run(args.clock, 3)
+        estimate += step.median() * (last - first)
+        print(f"decoding {last} of {length} words", flush=True)
+    decoding = {"softmax": estimate} | decoding
+    speed = {name: args.batch * length / (encoding[name] + decoding[name]) for name in models}
+    return {
+        "length": length,
+        "seconds_encoding": encoding,
+        "seconds_decoding": decoding,
+        "seconds_decoding_softmax_estimated": estimate,
+        "tokens_per_second": speed,
+        "ratio": speed["abc"] / speed["softmax"],
+        "ratio_of_decoders": decoding["softmax"] / decoding["abc"],
+    }
+
+
+def measure_generator(
+    args: Namespace, models: Models, dictionary: Dictionary, length: int
+) -> dict[str, Any]:
+    source = random_source(args, dictionary, length)
+    lengths = torch.full((args.batch,), source.shape[1])
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    taken = {}
+    for name, model in models.items():
+        generator = SequenceGenerator(
+            [model],
+            dictionary,
+            beam_size=args.beam,
+            max_len_a=0,
+            max_len_b=length,
+            min_len=length,
+            max_len=length + 1,
+        )
+        work = (generator, sample)
+        taken[name] = seconds(args.clock, lambda work=work: work[0].generate([], work[1]))
+        print(f"SequenceGenerator, length {length}: {name} {taken[name]:.1f} s", flush=True)
+    speed = {name: args.batch * length / time for name, time in taken.items()}
+    return {
+        "length": length,
+        "tokens_per_second": speed,
+        "ratio": speed["abc"] / speed["softmax"],
+    }
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Time per step, state, and speed, against length."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    steps, sentences = report["steps"], report["sentences"]
+    figure, (times, states, speeds) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for name, arch in ARCHITECTURES.items():
+        lengths = [row["length"] for row in steps]
+        milliseconds = [1e3 * row["seconds_per_step"][name] for row in steps]
+        mebibytes = [row["state_bytes"][name] / 2**20 for row in steps]
+        times.plot(lengths, milliseconds, marker="o", label=arch)
+        states.plot(lengths, mebibytes, marker="o", label=arch)
+        words = [row["tokens_per_second"][name] for row in sentences]
+        speeds.plot([row["length"] for row in sentences], words, marker="o", label=arch)
+    times.set(ylabel="ms", title="one step")
+    states.set(ylabel="MiB", title="decoding state")
+    speeds.set(ylabel="tokens a second", title="whole sentences")
+    for axes in (times, states, speeds):
+        axes.set(xscale="log", yscale="log", xlabel="length")
+        axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.suptitle("batch {batch}, greedy, {layers} layers of {width}".format(**report["setting"]))
+    figure.savefig(path, dpi=120)
+
+
+def parse_arguments() -> Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    lengths = {"type": int, "nargs": "*"}
+    steps = [128, 256, 512, 1024, 2048, 4096]
+    add("--lengths", default=steps, help="of part 1, at least 2 (%(default)s)", **lengths)
+    add("--sentences", default=[1024, 2048], help="lengths of part 2 (%(default)s)", **lengths)
+    add("--generator", default=[], help="lengths for SequenceGenerator (%(default)s)", **lengths)
+    add("--beam", type=int, default=1, help="of SequenceGenerator (%(default)s)")
+    add("--source-length", type=int, help="of the source; as long as the target unless given")
+    add("--batch", type=int, default=16, help="sentences (%(default)s)")
+    add("--vocabulary", type=int, default=1000, help="words of the vocabulary (%(default)s)")
+    add("--repeats", type=int, default=7, help="rounds of part 1 (%(default)s)")
+    add("--parts", type=int, default=8, help="of a sentence, in part 2 (%(default)s)")
+    add("--whole", action="store_true", help="decode for real with softmax, too, in part 2")
+    add_common_options(parser, "decoding")
+    args = parse(parser)
+    if any(length < 2 for length in args.lengths):
+        parser.error("--lengths must be at least 2: the state at length 1 is empty")
+    return args
+
+
+@torch.no_grad()
+def main() -> None:
+    args = parse_arguments()
+    report = start_report(args)
+    dictionary = make_dictionary(args.vocabulary)
+    longest = max(args.lengths + args.sentences + args.generator + [args.source_length or 0]) + 2
+    models = {}
+    for name in ARCHITECTURES:
+        models[name] = build_model(name, args, dictionary, longest).eval()
+        models[name].prepare_for_inference_(Namespace(generation=Namespace(print_alignment=False)))
+
+    report["steps"] = measure_steps(args, models, dictionary)
+    for row in report["steps"]:
+        print(f"{row['length']:>6}", end="")
+        for name, time in row["seconds_per_step"].items():
+            size = row["state_bytes"][name] / 2**20
+            print(f"  |  {name}: {1e3 * time:8.1f} ms a step, state {size:8.2f} MiB", end="")
+        print()
+    report["sentences"] = [
+        measure_sentences(args, models, dictionary, length) for length in args.sentences
+    ]
+    report["generator"] = [
+        measure_generator(args, models, dictionary, length) for length in args.generator
+    ]
+    for row in report["sentences"] + report["generator"]:
+        speeds = "  ".join(f"{name} {s:.0f}" for name, s in row["tokens_per_second"].items())
+        print(f"{row['length']:>6}  tokens a second: {speeds}  |  ratio: {row['ratio']:.1f}")
+    plot(report, args.out.with_suffix(".png"))
+    write_report(report, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""SentencePiece segmentation through the command line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from data_prep import subword
+
+TEXT = [f"The {size} {thing} is in the {place}." for size in ("old", "new", "big")
+        for thing in ("house", "garden", "letter", "window") for place in ("town", "valley")]  # fmt: skip
+
+
+def run(*args: object) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, subword.__file__, *map(str, args)]
+    return subprocess.run(argv, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "train.en"
+    windows = [f"{a} _eos {b}" for a, b in zip(TEXT, TEXT[1:], strict=False)]
+    path.write_text("\n".join(windows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(text) -> Path:
+    done = run("train", "--input", text, "--model", text.parent / "spm", "--vocab-size", 29)
+    assert done.returncode == 0, done.stderr
+    return text.parent / "spm.model"
+
+
+def test_encoding_keeps_every_line_and_the_separator_is_one_token(text, model, tmp_path):
+    done = run("encode", "--model", model, "--input", text, "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = text.read_text(encoding="utf-8").splitlines()
+    pieces = (tmp_path / "train.en").read_text(encoding="utf-8").splitlines()
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    assert [processor.decode(line.split()) for line in pieces] == lines
+    assert all(line.split().count("▁_eos") == 1 for line in pieces)
+
+
+def test_the_separator_is_not_learnt_from(text, model):
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    pieces = {processor.id_to_piece(index) for index in range(processor.get_piece_size())}
+    assert {piece for piece in pieces if "_" in piece} == {"▁_eos"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "--input", "TEXT", "--model", "spm", "--vocab-size", "9999"], "9999 does not fit"),
+        (["train", "--input", "missing.en", "--model", "spm"], "missing.en: cannot be read"),
+        (["train", "--input", "empty.en", "--model", "spm"], "empty.en: no text"),
+        (["encode", "--model", "no.model", "--input", "TEXT", "--output", "o"], "no.model: no such"),
+        (["encode", "--model", "TEXT", "--input", "TEXT", "--output", "o"], "not a SentencePiece"),
+    ],
+)  # fmt: skip
+def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.en").write_text("\n\n", encoding="utf-8")
+    done = run(*(text if arg == "TEXT" else arg for arg in args))
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_two_inputs_of_one_name_are_refused(text, model, tmp_path):
+    twin = tmp_path / "train.en"
+    twin.write_text("A line.\n", encoding="utf-8")
+    done = run("encode", "--model", model, "--input", text, twin, "--output", tmp_path / "o")
+    assert done.returncode == 2
+    assert "same name" in done.stderr

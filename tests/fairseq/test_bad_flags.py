@@ -1,0 +1,79 @@
+"""A mistake ends a command in one sentence that names the flag and the value."""
+
+import shlex
+
+import pytest
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, run
+
+SLOTS_OF_ZERO = "--abc-causal-slots 0 --abc-cross-slots 0 --abc-encoder-slots 0"
+MISTAKES = {
+    "--abc-cross-slots -1": "--abc-cross-slots must be 0 (softmax attention) or more, but is -1",
+    "--abc-encoder-slots -2": "--abc-encoder-slots must be 0 (softmax attention) or more, "
+    "but is -2",
+    SLOTS_OF_ZERO: "--abc-causal-slots and --abc-cross-slots and --abc-encoder-slots "
+    "must not all be 0",
+    "--abc-activation tanh": "argument --abc-activation: invalid choice: 'tanh'",
+    "--abc-phi-heads some": "argument --abc-phi-heads: invalid choice: 'some'",
+    "--abc-causal-slots many": "argument --abc-causal-slots: invalid int value: 'many'",
+    "--cross-self-attention": "--cross-self-attention attends to source and target at once",
+    "--decoder-attention-heads 3": "--decoder-attention-heads must divide --decoder-embed-dim 32, "
+    "but is 3",
+    "--encoder-attention-heads 5": "--encoder-attention-heads must divide --encoder-embed-dim 32, "
+    "but is 5",
+}
+
+
+def assert_one_sentence(done, command, sentence):
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"{command}: error: {sentence}")
+    assert done.returncode not in (0, None)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("flags", "sentence"), MISTAKES.items(), ids=MISTAKES)
+def test_mistakes(flags, sentence, bilingual, tmp_path):
+    briefly = ["--max-update", 1, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *briefly, *shlex.split(flags))
+    assert_one_sentence(done, "fairseq-train", sentence)
+
+
+def test_language_model_without_slots(monolingual, tmp_path):
+    flags = ["--abc-causal-slots", 0, "--max-update", 1, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", monolingual, *LANGUAGE_MODEL, *flags)
+    assert_one_sentence(done, "fairseq-train", "--abc-causal-slots must not")
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("fairseq-train", "--finetune-from-model {checkpoint} --abc-cross-slots 16"),
+        ("fairseq-train", "--restore-file {checkpoint} --abc-cross-slots 0"),
+        ("fairseq-train", "--restore-file {checkpoint} --abc-cross-slots 8 --abc-phi-heads shared"),
+        ("fairseq-generate", "--model-overrides \"{{'abc_cross_slots': 4}}\" --path {checkpoint}"),
+    ],
+)
+def test_checkpoint_with_other_memories(command, flags, translator, tmp_path):
+    given = shlex.split(flags.format(checkpoint=translator.checkpoint))
+    if command == "fairseq-train":
+        given = [*TRANSLATOR, "--max-update", 300, "--save-dir", tmp_path, *given]
+    else:
+        given = [*PLUGGED, *given]
+    done = attempt(command, translator.data, *given)
+    assert_one_sentence(done, command, "the checkpoint was trained with another --abc-c")
+
+
+@pytest.mark.parametrize("arch", ["abc_mlp_transformer", "abc_mlp_transformer_lm"])
+def test_help_explains_the_flags(arch):
+    shown = " ".join(run("fairseq-train", *PLUGGED, "--arch", arch, "--help").stdout.split())
+    explained = {
+        "--abc-causal-slots": "memory slots of the decoder's causal attention",
+        "--abc-activation {exp,sigmoid,relu}": "the ABC paper finds exp best",
+        "--abc-phi-layers {shared,separate}": "one W_phi for all layers",
+        "--abc-phi-heads {shared,separate}": "all with a shared one",
+    }
+    if "lm" not in arch:
+        explained["--abc-cross-slots"] = "memory slots of the decoder's cross attention"
+        explained["--abc-encoder-slots"] = "memory slots of the encoder's self-attention"
+    for flag, meaning in explained.items():
+        assert flag in shown and meaning in shown
+    assert ("--abc-cross-slots" in shown) == ("lm" not in arch)

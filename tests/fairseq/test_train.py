@@ -1,0 +1,314 @@
+"""fairseq-train with the plugin: its options do what they do for fairseq's own models."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+import torch
+from harness import (
+    COMMON,
+    LANGUAGE_MODEL,
+    PLUGGED,
+    PLUGIN,
+    ROOT,
+    TRANSLATOR,
+    environment,
+    logged,
+    run,
+    script,
+    train,
+)
+from omegaconf import OmegaConf
+
+from fairseq_memattn.compat import read_checkpoint
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="fairseq trains in half precision on a GPU only"
+)
+
+
+def weights(trained):
+    return read_checkpoint(trained.checkpoint)["model"]
+
+
+def assert_same_weights(one, other, **tolerances):
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        torch.testing.assert_close(
+            weight, theirs[name], **tolerances, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+EXACT = {"rtol": 0, "atol": 0}
+
+
+# -------------------------------------------------------------------------------- resuming
+
+
+def train_and_kill(flags, data, folder):
+    """Kills a training, as a machine going down does, once it has written a checkpoint."""
+    argv = [script("fairseq-train"), data, *flags, "--save-dir", folder]
+    with subprocess.Popen(
+        [str(arg) for arg in argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    ) as process:
+        for line in process.stdout:
+            if "Saved checkpoint" in line:
+                process.send_signal(signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("kind", ["translation", "language model"])
+def test_killed_and_resumed_equals_uninterrupted(kind, request, tmp_path):
+    if kind == "translation":
+        data, flags = request.getfixturevalue("bilingual"), [*TRANSLATOR, "--dropout", 0.1]
+    else:
+        data, flags = request.getfixturevalue("monolingual"), LANGUAGE_MODEL
+    flags = [*flags, "--attention-dropout", 0.1, "--max-update", 60, "--save-interval-updates", 20]
+    whole = train(data, tmp_path / "whole", *flags)
+    train_and_kill(flags, data, tmp_path / "killed")
+    resumed = train(data, tmp_path / "killed", *flags)
+    first = int(logged(resumed.log, "train_inner")[0]["num_updates"])
+    assert 1 < first < 60
+    assert_same_weights(resumed, whole, **EXACT)
+
+    def losses(trained):
+        return [
+            (row["num_updates"], row["loss"], row["gnorm"])
+            for row in logged(trained.log, "train_inner")
+        ]
+
+    assert losses(resumed) == losses(whole)[first - 1 :]
+    assert (
+        logged(resumed.log, "valid")[-1]["valid_loss"]
+        == (logged(whole.log, "valid")[-1]["valid_loss"])
+    )
+
+
+def test_training_learns_and_repeats(translator, tmp_path):
+    losses = [float(row["loss"]) for row in logged(translator.log, "train_inner")]
+    assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 2
+    again = train(translator.data, tmp_path, *TRANSLATOR, "--max-update", 200)
+    assert_same_weights(again, translator, **EXACT)
+
+
+def test_optimiser_holds_every_weight_once(translator):
+    state = read_checkpoint(translator.checkpoint)
+    weights = {name: w for name, w in state["model"].items() if w.numel() > 1}
+    shared = sum("embed_tokens" in name or "output_projection" in name for name in weights)
+    assert shared == 3  # --share-all-embeddings: three names of one matrix
+    moments = state["last_optimizer_state"]["state"]
+    assert len(moments) == len(weights) - shared + 1
+    controls = [name for name in weights if "controls" in name]
+    assert len(controls) == 2
+    assert sum(tuple(m["exp_avg"].shape) == (8, 32) for m in moments.values()) == 1  # causal
+    assert sum(tuple(m["exp_avg"].shape) == (16, 32) for m in moments.values()) == 1  # cross
+
+
+# -------------------------------------------------------------------------------- validation
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A copy of the plugin outside the repository."""
+    shutil.copytree(PLUGIN, tmp_path / "copied" / PLUGIN.name)
+    return tmp_path / "copied"
+
+
+@pytest.mark.parametrize("where", ["repository", "copy", "folder of the copy"])
+def test_validate_by_every_way_to_the_plugin(where, translator, tmp_path, elsewhere):
+    """`--user-dir` as a relative and as an absolute path, in the repository and out of it."""
+    user_dir, cwd = {
+        "repository": (PLUGIN.name, ROOT),
+        "copy": (elsewhere / PLUGIN.name, tmp_path),
+        "folder of the copy": (PLUGIN.name, elsewhere),
+    }[where]
+    flags = ["--user-dir", user_dir, "--cpu", "--max-tokens", 1000, "--log-format", "json"]
+    done = run(
+        "fairseq-validate",
+        translator.data,
+        *("--path", translator.checkpoint, "--required-batch-size-multiple", 1),
+        *flags,
+        cwd=cwd,
+    )
+    (again,) = logged(done.stdout + done.stderr, "valid")
+    trained = logged(translator.log, "valid")[-1]
+    assert float(again["valid_loss"]) == pytest.approx(float(trained["valid_loss"]), abs=2e-3)
+
+
+def test_bleu_and_tensorboard_during_training(bilingual, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    generation = json.dumps({"beam": 2, "max_len_b": 10})
+    trained = train(
+        bilingual,
+        tmp_path / "trained",
+        *TRANSLATOR,
+        *("--eval-bleu", "--eval-bleu-detok", "space", "--eval-bleu-args", generation),
+        *("--tensorboard-logdir", tmp_path / "board", "--max-update", 10),
+        *("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"),
+    )
+    (valid,) = logged(trained.log, "valid")
+    assert 0 <= float(valid["valid_bleu"]) <= 100
+    assert (trained.checkpoint.parent / "checkpoint_best.pt").exists()
+    board = events.EventAccumulator(str(tmp_path / "board" / "train_inner"))
+    board.Reload()
+    shown = {event.step: event.value for event in board.Scalars("loss")}
+    for row in logged(trained.log, "train_inner"):
+        assert shown[int(row["num_updates"])] == pytest.approx(float(row["loss"]), abs=1e-3)
+    assert len(shown) == 10
+
+
+# --------------------------------------------------------------------------- other machines
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--amp", "--memory-efficient-fp16"])
+def test_half_precision_learns_as_full(precision, bilingual, tmp_path):
+    flags = [flag for flag in TRANSLATOR if flag != "--cpu"]
+    full, half = (
+        train(bilingual, tmp_path / name, *flags, *extra, "--max-update", 60, gpu=True)
+        for name, extra in (("full", []), ("half", [precision]))
+    )
+    ours, theirs = (float(logged(run.log, "valid")[-1]["valid_loss"]) for run in (half, full))
+    assert ours == pytest.approx(theirs, abs=0.2)
+    assert all(weight.isfinite().all() for weight in weights(half).values())
+
+
+def test_two_processes_equal_one_with_twice_the_updates(bilingual, tmp_path):
+    """Data-parallel training by torchrun on CPU; each update sees the same two batches."""
+    flags = [*TRANSLATOR, "--max-update", 10, "--dropout", 0]
+    one = train(bilingual, tmp_path / "one", *flags, "--update-freq", 2)
+    # fairseq reads its rank from torchrun on GPUs only.
+    launch = tmp_path / "launch.sh"
+    launch.write_text('exec "$@" --distributed-rank "$RANK"\n')
+    done = run(
+        "torchrun",
+        *("--standalone", "--nproc_per_node", 2, "--no-python", "bash", launch),
+        *(script("fairseq-train"), bilingual, *flags, "--save-dir", tmp_path / "two"),
+        *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
+        *("--distributed-no-spawn", "--distributed-backend", "gloo"),
+        *("--ddp-backend", "legacy_ddp"),
+    )
+    two = type(one)(bilingual, tmp_path / "two" / "checkpoint_last.pt", done.stdout)
+    assert "training on 2 devices" in two.log
+    for ours, theirs in zip(logged(two.log, "train_inner"), logged(one.log, "train_inner")):
+        assert ours["num_updates"] == theirs["num_updates"]
+        assert float(ours["loss"]) == pytest.approx(float(theirs["loss"]), abs=2e-3)
+    assert_same_weights(two, one, rtol=1e-3, atol=2e-4)
+
+
+# ------------------------------------------------------------------------------------- YAML
+
+RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
+SMALL = {
+    f"model.{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in (
+        ("layers", 1),
+        ("embed_dim", 32),
+        ("ffn_embed_dim", 32),
+        ("attention_heads", 2),
+    )
+}
+BRIEFLY = {
+    "common.user_dir": PLUGIN,
+    "common.cpu": "true",
+    "common.fp16": "false",
+    "common.log_format": "json",
+    "common.log_interval": 1,
+    "optimization.max_update": 1,
+    "optimization.update_freq": "[1]",
+    "dataset.num_workers": 0,
+}
+TASKS = {
+    "translation": ("bilingual", {**SMALL, "task.source_lang": "en", "task.target_lang": "ru"}),
+    "language_modeling": (
+        "monolingual",
+        {
+            **{key: value for key, value in SMALL.items() if "decoder" in key},
+            "task.tokens_per_sample": 32,
+        },
+    ),
+}
+ADAPTIVE = {
+    "model.adaptive_softmax_cutoff": "'200,400'",
+    "model.adaptive_input_cutoff": "'200,400'",
+}
+
+
+def hydra_train(recipe, data, folder, overrides):
+    settings = {**overrides, "task.data": data, "checkpoint.save_dir": folder / "checkpoints"}
+    return run(
+        "fairseq-hydra-train",
+        *(f"++{key}={value}" for key, value in settings.items()),
+        f"hydra.run.dir={folder / 'hydra'}",
+        *("--config-dir", recipe.parent, "--config-name", recipe.stem),
+        cwd=folder,
+    )
+
+
+def test_yaml_equals_flags(bilingual, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    sizes = {key.removeprefix("model."): value for key, value in SMALL.items()}
+    OmegaConf.save(
+        {
+            "task": {"_name": "translation"},
+            "model": {
+                "_name": "abc_mlp_transformer",
+                "abc_cross_slots": 6,
+                "abc_phi_heads": "shared",
+                "share_all_embeddings": True,
+                **sizes,
+            },
+            "criterion": {"_name": "cross_entropy"},
+            "optimizer": {"_name": "adam"},
+            "optimization": {"lr": [0.005], "clip_norm": 1.0},
+            "dataset": {"max_tokens": 1000, "required_batch_size_multiple": 1},
+            "checkpoint": {"no_epoch_checkpoints": True},
+        },
+        recipe,
+    )
+    hydra_train(recipe, bilingual, tmp_path, {**BRIEFLY, "optimization.max_update": 5})
+    by_yaml = tmp_path / "checkpoints" / "checkpoint_last.pt"
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in sizes.items()]
+    by_flags = train(
+        bilingual,
+        tmp_path / "flags",
+        *COMMON,
+        *("--arch", "abc_mlp_transformer", "--share-all-embeddings"),
+        *("--abc-cross-slots", 6, "--abc-phi-heads", "shared", "--max-update", 5),
+        *flags,
+    )
+    assert_same_weights(type(by_flags)(bilingual, by_yaml, ""), by_flags, **EXACT)
+    saved = read_checkpoint(by_yaml)["cfg"]["model"]
+    assert (saved["abc_causal_slots"], saved["abc_activation"]) == (8, "exp")
+    run("fairseq-validate", bilingual, *PLUGGED, "--path", by_yaml, "--max-tokens", 1000)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_recipe(recipe, request, tmp_path):
+    """Every recipe is read, built at a small size and trained for one update."""
+    written = OmegaConf.load(recipe)
+    fixture, overrides = TASKS[written.task._name]
+    if written.criterion._name == "adaptive_loss":
+        overrides = {**overrides, **ADAPTIVE}
+    data = request.getfixturevalue(fixture)
+    done = hydra_train(recipe, data, tmp_path, {**BRIEFLY, **overrides})
+    assert logged(done.stdout, "train_inner") or "num_updates" in done.stdout
+    state = read_checkpoint(tmp_path / "checkpoints" / "checkpoint_last.pt")
+    for key, value in written.model.items():
+        if f"model.{key}" not in overrides:
+            assert state["cfg"]["model"][key] == value, key
+    for kind in ("causal", "cross"):
+        slots = written.model.get(f"abc_{kind}_slots")
+        shapes = [w.shape for key, w in state["model"].items() if f"{kind}_controls" in key]
+        heads = 1 if written.model.get("abc_phi_heads") == "shared" else 2
+        assert slots is None or [tuple(shape) for shape in shapes] == [(heads * slots, 32)]
