@@ -9,7 +9,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/ready
+# A mark for each build of torch: asking for another one installs it.
+READY := $(VENV)/ready-$(subst =,,$(TORCH))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -24,7 +25,8 @@ $(READY): constraints.txt setup.py Makefile
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing $(TORCH) and fairseq-fixed, which compiles for four to five minutes the first time."
 	sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
-	$(PIP) install --no-cache-dir $(TORCH)
+	rm -f $(VENV)/ready-*
+	$(PIP) install $(TORCH)
 	$(PIP) install -c $(VENV)/constraints.txt setuptools wheel Cython numpy
 	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
 	$(PIP) install -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \

@@ -118,4 +118,4 @@ def write_report(report: dict[str, Any], path: Path) -> None:
     report["load_average_after"] = os.getloadavg()[0]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
-    print(f"wrote {path}.json and .png")
+    print(f"writing {path}.json and .png")

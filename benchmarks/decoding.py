@@ -227,29 +227,29 @@ def measure_generator(
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Time per step, state, and speed, against length."""
+    """Time per step, state, and speed, against length: the panels that have rows."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    steps, sentences = report["steps"], report["sentences"]
-    figure, (times, states, speeds) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    for name, arch in ARCHITECTURES.items():
-        lengths = [row["length"] for row in steps]
-        milliseconds = [1e3 * row["seconds_per_step"][name] for row in steps]
-        mebibytes = [row["state_bytes"][name] / 2**20 for row in steps]
-        times.plot(lengths, milliseconds, marker="o", label=arch)
-        states.plot(lengths, mebibytes, marker="o", label=arch)
-        words = [row["tokens_per_second"][name] for row in sentences]
-        speeds.plot([row["length"] for row in sentences], words, marker="o", label=arch)
-    times.set(ylabel="ms", title="one step")
-    states.set(ylabel="MiB", title="decoding state")
-    speeds.set(ylabel="tokens a second", title="whole sentences")
-    for axes in (times, states, speeds):
-        axes.set(xscale="log", yscale="log", xlabel="length")
+    panels = [
+        ("steps", "seconds_per_step", 1e3, "ms", "one step"),
+        ("steps", "state_bytes", 2**-20, "MiB", "decoding state"),
+        ("sentences", "tokens_per_second", 1, "tokens a second", "whole sentences, with encoder"),
+        ("generator", "tokens_per_second", 1, "tokens a second", "SequenceGenerator"),
+    ]
+    panels = [panel for panel in panels if report[panel[0]]]
+    size = (4.5 * len(panels), 4)
+    figure, grid = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axes, (part, key, unit, label, title) in zip(grid[0], panels, strict=True):
+        lengths = [row["length"] for row in report[part]]
+        for name, arch in ARCHITECTURES.items():
+            values = [unit * row[key][name] for row in report[part]]
+            axes.plot(lengths, values, marker="o", label=arch)
+        axes.set(xscale="log", yscale="log", xlabel="length", ylabel=label, title=title)
         axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
-        axes.minorticks_off()
+        axes.tick_params(axis="x", which="minor", bottom=False)
         axes.grid(alpha=0.3)
         axes.legend()
     figure.suptitle("batch {batch}, greedy, {layers} layers of {width}".format(**report["setting"]))
@@ -275,6 +275,8 @@ def parse_arguments() -> Namespace:
     add("--whole", action="store_true", help="decode for real with softmax, too, in part 2")
     add_common_options(parser, "decoding")
     args = parse(parser)
+    if not args.lengths + args.sentences + args.generator:
+        parser.error("--lengths, --sentences and --generator must not all be empty")
     if any(length < 2 for length in args.lengths):
         parser.error("--lengths must be at least 2: the state at length 1 is empty")
     return args
@@ -306,9 +308,11 @@ def main() -> None:
     ]
     for row in report["sentences"] + report["generator"]:
         speeds = "  ".join(f"{name} {s:.0f}" for name, s in row["tokens_per_second"].items())
-        print(f"{row['length']:>6}  tokens a second: {speeds}  |  ratio: {row['ratio']:.1f}")
-    plot(report, args.out.with_suffix(".png"))
+        print(f"{row['length']:>6}  tokens a second: {speeds}  |  ratio: {row['ratio']:.2f}")
+        if "ratio_of_decoders" in row:
+            print(f"        without the encoder: {row['ratio_of_decoders']:.2f}")
     write_report(report, args.out)
+    plot(report, args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def parse_arguments() -> Namespace:
     add("--length", type=int, default=25, help="tokens a sentence (%(default)s)")
     add("--tokens", type=int, default=4000, help="tokens a batch, of one side (%(default)s)")
     add("--vocabulary", type=int, default=8000, help="words of the vocabulary (%(default)s)")
-    add("--repeats", type=int, default=11, help="timed rounds, at least 2 (%(default)s)")
+    add("--repeats", type=int, default=7, help="timed rounds, at least 2 (%(default)s)")
     add("--warmup", type=int, default=2, help="rounds before them (%(default)s)")
     add_common_options(parser, "short_sentences")
     return parse(parser)
@@ -150,8 +150,8 @@ def main() -> None:
     for name, speed in report["words_per_second"].items():
         print(f"{ARCHITECTURES[name]:>20} {speed:8.0f} words a second")
     print("abc / softmax: {ratio:.3f}, quartiles {ratio_quartiles}".format(**report))
-    plot(report, args.out.with_suffix(".png"))
     write_report(report, args.out)
+    plot(report, args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

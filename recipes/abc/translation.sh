@@ -8,12 +8,12 @@
 #   SYSTEM  softmax | abc-32-8 | abc-32-32 | abc-128-64   (cross slots - causal slots)
 #
 #   DATA    folder of the corpora (default: data)     WORK     results (default: outputs/abc)
-#   SEED    default 1                                 UPDATES  default 2000
+#   SEED    default 1                                 UPDATES  default 1500
 #   DEVICE  flags of fairseq-train and fairseq-generate, for example "--fp16" (default: --cpu)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 corpus=$1 system=$2
-DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-2000}
+DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1500}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 data=$WORK/$corpus run=$WORK/$corpus/$system-$SEED
 

@@ -45,7 +45,7 @@ def monolingual(corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def translator(bilingual, tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp("translator")
-    return train(bilingual, folder, *TRANSLATOR, "--max-update", 200)
+    return train(bilingual, folder, *TRANSLATOR, "--max-update", 120)
 
 
 @pytest.fixture(scope="session")
