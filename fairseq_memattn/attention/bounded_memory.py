@@ -30,7 +30,10 @@ def _full_precision(function: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         first = next(iter((*args, *kwargs.values())))
         assert isinstance(first, Tensor)
-        with torch.autocast(first.device.type, enabled=False):
+        device = first.device.type
+        if not torch.is_autocast_enabled(device):
+            return function(*args, **kwargs)
+        with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 
     return wrapped
@@ -130,8 +133,9 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     take no softmax mass.
     """
     logits = _scaled(q, scale).to(state.keys.dtype) @ state.keys.transpose(2, 3)
-    written = is_written(state.log_mass).unsqueeze(2)
-    reading = logits.masked_fill(~written, EMPTY).softmax(dim=-1) * written
+    unwritten = ~is_written(state.log_mass).unsqueeze(2)
+    # Where nothing at all was written the weights are even, over values that are zero.
+    reading = logits.masked_fill(unwritten, EMPTY).softmax(dim=-1)
     return (reading @ state.values).to(q.dtype)
 
 

@@ -6,8 +6,9 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
-from fairseq_memattn.compat import CheckpointError
+from fairseq_memattn.compat import INSTALL
 
 # Name of the module in this package -> its line in `memattn --help`. Only the module that is
 # asked for gets imported, so that help and mistyped commands need not wait for torch.
@@ -28,13 +29,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         if name in argv[:1]:
-            command = importlib.import_module(f"{__name__}.{name}")
+            command = _load(name)
             command.add_arguments(subparser)
     args = parser.parse_args(argv)
     try:
         command.run(args)
-    except (CheckpointError, ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         # What a user can cause and mend: files, options, data, the installation.
         print(f"memattn {args.command}: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _load(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"{__name__}.{name}")
+    except ImportError as error:
+        raise SystemExit(f"memattn {name}: error: {error}; {INSTALL}") from None

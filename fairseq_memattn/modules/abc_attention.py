@@ -9,6 +9,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_memattn.attention import MemoryState, abc_attention, abc_read, abc_step, abc_write
+from fairseq_memattn.attention.state import is_written
 from fairseq_memattn.modules.control import MLPControl, drop_writes
 
 IncrementalState = dict[str, Any]
@@ -33,7 +34,7 @@ class CrossMemory(NamedTuple):
             copies = 1
         sentences = sentences[::copies]
         state, writing = self.state, self.writing
-        if not _is_identity(sentences, len(state.keys)):
+        if not is_identity(sentences, len(state.keys)):
             state = state.reorder(sentences)
             writing = None if writing is None else writing.index_select(0, sentences)
         return CrossMemory(state, copies, writing)
@@ -203,7 +204,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
     ) -> IncrementalState:
         """fairseq's hook: the states of the hypotheses that survived a beam step."""
         state = self.get_incremental_state(incremental_state, "memory")
-        if state is not None and not _is_identity(new_order, len(state.keys)):
+        if state is not None and not is_identity(new_order, len(state.keys)):
             self.set_incremental_state(incremental_state, "memory", state.reorder(new_order))
         source = self.get_incremental_state(incremental_state, "source")
         if source is not None:
@@ -234,7 +235,8 @@ def _reading(q: Tensor, state: MemoryState) -> Tensor:
     slots = state.keys.shape[2]
     identity = torch.eye(slots, dtype=state.keys.dtype, device=q.device)
     units = identity.expand(*state.keys.shape[:2], slots, slots)
-    return abc_read(q.to(units.dtype), state._replace(values=units))
+    reading = abc_read(q.to(units.dtype), state._replace(values=units))
+    return reading * is_written(state.log_mass).unsqueeze(2)
 
 
 def _all_copies(x: Tensor, copies: int, dim: int) -> bool:
@@ -245,5 +247,6 @@ def _all_copies(x: Tensor, copies: int, dim: int) -> bool:
     return bool((groups == groups.narrow(dim + 1, 0, 1)).all())
 
 
-def _is_identity(order: Tensor, size: int) -> bool:
+def is_identity(order: Tensor, size: int) -> bool:
+    """Whether a new order leaves a batch of this size as it is, as greedy search mostly does."""
     return len(order) == size and torch.equal(order, torch.arange(size, device=order.device))

@@ -12,7 +12,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.modules.abc_attention import ABCAttention
+from fairseq_memattn.modules.abc_attention import ABCAttention, is_identity
 from fairseq_memattn.modules.control import ControlPool, MLPControl
 
 
@@ -91,6 +91,13 @@ class ABCTransformerEncoder(TransformerEncoderBase):
             return super().build_encoder_layer(cfg)
         layer = ABCEncoderLayer(cfg, self.controls.for_next_layer(), return_fc=self.return_fc)
         return _wrapped(layer, cfg)
+
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
+        """Copies the source's states only where they move: a memory is not read from them."""
+        states = encoder_out["encoder_out"]
+        if states and is_identity(new_order, states[0].shape[1]):
+            return encoder_out
+        return super().reorder_encoder_out(encoder_out, new_order)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         _check_controls(self, state_dict, name)

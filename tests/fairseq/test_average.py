@@ -84,10 +84,10 @@ def test_mean_is_exact(tmp_path, save, n):
     """Against rational arithmetic, rounded once by numpy."""
     states = [checkpoint(seed) for seed in range(n)]
     mean = average(tmp_path, *[save(f"{i}.pt", state) for i, state in enumerate(states)])["model"]
-    for name, dtype in {"embed": np.float32, "scalar": np.float32, "half": np.float16}.items():
+    for name in ("embed", "scalar", "half"):
         columns = zip(*[state["model"][name].flatten().tolist() for state in states], strict=True)
         exact = [float(sum(map(Fraction, column)) / n) for column in columns]
-        expected = torch.from_numpy(np.array(exact, dtype=dtype)).view_as(mean[name])
+        expected = torch.from_numpy(np.array(exact, dtype=np.float32)).view_as(mean[name])
         assert same_bits(mean[name], expected), name
     double = torch.stack([state["model"]["double"] for state in states]).mean(0)
     torch.testing.assert_close(mean["double"], double, rtol=1e-15, atol=1e-15)
@@ -102,7 +102,8 @@ def test_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path, save, n):
     del mean["double"], expected["double"]
     assert list(mean) == list(expected)
     for name, weight in expected.items():
-        assert same_bits(mean[name], weight), name
+        wanted = weight.float() if weight.is_floating_point() else weight
+        assert same_bits(mean[name], wanted), name
 
 
 def test_order_of_inputs_does_not_matter(tmp_path, save):
