@@ -43,9 +43,9 @@ step "5/7  fairseq-train --arch abc_mlp_transformer (32 slots for the source, 8 
   --optimizer adam --adam-betas '(0.9, 0.98)' --lr 4e-3 --lr-scheduler inverse_sqrt \
   --warmup-updates 200 --clip-norm 1.0 \
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-  --max-tokens 2048 --max-update "${UPDATES:-700}" --seed 1 --num-workers 0 \
+  --max-tokens 2048 --max-update "${UPDATES:-1000}" --seed 1 --num-workers 0 \
   --required-batch-size-multiple 1 --save-interval-updates 100 --keep-interval-updates 2 \
-  --validate-interval-updates 350 --no-epoch-checkpoints \
+  --validate-interval-updates 500 --no-epoch-checkpoints \
   --save-dir "$OUT/model" --log-interval 20 --log-file "$OUT/train.log"
 
 step "6/7  fairseq-generate, beam 5"
