@@ -40,6 +40,14 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
+    """A DataError if an output is also an input."""
+    resolved = {path.resolve() for path in inputs}
+    for path in outputs:
+        if path.resolve() in resolved:
+            raise DataError(f"{path}: the output would overwrite an input; change --output")
+
+
 @contextmanager
 def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
     """Text files that appear under `paths` only if the body ends without an exception.

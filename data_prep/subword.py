@@ -17,7 +17,7 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/subword.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
 
 
 def train(inputs: Sequence[Path], model: Path, vocab_size: int, separator: str, seed: int) -> None:
@@ -42,7 +42,8 @@ def train(inputs: Sequence[Path], model: Path, vocab_size: int, separator: str, 
             minloglevel=1,
         )
     except RuntimeError as error:
-        raise DataError(f"--vocab-size {vocab_size} does not fit the text: {error}") from None
+        reason = str(error).rpartition("] ")[2]
+        raise DataError(f"--vocab-size {vocab_size} does not fit the text: {reason}") from None
 
 
 def encode(model: Path, inputs: Sequence[Path], output: Path) -> None:
@@ -56,6 +57,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> None:
     targets = [output / path.name for path in inputs]
     if len(set(targets)) < len(targets):
         raise DataError("--input: two files have the same name, and would share an output")
+    refuse_overwriting([*inputs, model], targets)
     with write_all_or_nothing(targets) as files:
         for path, file in zip(inputs, files, strict=True):
             for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
@@ -78,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train", help="train a model on one or several files")
-    training.add_argument("--input", nargs="+", type=Path, required=True, metavar="FILE")
+    training.add_argument(
+        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text, a line each"
+    )
     training.add_argument("--model", type=Path, required=True, help="prefix of what is written")
     training.add_argument("--vocab-size", type=int, default=8000, help="default: %(default)s")
     training.add_argument(
@@ -87,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     encoding = commands.add_parser("encode", help="segment files with a model")
     encoding.add_argument("--model", type=Path, required=True, help="the .model file")
-    encoding.add_argument("--input", nargs="+", type=Path, required=True, metavar="FILE")
+    encoding.add_argument(
+        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text, a line each"
+    )
     encoding.add_argument("--output", type=Path, required=True, help="folder for the results")
     return parser
 

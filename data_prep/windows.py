@@ -16,7 +16,7 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/windows.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
 
 DESCRIPTION = """\
 Turn text with document ids into n-sentence windows, or a windowed translation back into sentences.
@@ -129,14 +129,6 @@ def last(hypotheses: Path, source: Path, output: Path, separator: str) -> list[i
                 wrong.append(number)
             file.write(last_sentence(hypothesis, separator) + "\n")
     return wrong
-
-
-def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
-    """A DataError if an output is also an input."""
-    resolved = {path.resolve() for path in inputs}
-    for path in outputs:
-        if path.resolve() in resolved:
-            raise DataError(f"{path}: the output would overwrite an input; change --output")
 
 
 def separator_token(value: str) -> str:

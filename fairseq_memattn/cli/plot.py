@@ -16,7 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layer", type=int, default=-1, help="decoder layer, -1 being the last (the default)"
     )
     parser.add_argument(
-        "--head", type=int, default=None, help="one head; the mean over heads unless given"
+        "--head",
+        type=int,
+        default=0,
+        help="attention head; each has slots of its own (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, required=True, help="picture to write, a .png")
 
@@ -45,19 +48,19 @@ def run(args: argparse.Namespace) -> None:
     sample = dataset.collater([dataset[args.index]])
     writing, reading = cross_memory(model, sample, args.layer, args.head)
     source, target = sample["net_input"]["src_tokens"][0], sample["target"][0]
-    head = "mean over heads" if args.head is None else f"head {args.head}"
+    layer = args.layer % len(model.decoder.layers)
     draw_memory(
         writing,
         reading,
         _symbols(task.source_dictionary, source),
         _symbols(task.target_dictionary, target),
         args.output,
-        f"Cross attention's memory: {args.subset} {args.index}, layer {args.layer}, {head}",
+        f"Cross attention's memory: {args.subset} {args.index}, layer {layer}, head {args.head}",
     )
     print(f"drew {args.output}")
 
 
-def cross_memory(model: Any, sample: dict[str, Any], layer: int, head: int | None) -> Any:
+def cross_memory(model: Any, sample: dict[str, Any], layer: int, head: int) -> Any:
     """phi (S, M) and p (T, M) of one decoder layer's cross attention for a batch of one.
 
     Raises ValueError where the model has no such layer, head or memory.
@@ -71,8 +74,8 @@ def cross_memory(model: Any, sample: dict[str, Any], layer: int, head: int | Non
         raise ValueError(f"--layer must be below the {len(layers)} layers, but is {layer}")
     attention = layers[layer].encoder_attn
     if not isinstance(attention, ABCAttention):
-        raise ValueError("this model's cross attention has no memory: --abc-cross-slots is 0")
-    if head is not None and not 0 <= head < attention.num_heads:
+        raise ValueError("this is no ABC translation model with --abc-cross-slots above 0")
+    if not 0 <= head < attention.num_heads:
         raise ValueError(f"--head must be from 0 to {attention.num_heads - 1}, but is {head}")
     seen: dict[str, Any] = {}
     handle = attention.register_forward_pre_hook(
@@ -84,8 +87,7 @@ def cross_memory(model: Any, sample: dict[str, Any], layer: int, head: int | Non
         handle.remove()
         writing, reading = attention.inspect(seen["query"], seen["key"], seen["key_padding_mask"])
     writing = writing.expand(-1, attention.num_heads, -1, -1)
-    heads = slice(None) if head is None else slice(head, head + 1)
-    return writing[0, heads].mean(0), reading[0, heads].mean(0)
+    return writing[0, head], reading[0, head]
 
 
 def _symbols(dictionary: Any, tokens: Any) -> list[str]:

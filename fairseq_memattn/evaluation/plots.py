@@ -29,7 +29,12 @@ def draw_memory(
     figure.suptitle(title)
     panels = (
         (writing, source, "Share of the slot written by each source token", "Blues"),
-        (reading, target, "Weight of the slot in the decoder's reading, at each token", "Oranges"),
+        (
+            reading,
+            target,
+            "Weight of the slot in the decoder's reading, fed with the reference",
+            "Oranges",
+        ),
     )
     for axes, (weights, tokens, label, colours) in zip(figure.subplots(2, 1), panels, strict=True):
         image = axes.imshow(

@@ -12,7 +12,8 @@
 #   DEVICE  flags of fairseq-train and fairseq-generate, for example "--fp16" (default: --cpu)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-corpus=$1 system=$2
+corpus=${1:?"usage: $0 CORPUS SYSTEM (see the top of the file)"}
+system=${2:?"usage: $0 CORPUS SYSTEM (see the top of the file)"}
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1500}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 data=$WORK/$corpus run=$WORK/$corpus/$system-$SEED
@@ -24,17 +25,22 @@ case $corpus in
             separator="_eos" ;;
   *) echo "error: CORPUS must be multi30k or bible, but is $corpus" >&2; exit 2 ;;
 esac
-case $system in
-  softmax) arch="--arch transformer" ;;
-  abc-*-*) IFS=- read -r _ cross causal <<< "$system"
-           arch="--arch abc_mlp_transformer --abc-cross-slots $cross --abc-causal-slots $causal"
-           # As in abc_mlp_transformer_iwslt_es_en, the paper's setting with memories this large.
-           if [ "$cross" -ge 128 ]; then arch="$arch --abc-phi-heads shared"; fi ;;
-  *) echo "error: SYSTEM must be softmax or abc-CROSS-CAUSAL, but is $system" >&2; exit 2 ;;
-esac
+if [ "$system" = softmax ]; then
+  arch="--arch transformer"
+elif [[ $system =~ ^abc-([0-9]+)-([0-9]+)$ ]]; then
+  arch="--arch abc_mlp_transformer --abc-cross-slots ${BASH_REMATCH[1]}"
+  arch="$arch --abc-causal-slots ${BASH_REMATCH[2]}"
+  # As in abc_mlp_transformer_iwslt_es_en, the paper's setting with memories this large.
+  if [ "${BASH_REMATCH[1]}" -ge 128 ]; then arch="$arch --abc-phi-heads shared"; fi
+else
+  echo "error: SYSTEM must be softmax or abc-CROSS-CAUSAL, but is $system" >&2
+  exit 2
+fi
 read -r source target <<< "$pair"
 
+if [ ! -d "$raw" ] ; then echo "error: no folder $raw; set DATA" >&2; exit 2; fi
 if [ ! -e "$data/ready" ]; then
+  rm -rf "$data/bin"  # what an interrupted run may have left
   for split in $splits; do
     if [ -n "$separator" ]; then
       "$BIN"/python data_prep/windows.py make --input "$raw/${split%:*}" --langs $pair \

@@ -11,18 +11,23 @@
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-system=$1
+system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
 DEVICE=${DEVICE:---cpu} CONTEXTS=${CONTEXTS:-0} BIN=${BIN:-.venv/bin}
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
 
-case $system in
-  softmax) arch="--arch transformer_lm" ;;
-  abc-*) arch="--arch abc_mlp_transformer_lm --abc-causal-slots ${system#abc-}" ;;
-  *) echo "error: SYSTEM must be softmax or abc-SLOTS, but is $system" >&2; exit 2 ;;
-esac
+if [ "$system" = softmax ]; then
+  arch="--arch transformer_lm"
+elif [[ $system =~ ^abc-([0-9]+)$ ]]; then
+  arch="--arch abc_mlp_transformer_lm --abc-causal-slots ${BASH_REMATCH[1]}"
+else
+  echo "error: SYSTEM must be softmax or abc-SLOTS, but is $system" >&2
+  exit 2
+fi
 
+if [ ! -d "$DATA/wikitext-2" ]; then echo "error: no folder $DATA/wikitext-2; set DATA" >&2; exit 2; fi
 if [ ! -e "$data/ready" ]; then
+  rm -rf "$data/bin"  # what an interrupted run may have left
   "$BIN"/fairseq-preprocess --only-source --trainpref "$DATA/wikitext-2/train.txt" \
     --validpref "$DATA/wikitext-2/valid.txt" --testpref "$DATA/wikitext-2/test.txt" \
     --destdir "$data/bin"

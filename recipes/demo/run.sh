@@ -31,9 +31,13 @@ step "3/7  SentencePiece"
   --model "$OUT/spm.model" --input "$OUT"/windows/*.en "$OUT"/windows/*.ru --output "$OUT/pieces"
 
 step "4/7  fairseq-preprocess"
-[ -e "$OUT/bin/test.en-ru.ru.idx" ] || "$BIN"/fairseq-preprocess --source-lang en \
-  --target-lang ru --joined-dictionary --trainpref "$OUT/pieces/train" \
-  --validpref "$OUT/pieces/valid" --testpref "$OUT/pieces/test" --destdir "$OUT/bin"
+if [ ! -e "$OUT/bin/ready" ]; then
+  rm -rf "$OUT/bin"  # what an interrupted run may have left
+  "$BIN"/fairseq-preprocess --source-lang en --target-lang ru --joined-dictionary \
+    --trainpref "$OUT/pieces/train" --validpref "$OUT/pieces/valid" --testpref "$OUT/pieces/test" \
+    --destdir "$OUT/bin"
+  touch "$OUT/bin/ready"
+fi
 
 step "5/7  fairseq-train --arch abc_mlp_transformer (32 slots for the source, 8 for the target)"
 "$BIN"/fairseq-train "$OUT/bin" --user-dir fairseq_memattn --arch abc_mlp_transformer --cpu \
@@ -58,6 +62,6 @@ step "7/7  sacreBLEU of each window's last sentence, and a picture of the memory
   --separator _eos --output "$OUT/translation.ru" > "$OUT/score.part"
 mv "$OUT/score.part" "$OUT/score.txt"
 cat "$OUT/score.txt"
-"$BIN"/memattn plot "$OUT/bin" --path "$OUT/model/checkpoint_last.pt" --index 3 \
+"$BIN"/memattn plot "$OUT/bin" --path "$OUT/model/checkpoint_last.pt" --index 3 --head 0 \
   --output "$OUT/memory.png"
 touch "$OUT/done"

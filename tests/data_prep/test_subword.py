@@ -70,6 +70,14 @@ def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, args, message
     assert "Traceback" not in done.stderr
 
 
+def test_an_input_is_never_overwritten(text, model):
+    before = text.read_bytes()
+    done = run("encode", "--model", model, "--input", text, "--output", text.parent)
+    assert done.returncode == 2
+    assert "would overwrite an input" in done.stderr
+    assert text.read_bytes() == before
+
+
 def test_two_inputs_of_one_name_are_refused(text, model, tmp_path):
     twin = tmp_path / "train.en"
     twin.write_text("A line.\n", encoding="utf-8")

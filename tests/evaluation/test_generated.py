@@ -1,9 +1,10 @@
-"""What fairseq-generate printed is read whole or not at all."""
+"""What fairseq-generate printed is read whole or not at all, and scored as text."""
 
 import pytest
 
+from fairseq_memattn.cli import main
 from fairseq_memattn.cli.score import last_sentence
-from fairseq_memattn.evaluation.generated import detokenise_pieces, read_hypotheses
+from fairseq_memattn.evaluation.generated import detokenise, read_hypotheses, read_lines
 
 OUTPUT = """S-1\t▁a\nT-1\t▁b
 H-1\t-0.5\t▁second
@@ -34,15 +35,38 @@ def test_an_empty_hypothesis_is_a_hypothesis(tmp_path):
 
 @pytest.mark.parametrize(
     ("expected", "message"),
-    [(3, "of 2 sentences where 3 were expected; the first missing one is number 2"), (1, "of 2")],
+    [
+        (3, "of 2 sentences where 3 were expected, the first missing one being number 2"),
+        (1, "a hypothesis of sentence 1 .* but there are 1 references"),
+    ],
 )
 def test_a_lost_or_a_surplus_sentence_is_refused(generated, expected, message):
     with pytest.raises(ValueError, match=message):
         read_hypotheses(generated, expected)
 
 
-def test_pieces_to_text():
-    assert detokenise_pieces("▁Где ▁ваш а ▁сумка ? ▁_eos ▁Там .") == "Где ваша сумка? _eos Там."
+def test_lines_end_at_newlines_alone(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("one\u2028still one\r\ntwo\n\n".encode())
+    assert read_lines(path) == ["one\u2028still one", "two", ""]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        ("▁Где ▁ваш а ▁сумка ? ▁_eos ▁Там .", "Где ваша сумка? _eos Там."),
+        ("▁Ja . _eos ▁Nein .", "Ja. _eos Nein."),
+        ("▁_eos ▁Там", "_eos Там"),
+        ("", ""),
+    ],
+)
+def test_pieces_to_text(pieces, text):
+    assert detokenise(["▁x", pieces], "_eos") == ["x", text]
+
+
+def test_words_are_text_already():
+    words = ["Ja . _eos Nein .", "Where is it ?"]
+    assert detokenise(words, "_eos") == words
 
 
 @pytest.mark.parametrize(
@@ -50,3 +74,45 @@ def test_pieces_to_text():
 )
 def test_last_sentence(line, last):
     assert last_sentence(line, "_eos") == last
+
+
+def score(capsys, *args):
+    status = main(["score", *map(str, args)])
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def test_windows_are_scored_by_their_last_sentence(tmp_path, capsys):
+    generated, reference = tmp_path / "generated", tmp_path / "reference"
+    generated.write_text("H-0\t-1\t▁x ▁_eos ▁The ▁cat ▁sat ▁down\nH-1\t-1\t▁A ▁dog ▁ran ▁off\n")
+    reference.write_text("y y y _eos The cat sat down\nz _eos A dog ran off\n")
+    output = tmp_path / "output"
+    status, out, err = score(
+        capsys, "--generated", generated, "--reference", reference,
+        "--separator", "_eos", "--output", output,
+    )  # fmt: skip
+    assert status == 0
+    assert " = 100.00 " in out.splitlines()[0]
+    assert "1 of 2 hypotheses have another number of _eos" in err
+    assert output.read_text() == "The cat sat down\nA dog ran off\n"
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        (b"H-0\t-1\ta\n", b"a\n", "--separator _eos occurs neither"),
+        (b"H-0\t-1\ta\n", b"\n", "has no text"),
+        (b"H-0\t-1\ta\n", b"a\n\xff\n", "reference, line 2: not UTF-8 at byte 1"),
+        (b"nothing\n", b"a\n", "no line that starts with H-"),
+    ],
+)
+def test_what_cannot_be_scored(tmp_path, capsys, hypotheses, references, message):
+    (tmp_path / "generated").write_bytes(hypotheses)
+    (tmp_path / "reference").write_bytes(references)
+    status, _, err = score(
+        capsys, "--generated", tmp_path / "generated", "--reference", tmp_path / "reference",
+        "--separator", "_eos",
+    )  # fmt: skip
+    assert status == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
