@@ -19,7 +19,9 @@ class MLPControl(nn.Module):
         super().__init__()
         self.slots, self.heads, self.activation = slots, heads, activation
         self.proj = nn.Linear(embed_dim, heads * slots, bias=False)
-        nn.init.xavier_uniform_(self.proj.weight)
+        # For inputs of unit variance: write logits of standard deviation 4, so that a slot starts
+        # with a few tokens in it, other ones than its neighbours, and not with the mean of all.
+        nn.init.normal_(self.proj.weight, std=4 * embed_dim**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (S, B, E). Returns log alpha (B, heads, S, M), in float32."""
