@@ -249,7 +249,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
             axes.plot(lengths, values, marker="o", label=arch)
         axes.set(xscale="log", yscale="log", xlabel="length", ylabel=label, title=title)
         axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
-        axes.tick_params(axis="x", which="minor", bottom=False)
+        axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
         axes.grid(alpha=0.3)
         axes.legend()
     figure.suptitle("batch {batch}, greedy, {layers} layers of {width}".format(**report["setting"]))
