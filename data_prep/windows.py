@@ -109,6 +109,8 @@ def make(prefix: str, languages: Sequence[str], output: str, sentences: int, sep
             count += 1
             for file, line in zip(files, row, strict=True):
                 file.write(line + "\n")
+        if count == 0:
+            raise DataError(f"{inputs[0]}: no lines")
     return count
 
 

@@ -303,3 +303,10 @@ def test_hypotheses_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert "hypotheses has 1" in capsys.readouterr().err
     assert not (tmp_path / "last").exists()
+
+
+def test_files_without_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in ("en", "ru", "docid"):
+        (tmp_path / f"none.{suffix}").touch()
+    prefix = tmp_path / "none"
+    assert refused(tmp_path, prefix, capsys) == f"{prefix}.en: no lines"
