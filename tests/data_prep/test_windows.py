@@ -306,7 +306,5 @@ def test_hypotheses_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_files_without_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for suffix in ("en", "ru", "docid"):
-        (tmp_path / f"none.{suffix}").touch()
-    prefix = tmp_path / "none"
+    prefix = write(tmp_path, en="", ru="", docid="")
     assert refused(tmp_path, prefix, capsys) == f"{prefix}.en: no lines"
