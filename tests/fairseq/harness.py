@@ -84,6 +84,23 @@ def train(data: Path, folder: Path, *flags: object, **options: object) -> Traine
     return Trained(data, folder / "checkpoint_last.pt", done.stdout)
 
 
+def train_on_two(data: Path, folder: Path, *flags: object) -> Trained:
+    """Data-parallel training by torchrun, two processes on the CPU."""
+    # fairseq reads its rank from torchrun on GPUs only.
+    folder.mkdir(parents=True, exist_ok=True)
+    launch = folder / "launch.sh"
+    launch.write_text('exec "$@" --distributed-rank "$RANK"\n')
+    done = run(
+        "torchrun",
+        *("--standalone", "--nproc_per_node", 2, "--no-python", "bash", launch),
+        *(script("fairseq-train"), data, *flags, "--save-dir", folder),
+        *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
+        *("--distributed-no-spawn", "--distributed-backend", "gloo"),
+        *("--ddp-backend", "legacy_ddp"),
+    )
+    return Trained(data, folder / "checkpoint_last.pt", done.stdout)
+
+
 def logged(log: str, tag: str) -> list[dict[str, str]]:
     """What fairseq logs in JSON under a tag: train_inner, train, valid."""
     return [json.loads(row) for row in re.findall(rf"\| {tag} \| (\{{.*\}})", log)]

@@ -18,6 +18,7 @@ from harness import (
     run,
     script,
     train,
+    train_on_two,
 )
 from omegaconf import OmegaConf
 
@@ -188,18 +189,7 @@ def test_two_processes_equal_one_with_twice_the_updates(bilingual, tmp_path):
     """Data-parallel training by torchrun on CPU; each update sees the same two batches."""
     flags = [*TRANSLATOR, "--max-update", 10, "--dropout", 0]
     one = train(bilingual, tmp_path / "one", *flags, "--update-freq", 2)
-    # fairseq reads its rank from torchrun on GPUs only.
-    launch = tmp_path / "launch.sh"
-    launch.write_text('exec "$@" --distributed-rank "$RANK"\n')
-    done = run(
-        "torchrun",
-        *("--standalone", "--nproc_per_node", 2, "--no-python", "bash", launch),
-        *(script("fairseq-train"), bilingual, *flags, "--save-dir", tmp_path / "two"),
-        *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
-        *("--distributed-no-spawn", "--distributed-backend", "gloo"),
-        *("--ddp-backend", "legacy_ddp"),
-    )
-    two = type(one)(bilingual, tmp_path / "two" / "checkpoint_last.pt", done.stdout)
+    two = train_on_two(bilingual, tmp_path / "two", *flags)
     assert "training on 2 devices" in two.log
     pairs = zip(logged(two.log, "train_inner"), logged(one.log, "train_inner"), strict=True)
     for ours, theirs in pairs:

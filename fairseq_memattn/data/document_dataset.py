@@ -1,0 +1,229 @@
+"""Windows of sentences, source and target, as fairseq trains on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
+
+from fairseq_memattn.data.documents import Documents, Indices, context_counts, window_sizes
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """How windows are made.
+
+    source_context, target_context: the most previous sentences on either side
+    max_source, max_target: the most tokens of a window; it loses whole sentences, oldest first
+    source_separator, target_separator: the symbols between two sentences
+    pad, eos: the symbols that both dictionaries share
+    loss_on_window: whether the loss counts the target's context too, or the current sentence alone
+    as_sequences: whether a model wants the source's sentences as tensors of their own
+    sample_context: whether the number of previous sentences is drawn anew in every epoch
+    """
+
+    source_context: int
+    target_context: int
+    max_source: int
+    max_target: int
+    source_separator: int
+    target_separator: int
+    pad: int
+    eos: int
+    left_pad_source: bool = True
+    loss_on_window: bool = True
+    as_sequences: bool = False
+    sample_context: bool = False
+    seed: int = 1
+
+
+class DocumentDataset(FairseqDataset):
+    """For each sentence of a corpus the window that ends with it.
+
+    source, target: fairseq's data sets of single sentences that end with eos; target may be None
+    name: of the split, handed on in every batch
+    training: whether batches are drawn from it in any order, and not document by document
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        target: Any | None,
+        sizes: tuple[Indices, Indices | None],
+        documents: Documents,
+        options: WindowOptions,
+        *,
+        name: str = "",
+        training: bool = False,
+    ) -> None:
+        self.source, self.target, self.documents = source, target, documents
+        self.source_sizes, self.target_sizes = sizes
+        self.options, self.name, self.training = options, name, training
+        self.epoch = 1
+        first = documents.first_sentences()
+        available = np.arange(len(first)) - first
+        self.source_counts = context_counts(
+            self.source_sizes, first, options.source_context, options.max_source
+        )
+        self.cropped = {"source": _fewer(self.source_counts, available, options.source_context)}
+        self._source_windows = window_sizes(self.source_sizes, self.source_counts)
+        self._windows = self._source_windows
+        # Generation predicts the target's context, whatever its length will be.
+        self.target_counts = np.minimum(available, options.target_context)
+        if self.target_sizes is not None:
+            self.target_counts = context_counts(
+                self.target_sizes, first, options.target_context, options.max_target
+            )
+            self.cropped["target"] = _fewer(self.target_counts, available, options.target_context)
+        if options.target_context <= options.source_context:
+            # A target sentence whose source was cropped away could only be guessed.
+            self.target_counts = np.minimum(self.target_counts, self.source_counts)
+        if self.target_sizes is not None:
+            self._target_windows = window_sizes(self.target_sizes, self.target_counts)
+            self._windows = np.maximum(self._source_windows, self._target_windows)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """id, and the sentences of source and target, oldest first, each ending with eos."""
+        back, back_target = int(self.source_counts[index]), int(self.target_counts[index])
+        if self.options.sample_context and self.training:
+            random = np.random.default_rng((self.options.seed, self.epoch, index))
+            most = max(self.options.source_context, self.options.target_context)
+            drawn = int(random.integers(0, most + 1))
+            back, back_target = min(back, drawn), min(back_target, drawn)
+        target = self.target
+        return {
+            "id": index,
+            "source": self.sentences(self.source, index, back),
+            "target": None if target is None else self.sentences(target, index, back_target),
+        }
+
+    @staticmethod
+    def sentences(side: Any, index: int, back: int) -> list[Tensor]:
+        """A sentence of one side behind its `back` predecessors."""
+        return [side[i] for i in range(index - back, index + 1)]
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch of B windows, as fairseq's criterions and generators want it.
+
+        net_input: src_tokens (B, S), src_lengths (B,), prev_output_tokens (B, T); where the model
+            wants sequences, src_tokens are the current sentences, context_tokens (B, K, S') the
+            previous ones, oldest first, and context_padding_mask (B, K, S') is True at padding
+        target: (B, T), padding where the loss does not count; None without a target
+        """
+        if not samples:
+            return {}
+        batch: dict[str, Any] = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "split": self.name,
+            "net_input": self.collate_sources([sample["source"] for sample in samples]),
+            "target": None,
+        }
+        batch["ntokens"] = int(batch["net_input"]["src_lengths"].sum())
+        if samples[0]["target"] is not None:
+            targets = [sample["target"] for sample in samples]
+            batch["target"], inputs = self.collate_targets(targets, self.options.loss_on_window)
+            batch["net_input"]["prev_output_tokens"] = inputs
+            batch["ntokens"] = int(batch["target"].ne(self.options.pad).sum())
+        return batch
+
+    def collate_sources(self, windows: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
+        """The input of the encoder: windows of B sentences, each oldest first."""
+        options = self.options
+        if not options.as_sequences:
+            rows = [joined(window, options.source_separator) for window in windows]
+            return self._rows(rows)
+        most = max(options.source_context, 1)
+        empty = torch.empty(0, dtype=torch.long)
+        context = [
+            [empty] * (most - len(window) + 1) + [s.long() for s in window[:-1]]
+            for window in windows
+        ]
+        flat = self._pad([sentence for window in context for sentence in window], left=False)
+        tokens = flat.view(len(windows), most, -1)
+        mask = tokens.eq(options.pad)
+        sequences = {"context_tokens": tokens, "context_padding_mask": mask}
+        return self._rows([window[-1] for window in windows]) | sequences
+
+    def collate_targets(
+        self, windows: Sequence[Sequence[Tensor]], loss_on_window: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What the decoder should say and what it is fed, both (B, T), padded on the right."""
+        options = self.options
+        rows = [joined(window, options.target_separator) for window in windows]
+        targets = self._pad(rows, left=False)
+        inputs = self._pad([torch.cat([row[-1:], row[:-1]]) for row in rows], left=False)
+        if not loss_on_window:
+            for row, window in zip(targets, windows, strict=True):
+                row[: sum(len(sentence) for sentence in window[:-1])] = options.pad
+        return targets, inputs
+
+    def _rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
+        return {
+            "src_tokens": self._pad(rows, left=self.options.left_pad_source),
+            "src_lengths": torch.tensor([len(row) for row in rows]),
+        }
+
+    def _pad(self, rows: Sequence[Tensor], left: bool) -> Tensor:
+        return collate_tokens([row.long() for row in rows], self.options.pad, left_pad=left)
+
+    def reference(self, sentence: int) -> Tensor:
+        """The target of a sentence, without context, of a data set that has targets."""
+        assert self.target is not None
+        return self.target[sentence].long()
+
+    def current(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """The sentences themselves, without context, source and target, padded."""
+        sources = self._pad([self.source[i] for i in indices], left=self.options.left_pad_source)
+        if self.target is None:
+            return sources, None
+        return sources, self._pad([self.target[i] for i in indices], left=False)
+
+    def num_tokens(self, index: int) -> int:
+        return int(self._windows[index])
+
+    def num_tokens_vec(self, indices: Indices) -> Indices:
+        return self._windows[indices]
+
+    def size(self, index: int) -> tuple[int, int]:
+        target = 0 if self.target_sizes is None else int(self._target_windows[index])
+        return int(self._source_windows[index]), target
+
+    def ordered_indices(self) -> Indices:
+        """In training by length, shuffled where lengths are equal; else as the sentences come."""
+        if not self.training:
+            return np.arange(len(self))
+        order = np.random.permutation(len(self))
+        order = order[np.argsort(self._target_windows[order], kind="mergesort")]
+        return order[np.argsort(self._source_windows[order], kind="mergesort")]
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        return not self.options.sample_context
+
+    @property
+    def supports_prefetch(self) -> bool:
+        return False
+
+
+def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:
+    """Sentences as one sequence: each but the last with a separator in the place of its eos."""
+    row = torch.cat(list(sentences)).long()
+    ends = torch.tensor([len(sentence) for sentence in sentences]).cumsum(0) - 1
+    row[ends[:-1]] = separator
+    return row
+
+
+def _fewer(counts: Indices, available: Indices, wanted: int) -> int:
+    """How many windows hold fewer previous sentences than there are and were asked for."""
+    return int((counts < np.minimum(available, wanted)).sum())

@@ -1,0 +1,108 @@
+"""Which sentences of a corpus form a document, and how many of them a window holds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_memattn.errors import MemAttnError
+
+Indices = NDArray[np.int64]
+
+
+class Documents:
+    """The documents of a corpus whose sentences are numbered from 0.
+
+    starts: (N,) each document's first sentence, ascending from 0
+    sentences: how many there are in all
+    """
+
+    def __init__(self, starts: Sequence[int] | Indices, sentences: int) -> None:
+        self.starts = np.asarray(starts, dtype=np.int64)
+        self.sentences = sentences
+
+    @classmethod
+    def from_ids(cls, ids: Sequence[str], where: str) -> "Documents":
+        """ids: one for every sentence, equal within a document.
+
+        Raises MemAttnError where an id comes back after its document has ended.
+        """
+        starts = [i for i in range(len(ids)) if i == 0 or ids[i] != ids[i - 1]]
+        first: dict[str, int] = {}
+        for start in starts:
+            if ids[start] in first:
+                raise MemAttnError(
+                    f"{where}, line {start + 1}: document {ids[start]!r} began at line "
+                    f"{first[ids[start]] + 1} and had already ended; a document must be contiguous"
+                )
+            first[ids[start]] = start
+        return cls(starts, len(ids))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def of(self, sentence: int) -> int:
+        """The number of the document that a sentence belongs to."""
+        return int(np.searchsorted(self.starts, sentence, side="right")) - 1
+
+    def sentences_of(self, document: int) -> range:
+        """The sentences of a document."""
+        last = document + 1 == len(self)
+        end = self.sentences if last else int(self.starts[document + 1])
+        return range(int(self.starts[document]), end)
+
+    def first_sentences(self) -> Indices:
+        """(S,) for every sentence, the first one of its document."""
+        lengths = np.diff(self.starts, append=self.sentences)
+        return np.repeat(self.starts, lengths)
+
+    def shard(self, shards: int, number: int) -> range:
+        """The documents of one of several processes, each with about as many sentences."""
+        bounds = [self.sentences * i // shards for i in range(shards + 1)]
+        first, end = np.searchsorted(self.starts, bounds[number : number + 2])
+        return range(int(first), int(end))
+
+
+def read_docids(path: Path, sentences: int) -> Documents:
+    """The documents of a binarised split, from the ids beside it, one a line.
+
+    Raises MemAttnError where the file is missing, has another number of lines than the split has
+    sentences, or holds an id that comes back.
+    """
+    if not path.exists():
+        raise MemAttnError(
+            f"{path} is missing: the document ids of this split, one a line for each of its "
+            f"{sentences} sentences; data_prep/binarise.py writes it"
+        )
+    ids = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if len(ids) != sentences:
+        raise MemAttnError(f"{path} has {len(ids)} lines, but its split has {sentences} sentences")
+    return Documents.from_ids(ids, str(path))
+
+
+def context_counts(sizes: Indices, first: Indices, wanted: int, limit: int) -> Indices:
+    """How many previous sentences each window holds: as many whole ones as `limit` allows.
+
+    sizes: (S,) tokens of each sentence, its separator or end of sentence included
+    first: (S,) the first sentence of each one's document
+    wanted: the most previous sentences; limit: the most tokens of a window
+    """
+    counts = np.zeros(len(sizes), dtype=np.int64)
+    totals = sizes.astype(np.int64)
+    sentences = np.arange(len(sizes))
+    fits = np.ones(len(sizes), dtype=bool)
+    for back in range(1, wanted + 1):
+        previous = sentences - back
+        fits &= previous >= first
+        totals[fits] += sizes[previous[fits]]
+        fits &= totals <= limit
+        counts[fits] = back
+    return counts
+
+
+def window_sizes(sizes: Indices, counts: Indices) -> Indices:
+    """(S,) the tokens of each window, of `counts` previous sentences and the current one."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    current = np.arange(len(sizes))
+    return ends[current + 1] - ends[current - counts]

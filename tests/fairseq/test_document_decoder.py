@@ -1,0 +1,104 @@
+"""The order in which documents are decoded, and what each sentence is told."""
+
+import pytest
+import torch
+
+from fairseq_memattn.data.documents import Documents
+from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines
+from fairseq_memattn.decoding.document_decoder import DocumentDecoder
+
+DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")
+
+
+class Recorder:
+    """Translates sentence i to the number 100 + i, and keeps what it was asked."""
+
+    def __init__(self):
+        self.rounds = []
+        self.contexts = {}
+
+    def __call__(self, sentences, contexts):
+        self.rounds.append(list(sentences))
+        for sentence, context in zip(sentences, contexts, strict=True):
+            self.contexts[sentence] = [int(tokens) for tokens in context]
+        return [[{"tokens": torch.tensor(100 + sentence)}] for sentence in sentences]
+
+
+def decoder(side_by_side, order=None, context=3, known=None):
+    order = range(len(DOCUMENTS)) if order is None else order
+    return DocumentDecoder(
+        Recorder(), DOCUMENTS, order, context=context, side_by_side=side_by_side, known=known
+    )
+
+
+@pytest.mark.parametrize("side_by_side", [1, 2, 3, 99])
+@pytest.mark.parametrize("batch", [1, 3, 16])
+def test_each_sentence_once_with_the_translations_before_it(side_by_side, batch):
+    documents = decoder(side_by_side)
+    found = []
+    for start in range(0, 16, batch):
+        sentences = range(start, min(start + batch, 16))
+        found += [int(h[0]["tokens"]) for h in documents.hypotheses(sentences)]
+    assert found == [100 + i for i in range(16)]
+    asked = sum(documents.translate.rounds, [])
+    assert sorted(asked) == list(range(16))
+    first = DOCUMENTS.first_sentences()
+    for i in range(16):
+        expected = [100 + j for j in range(max(first[i], i - 3), i)]
+        assert documents.translate.contexts[i] == expected
+    for sentences in documents.translate.rounds:
+        assert len(sentences) <= side_by_side
+        assert len({DOCUMENTS.of(i) for i in sentences}) == len(sentences)
+
+
+def test_a_document_that_ends_makes_room_for_the_next():
+    documents = decoder(side_by_side=2)
+    documents.hypotheses(range(16))
+    assert documents.translate.rounds == [
+        [0, 4], [1, 5], [2, 6], [3, 7], [8, 14], [9, 15], [10], [11], [12], [13],
+    ]  # fmt: skip
+
+
+def test_known_translations_are_context_and_are_not_made_again():
+    documents = decoder(99, known={0: torch.tensor(7), 1: torch.tensor(8)})
+    documents.hypotheses([2, 3])
+    assert documents.translate.contexts[2] == [7, 8]
+    assert 0 not in documents.translate.contexts
+
+
+def test_without_context():
+    documents = decoder(4, context=0)
+    documents.hypotheses(range(16))
+    assert set(map(tuple, documents.translate.contexts.values())) == {()}
+
+
+def test_a_sentence_is_not_to_be_had_twice_nor_from_another_shard():
+    documents = decoder(1, order=[0])
+    documents.hypotheses([0, 1])
+    for sentence in (0, 15):
+        with pytest.raises(RuntimeError, match=f"sentence {sentence}"):
+            documents.hypotheses([sentence])
+
+
+def line(words):
+    return torch.tensor([5] * words + [2])
+
+
+def test_an_empty_line_ends_a_document():
+    lines = [line(n) for n in (2, 3, 0, 0, 1, 1, 0)]
+    documents = documents_of_lines(lines)
+    ranges = [list(documents.sentences_of(d)) for d in range(len(documents))]
+    assert ranges == [[0, 1], [2], [3], [4, 5], [6]]
+
+
+def test_a_conversation_keeps_what_the_next_sentence_needs():
+    talk = Conversation(keep=2)
+    for words in (1, 2, 3):
+        talk.remember(line(words), line(words + 10))
+    assert [len(source) for source in talk.sources] == [3, 4]
+    assert [len(tokens) for tokens in talk.translations] == [13, 14]
+    talk.remember(line(0), line(0))
+    assert talk.sources == talk.translations == []
+    forgetful = Conversation(keep=0)
+    forgetful.remember(line(1), line(1))
+    assert forgetful.sources == []

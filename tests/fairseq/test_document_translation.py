@@ -1,0 +1,292 @@
+"""The task document_translation through fairseq's own commands."""
+
+import re
+import shlex
+import shutil
+
+import pytest
+import sacrebleu
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble
+from harness import (
+    PLUGGED,
+    SIZES,
+    TRANSLATOR,
+    Trained,
+    attempt,
+    generate,
+    hypotheses,
+    lines_of,
+    logged,
+    run,
+    train,
+    train_on_two,
+)
+
+from fairseq_memattn.models.abc_transformer import ABCTransformer
+
+TASK = shlex.split("--task document_translation --source-context 2 --target-context 2")
+SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
+SHORT = shlex.split("--max-len-a 1 --max-len-b 10")
+each_search = pytest.mark.parametrize("search", SEARCHES)
+
+
+@pytest.fixture(scope="module")
+def data(corpus, bilingual, tmp_path_factory):
+    """The corpus, binarised, with its document ids."""
+    folder = tmp_path_factory.mktemp("documents") / "bin"
+    shutil.copytree(bilingual, folder)
+    for split in ("train", "valid", "test"):
+        shutil.copy(corpus / f"{split}.docid", folder / f"{split}.en-ru.docids")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documents(data, tmp_path_factory) -> Trained:
+    flags = [*TRANSLATOR, *TASK, "--max-update", 150]
+    return train(data, tmp_path_factory.mktemp("model"), *flags)
+
+
+def translate(documents, *flags):
+    return generate(documents, *TASK, *SHORT, *flags)
+
+
+@pytest.fixture(scope="module")
+def printed(documents):
+    return {
+        name: translate(documents, *flags, "--batch-size", 16) for name, flags in SEARCHES.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def generated(printed):
+    return {name: hypotheses(text) for name, text in printed.items()}
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for number, one in ours.items():
+        assert one.text == theirs[number].text
+        assert one.score == pytest.approx(theirs[number].score, abs=1e-4)
+        assert one.positional == pytest.approx(theirs[number].positional, abs=2e-4)
+
+
+@each_search
+def test_a_line_for_each_line_in_their_order(search, printed, corpus):
+    sources = lines_of(corpus / "test.en")
+    numbers = [int(n) for n in re.findall(r"^H-(\d+)", printed[search], re.MULTILINE)]
+    assert numbers == list(range(len(sources)))
+    shown = re.findall(r"^S-\d+\t(.*)$", printed[search], re.MULTILINE)
+    wanted = re.findall(r"^T-\d+\t(.*)$", printed[search], re.MULTILINE)
+    references = lines_of(corpus / "test.ru")
+    assert [one.split()[0] for one in shown] == [one.split()[0] for one in sources]
+    assert list(map(len, map(str.split, shown))) == list(map(len, map(str.split, sources)))
+    assert list(map(len, map(str.split, wanted))) == list(map(len, map(str.split, references)))
+    assert "_eos" not in printed[search].partition("S-0")[2]
+
+
+@each_search
+@pytest.mark.parametrize(
+    "flags", ["--batch-size 1 --parallel-documents 1", "--max-tokens 200 --parallel-documents 2"]
+)
+def test_company_changes_nothing(search, flags, documents, generated):
+    alone = hypotheses(translate(documents, *SEARCHES[search], *flags.split()))
+    assert_same(alone, generated[search])
+
+
+def test_shards_are_whole_documents_and_together_everything(documents, generated):
+    shards = [
+        hypotheses(translate(documents, *SEARCHES["beam"], "--num-shards", 3, "--shard-id", i))
+        for i in range(3)
+    ]
+    assert all(shards)
+    assert_same({n: h for shard in shards for n, h in shard.items()}, generated["beam"])
+
+
+class Loaded:
+    """The trained model and its task in this process."""
+
+    def __init__(self, trained):
+        self.hub = ABCTransformer.from_pretrained(
+            str(trained.checkpoint.parent),
+            checkpoint_file=trained.checkpoint.name,
+            data_name_or_path=str(trained.data),
+        )
+        self.task = self.hub.task
+        # The hub's own copy is stripped for incremental decoding.
+        (self.model,), _ = load_model_ensemble([str(trained.checkpoint)], task=self.task)
+        self.model.eval()
+        self.task.load_dataset("test")
+        self.dataset = self.task.datasets["test"]
+
+
+@pytest.fixture(scope="module")
+def loaded(documents):
+    return Loaded(documents)
+
+
+def greedy_oracle(loaded):
+    """Sentence by sentence, token by token, each step a forward pass over everything so far."""
+    dataset, dictionary = loaded.dataset, loaded.task.tgt_dict
+    eos, separator = dictionary.eos(), dictionary.index("_eos")
+    translations = {}
+    for sentence in range(len(dataset)):
+        first = dataset.documents.sentences_of(dataset.documents.of(sentence))[0]
+        context = range(max(first, sentence - 2), sentence)
+        source = []
+        for previous in context:
+            source += [*dataset.source[previous][:-1].tolist(), separator]
+        source = torch.tensor([source + dataset.source[sentence].tolist()])
+        given = [eos]
+        for previous in context:
+            given += [*translations[previous][:-1], separator]
+        words = []
+        while not words or words[-1] != eos:
+            with torch.no_grad():
+                lengths = torch.tensor([source.shape[1]])
+                logits = loaded.model(source, lengths, torch.tensor([given + words]))[0][0, -1]
+            logits[[dictionary.pad(), separator]] = -torch.inf
+            if not words:
+                logits[eos] = -torch.inf
+            full = len(words) == len(dataset.source[sentence]) + 10
+            words.append(eos if full else int(logits.argmax()))
+        translations[sentence] = words
+    return [dictionary.string(words) for words in translations.values()]
+
+
+def test_greedy_search_is_the_obvious_loop(loaded, generated):
+    assert [h.text for h in generated["greedy"].values()] == greedy_oracle(loaded)
+
+
+def test_what_was_generated_is_scored_the_same(documents, loaded, generated, data, tmp_path):
+    """The hypotheses as references, each behind the ones before it."""
+    folder = tmp_path / "bin"
+    shutil.copytree(data, folder)
+    text = tmp_path / "test.ru"
+    text.write_text("".join(f"{h.text}\n" for h in generated["beam"].values()), encoding="utf-8")
+    source = [loaded.task.src_dict.string(s) for s in loaded.dataset.source]
+    (tmp_path / "test.en").write_text("".join(f"{s}\n" for s in source), encoding="utf-8")
+    dictionaries = ["--srcdict", data / "dict.en.txt", "--tgtdict", data / "dict.ru.txt"]
+    texts = ["-s", "en", "-t", "ru", "--testpref", tmp_path / "test"]
+    run("fairseq-preprocess", *texts, *dictionaries, "--destdir", tmp_path / "again")
+    for path in (tmp_path / "again").glob("test.*"):
+        shutil.copy(path, folder)
+    trained = Trained(folder, documents.checkpoint, "")
+    scored = hypotheses(translate(trained, "--score-reference", "--max-tokens", 900))
+    for number, hypothesis in generated["beam"].items():
+        assert scored[number].positional == pytest.approx(hypothesis.positional, abs=2e-4)
+
+
+def test_gold_context_is_the_references(documents, generated, loaded):
+    """The first sentence of a document has no context; some other changes with it."""
+    gold = hypotheses(translate(documents, "--beam", 1, "--gold-target-context"))
+    starts = loaded.dataset.documents.starts.tolist()
+    ours = generated["greedy"]
+    assert gold.keys() == ours.keys()
+    assert [gold[i].text for i in starts] == [ours[i].text for i in starts]
+    assert [h.positional for h in gold.values()] != [h.positional for h in ours.values()]
+
+
+def typed(corpus):
+    """The test set as lines with an empty one between documents, and which lines are sentences."""
+    ids, sources = lines_of(corpus / "test.docid"), lines_of(corpus / "test.en")
+    lines, places = [], []
+    for i, source in enumerate(sources):
+        if i and ids[i] != ids[i - 1]:
+            lines.append("")
+        places.append(len(lines))
+        lines.append(source)
+    return lines, places
+
+
+@pytest.mark.parametrize("buffer", [1, 7, 1000])
+def test_interactive_with_empty_lines_between_documents(buffer, documents, generated, corpus):
+    lines, places = typed(corpus)
+    flags = [*TASK, *SHORT, *SEARCHES["beam"], "--path", documents.checkpoint]
+    sizes = ["--buffer-size", buffer, "--max-tokens", 2000]
+    done = run(
+        "fairseq-interactive", documents.data, *PLUGGED, *flags, *sizes,
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    found = hypotheses(done.stdout)
+    assert list(found) == list(range(len(lines)))
+    assert_same({i: found[place] for i, place in enumerate(places)}, generated["beam"])
+    assert {found[i].text for i, line in enumerate(lines) if not line} == {""}
+
+
+def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, corpus):
+    lines, places = typed(corpus)
+    options = {"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
+    for _ in range(2):  # each call begins a new document
+        found = loaded.hub.translate(lines, **options)
+        assert [found[place] for place in places] == [h.text for h in generated["beam"].values()]
+
+
+def test_bleu_in_validation_is_that_of_the_translations(data, documents, corpus, tmp_path):
+    """Validation's counts, of the test set, against sacreBLEU of what fairseq-generate prints."""
+    arguments = '{"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}'
+    bleu = ["--eval-bleu", "--eval-bleu-args", arguments, "--valid-subset", "test"]
+    shutil.copy(documents.checkpoint, tmp_path)
+    again = train(data, tmp_path, *TRANSLATOR, *TASK, *bleu, "--max-update", 151)
+    text = hypotheses(generate(again, *TASK, *SHORT, *SEARCHES["beam"]))
+    references = lines_of(corpus / "test.ru")
+    score = sacrebleu.corpus_bleu([h.text for h in text.values()], [references], force=True)
+    # Words that the dictionary lacks count as errors in both.
+    assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
+
+
+def test_two_processes_validate_every_document_once(data, tmp_path):
+    """Each update sees the same two batches, so the model is the same but for rounding."""
+    arguments = '{"beam": 1, "max_len_a": 1, "max_len_b": 10}'
+    flags = [*TRANSLATOR, *TASK, "--eval-bleu", "--eval-bleu-args", arguments]
+    flags += ["--max-update", 30, "--dropout", 0]
+    one = train(data, tmp_path / "one", *flags, "--update-freq", 2)
+    two = train_on_two(data, tmp_path / "two", *flags)
+    ours, theirs = (logged(trained.log, "valid")[-1] for trained in (two, one))
+    assert float(ours["valid_loss"]) == pytest.approx(float(theirs["valid_loss"]), abs=2e-3)
+    assert float(theirs["valid_bleu"]) > 0
+    assert float(ours["valid_bleu"]) == pytest.approx(float(theirs["valid_bleu"]), rel=0.05)
+
+
+@pytest.mark.parametrize("loss", ["window", "current"])
+def test_softmax_transformer_and_either_loss(loss, data, tmp_path):
+    sizes = [flag for flag in SIZES]
+    flags = [*TRANSLATOR, *TASK, *sizes, "--arch", "transformer", "--loss-on", loss]
+    plain = [f for f in flags if f not in ("--abc-cross-slots", "--abc-causal-slots", "8", "4")]
+    trained = train(data, tmp_path, *plain, "--max-update", 2)
+    assert len(hypotheses(generate(trained, *TASK, "--max-len-b", 5))) == len(
+        lines_of(data / "test.en-ru.docids")
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--source-context -1", "--source-context must be 0 or more, but is -1"),
+        ("--context-separator a\u00a0b", "--context-separator must be one symbol"),
+        ("--max-source-positions 5", "tokens are more than the 5 of --max-source-positions"),
+        ("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
+        ("--prefix-size 1", "--prefix-size does not work"),
+        ("--print-alignment", "--print-alignment does not work"),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(flags, message, documents):
+    path = ["--path", documents.checkpoint]
+    done = attempt("fairseq-generate", documents.data, *PLUGGED, *path, *TASK, *flags.split(" "))
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *TASK, "--save-dir", tmp_path)
+    assert done.returncode != 0
+    assert re.search(r"error: .*(valid|train).en-ru.docids is missing", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_other_windows_than_in_training_are_pointed_out(documents):
+    path = ["--path", documents.checkpoint, "--source-context", 1, "--max-len-b", 3]
+    done = run("fairseq-generate", documents.data, *PLUGGED, *TASK, *path)
+    message = "the model was trained with --source-context 2, but now it is 1"
+    assert message in done.stdout + done.stderr

@@ -1,0 +1,151 @@
+"""Windows of sentences: which there are, and the tensors made of them."""
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_memattn.data.document_dataset import DocumentDataset, WindowOptions, joined
+from fairseq_memattn.data.documents import Documents, context_counts, read_docids, window_sizes
+from fairseq_memattn.errors import MemAttnError
+
+PAD, EOS, SEPARATOR = 1, 2, 9
+
+
+def sentences(lengths):
+    """Sentences of these lengths, eos included, whose tokens tell them apart."""
+    return [torch.tensor([10 * i + 10] * (n - 1) + [EOS]) for i, n in enumerate(lengths)]
+
+
+def dataset(lengths, target_lengths, ids, **options):
+    given = {"source_context": 2, "target_context": 2, "max_source": 99, "max_target": 99} | options
+    source, target = sentences(lengths), sentences(target_lengths)
+    return DocumentDataset(
+        source,
+        target,
+        (np.array(lengths), np.array(target_lengths)),
+        Documents.from_ids(ids, "ids"),
+        WindowOptions(
+            **given, source_separator=SEPARATOR, target_separator=SEPARATOR, pad=PAD, eos=EOS
+        ),
+        name="test",
+    )
+
+
+def test_documents():
+    documents = Documents.from_ids(list("aabbbc"), "ids")
+    assert [list(documents.sentences_of(d)) for d in range(len(documents))] == [
+        [0, 1],
+        [2, 3, 4],
+        [5],
+    ]
+    assert [documents.of(i) for i in range(6)] == [0, 0, 1, 1, 1, 2]
+    assert documents.first_sentences().tolist() == [0, 0, 2, 2, 2, 5]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+def test_shards_are_the_documents_once_each_in_order(shards):
+    documents = Documents.from_ids(list("aaabbcddddefff"), "ids")
+    parts = [list(documents.shard(shards, i)) for i in range(shards)]
+    assert sum(parts, []) == list(range(len(documents)))
+
+
+def test_an_id_that_comes_back_is_refused():
+    with pytest.raises(MemAttnError, match="x.docids, line 3: document 'a' began at line 1"):
+        Documents.from_ids(list("aba"), "x.docids")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "is missing"), ("a\na\nb\n", "has 3 lines, but its split has 4 sentences")],
+)
+def test_a_bad_sidecar_is_refused(tmp_path, text, message):
+    path = tmp_path / "train.en-ru.docids"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(MemAttnError, match=message) as error:
+        read_docids(path, 4)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 3, 50])
+@pytest.mark.parametrize("limit", [1, 7, 20, 1000])
+def test_context_counts_one_sentence_at_a_time(wanted, limit):
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 9, 40)
+    first = Documents.from_ids(sorted(map(str, random.integers(0, 6, 40))), "").first_sentences()
+    counts = context_counts(sizes, first, wanted, limit)
+    for i in range(40):
+        most = [
+            back
+            for back in range(min(wanted, i - first[i]) + 1)
+            if back == 0 or sizes[i - back : i + 1].sum() <= limit
+        ]
+        assert counts[i] == max(most)
+    expected = [sizes[i - c : i + 1].sum() for i, c in enumerate(counts)]
+    assert window_sizes(sizes, counts).tolist() == expected
+
+
+def test_a_batch_of_windows():
+    data = dataset([3, 2, 3], [2, 3, 2], list("aab"))
+    batch = data.collater([data[1], data[2]])
+    assert batch["id"].tolist() == [1, 2]
+    assert batch["net_input"]["src_tokens"].tolist() == [
+        [10, 10, SEPARATOR, 20, EOS],
+        [PAD, PAD, 30, 30, EOS],
+    ]
+    assert batch["net_input"]["src_lengths"].tolist() == [5, 3]
+    assert batch["target"].tolist() == [
+        [10, SEPARATOR, 20, 20, EOS],
+        [30, EOS, PAD, PAD, PAD],
+    ]
+    assert batch["net_input"]["prev_output_tokens"].tolist() == [
+        [EOS, 10, SEPARATOR, 20, 20],
+        [EOS, 30, PAD, PAD, PAD],
+    ]
+    assert batch["ntokens"] == 7
+    assert [data.size(i) for i in range(3)] == [(3, 2), (5, 5), (3, 2)]
+
+
+def test_loss_on_the_current_sentence_alone():
+    data = dataset([3, 2], [2, 3], list("aa"), loss_on_window=False)
+    batch = data.collater([data[0], data[1]])
+    assert batch["target"].tolist() == [
+        [10, EOS, PAD, PAD, PAD],
+        [PAD, PAD, 20, 20, EOS],
+    ]
+    assert batch["net_input"]["prev_output_tokens"][1].tolist() == [EOS, 10, SEPARATOR, 20, 20]
+    assert batch["ntokens"] == 5
+
+
+def test_sequences_as_tensors_of_their_own():
+    data = dataset([3, 2, 3, 2], [2] * 4, list("aaab"), as_sequences=True)
+    inputs = data.collater([data[2], data[3]])["net_input"]
+    assert inputs["src_tokens"].tolist() == [[30, 30, EOS], [PAD, 40, EOS]]
+    nothing = [PAD] * 3
+    assert inputs["context_tokens"].tolist() == [
+        [[10, 10, EOS], [20, EOS, PAD]],
+        [nothing, nothing],
+    ]
+    assert inputs["context_padding_mask"].equal(inputs["context_tokens"].eq(PAD))
+
+
+def test_windows_lose_whole_sentences_and_say_so():
+    data = dataset([4, 4, 4], [2, 2, 2], list("aaa"), max_source=8)
+    assert data.source_counts.tolist() == [0, 1, 1]
+    assert data.target_counts.tolist() == [0, 1, 1]  # no target sentence without its source
+    assert data.cropped == {"source": 1, "target": 0}
+
+
+def test_sampled_context_changes_with_the_epoch_and_is_never_too_much():
+    data = dataset([2] * 30, [2] * 30, ["a"] * 30, sample_context=True)
+    data.training = True
+    counts = {}
+    for epoch in (1, 2, 1):
+        data.set_epoch(epoch)
+        counts.setdefault(epoch, []).append([len(data[i]["source"]) for i in range(30)])
+    assert counts[1][0] == counts[1][1] != counts[2][0]
+    assert set(counts[1][0]) == {1, 2, 3}
+
+
+def test_joined_keeps_the_last_eos():
+    assert joined(sentences([2, 1, 3]), SEPARATOR).tolist() == [10, 9, 9, 30, 30, EOS]
