@@ -16,6 +16,7 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/windows.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.aligned import read_documents, uneven_counts
 from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
 
 DESCRIPTION = """\
@@ -50,35 +51,14 @@ def count_separators(line: str, separator: str = "_eos") -> int:
 
 def checked_rows(paths: Sequence[Path], separator: str) -> Iterator[tuple[str, ...]]:
     """Rows of the line-aligned files `paths`, the document id last, or a DataError."""
-    first_line: dict[str, int] = {}
-    current = None
-    for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
-        if None in row:
-            raise DataError(uneven_counts(paths))
-        for path, line in zip(paths, row, strict=True):
-            if not line.strip():
-                raise DataError(f"{path}, line {number}: the line is empty")
-        for path, line in zip(paths[:-1], row[:-1], strict=True):
+    for sentence in read_documents(paths):
+        for path, line in zip(paths[:-1], sentence.texts, strict=True):
             if separator in line.split():
                 raise DataError(
-                    f"{path}, line {number}: the text already holds the separator {separator!r}; "
-                    "choose another with --separator"
+                    f"{path}, line {sentence.line}: the text already holds the separator "
+                    f"{separator!r}; choose another with --separator"
                 )
-        docid = row[-1].strip()
-        if docid != current and docid in first_line:
-            raise DataError(
-                f"{paths[-1]}, line {number}: document id {docid!r} began at line "
-                f"{first_line[docid]} and had already ended; a document must be contiguous"
-            )
-        first_line.setdefault(docid, number)
-        current = docid
-        yield (*row[:-1], docid)
-
-
-def uneven_counts(paths: Sequence[Path]) -> str:
-    """The message for files that should have the same number of lines."""
-    counts = ", ".join(f"{path} has {sum(1 for _ in read_lines(path))}" for path in paths)
-    return f"the files must have the same number of lines: {counts}"
+        yield (*sentence.texts, sentence.document)
 
 
 def windows(

@@ -1,6 +1,6 @@
 """Balanced contrastive sets in the format of Voita et al. (2019).
 
-A set is k contexts, one current source sentence and k translations of it, each right in exactly
+A set is two contexts, one current source sentence and two translations of it, each right in exactly
 one context. Whatever scores the current sentences alone therefore picks the right translation in
 exactly one group of each set, and each position in the list of candidates is right once as well.
 """
@@ -26,18 +26,19 @@ class Group(TypedDict):
     ctx_dist: int
 
 
-# For each file: the episodes it tests, and the number of candidates.
-PHENOMENA: dict[str, tuple[tuple[Callable[[Story], Episode], ...], int]] = {
-    "pronoun": ((documents.pronoun,), 3),
-    "deixis": ((documents.deixis,), 2),
-    "ellipsis": ((documents.verb_ellipsis, documents.noun_ellipsis), 3),
-    "cohesion": ((documents.name_cohesion, documents.noun_cohesion), 2),
+# For each file the episodes it tests.
+PHENOMENA: dict[str, tuple[Callable[[Story], Episode], ...]] = {
+    "pronoun": (documents.pronoun,),
+    "deixis": (documents.deixis,),
+    "ellipsis": (documents.verb_ellipsis, documents.noun_ellipsis),
+    "cohesion": (documents.name_cohesion, documents.noun_cohesion),
 }
+CANDIDATES = 2
 
 
-def group_count(phenomenon: str, wanted: int) -> int:
+def group_count(wanted: int) -> int:
     """`wanted` rounded up to whole sets for each distance."""
-    unit = PHENOMENA[phenomenon][1] * MAX_DISTANCE
+    unit = CANDIDATES * MAX_DISTANCE
     return -(-wanted // unit) * unit
 
 
@@ -62,22 +63,21 @@ def choose_alternatives(rng: Random, episode: Episode, size: int) -> list[Bindin
 
 
 def balanced_set(rng: Random, phenomenon: str, distance: int) -> list[Group]:
-    """One group for each of k contexts, the cue `distance` sentences before the current one."""
-    kinds, size = PHENOMENA[phenomenon]
+    """One group for each of the contexts, the cue `distance` sentences before the current one."""
     while True:
         story = Story(rng, spoken=phenomenon == "deixis")
-        episode = rng.choice(kinds)(story)
-        alternatives = choose_alternatives(rng, episode, size)
-        if len(alternatives) == size:
+        episode = rng.choice(PHENOMENA[phenomenon])(story)
+        alternatives = choose_alternatives(rng, episode, CANDIDATES)
+        if len(alternatives) == CANDIDATES:
             break
     opening = [story.neutral(between=False) for _ in range(MAX_DISTANCE - distance)]
     gap = [story.neutral(between=True) for _ in range(distance - 1)]
     current = [render(episode.current, words) for words in alternatives]
-    positions = rng.sample(range(size), size)
+    positions = rng.sample(range(CANDIDATES), CANDIDATES)
     groups: list[Group] = []
     for right, (words, position) in enumerate(zip(alternatives, positions, strict=True)):
         before = [*opening, render(episode.cue, words), *gap]
-        others = rng.sample(current[:right] + current[right + 1 :], size - 1)
+        others = rng.sample(current[:right] + current[right + 1 :], CANDIDATES - 1)
         candidates = others[:position] + [current[right]] + others[position:]
         groups.append(
             {

@@ -7,6 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from data_prep.discourse_corpus.contrastive import (
+    CANDIDATES,
     PHENOMENA,
     SENTENCES,
     SEPARATOR,
@@ -68,8 +69,7 @@ class Corpus:
     def contrast(self, phenomenon: str) -> list[Group]:
         """The contrastive groups of a phenomenon, as many for each distance."""
         rng = Random(f"{self.options.seed} contrast {phenomenon}")
-        size = PHENOMENA[phenomenon][1]
-        sets = group_count(phenomenon, self.options.contrast_groups) // size // MAX_DISTANCE
+        sets = group_count(self.options.contrast_groups) // CANDIDATES // MAX_DISTANCE
         found: list[list[Group]] = []
         for distance in range(1, MAX_DISTANCE + 1):
             make = partial(balanced_set, rng, phenomenon, distance)

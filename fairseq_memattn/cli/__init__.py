@@ -14,8 +14,10 @@ from fairseq_memattn.compat import INSTALL
 # asked for gets imported, so that help and mistyped commands need not wait for torch.
 COMMANDS = {
     "average": "average the weights of several checkpoints into one",
+    "contrast": "accuracy on contrastive sets: right against wrong translations in context",
+    "cxmi": "how much a model uses its context: conditional cross-mutual information",
     "plot": "draw what is written into a model's memory and what is read from it",
-    "score": "sacreBLEU and chrF of what fairseq-generate printed",
+    "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
 }
 
 

@@ -1,72 +1,345 @@
-"""`memattn score`: sacreBLEU and chrF of what fairseq-generate printed, on detokenised text."""
+"""`memattn score`: BLEU by sentence and by document, chrF and COMET, on detokenised text.
+
+One system gets sacreBLEU's scores, with bootstrap intervals if asked for; several are also compared
+with the first one, the baseline, by sacreBLEU's paired bootstrap.
+"""
 
 import argparse
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.evaluation.generated import detokenise, read_hypotheses, read_lines
+from fairseq_memattn.evaluation.comet_score import import_comet
+from fairseq_memattn.evaluation.documents import Document, read_documents
+from fairseq_memattn.evaluation.generated import (
+    detokenise,
+    read_hypotheses,
+    read_lines,
+    read_translations,
+    signs_of_segmentation,
+)
+from fairseq_memattn.evaluation.tables import table
+
+if TYPE_CHECKING:
+    from sacrebleu.significance import Result
+
+    from fairseq_memattn.evaluation.scores import Measured
+
+RESAMPLES = 1000
+SIGNIFICANT = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    systems = parser.add_mutually_exclusive_group(required=True)
+    systems.add_argument(
         "--generated",
         type=Path,
-        required=True,
+        metavar="FILE",
         help="what fairseq-generate printed, run with --required-batch-size-multiple 1; "
         "SentencePiece's pieces are joined, words are left as they are",
+    )
+    systems.add_argument(
+        "--system",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="a system's translations: what fairseq-generate printed, or plain text, a line each. "
+        "May be repeated: the first system is the baseline that the others are compared with",
     )
     parser.add_argument(
         "--reference",
         type=Path,
         required=True,
+        metavar="FILE",
         help="the reference translations as plain text, a line each, in the order of the test set",
     )
     parser.add_argument(
         "--separator",
+        metavar="TOKEN",
         help="for windows of sentences: score only the last sentence of each line, behind the "
         "last separator, in hypotheses and references",
     )
     parser.add_argument(
-        "--output", type=Path, help="also write the scored hypotheses, as text, a line each"
+        "--docids",
+        type=Path,
+        metavar="FILE",
+        help="a document id for each line of the reference; BLEU is then called s-BLEU, and d-BLEU "
+        "is that of whole documents, their sentences joined by a space",
     )
+    parser.add_argument(
+        "--per-document",
+        action="store_true",
+        help="with --docids: also a table of sentences, s-BLEU and chrF by document",
+    )
+    parser.add_argument(
+        "--tokenize",
+        default="13a",
+        metavar="NAME",
+        help="sacreBLEU's tokenizer for BLEU, e.g. zh or ja-mecab (default: %(default)s)",
+    )
+    parser.add_argument("--lowercase", action="store_true", help="ignore case in BLEU and chrF")
+    parser.add_argument(
+        "--resamples",
+        type=int,
+        metavar="N",
+        help="bootstrap resamples for 95 %% intervals and p-values, of sentences for BLEU, s-BLEU "
+        f"and chrF and of documents for d-BLEU; 0 leaves both out (default: {RESAMPLES} for "
+        "several systems, 0 for one)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=12345,
+        metavar="N",
+        help="of the bootstrap (default: %(default)s, sacreBLEU's)",
+    )
+    parser.add_argument(
+        "--comet",
+        metavar="MODEL",
+        help="also COMET, which the package unbabel-comet brings: a checkpoint file or a name that "
+        "it downloads, such as Unbabel/wmt22-comet-da; needs --source",
+    )
+    parser.add_argument(
+        "--source", type=Path, metavar="FILE", help="for --comet: the source text, a line each"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="also write the scored hypotheses of the one system, as text, a line each",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
 def run(args: argparse.Namespace) -> None:
-    import sacrebleu
-
+    check(args)
+    paths = system_paths(args)
+    check_outputs(args, list(paths.values()))
     references = read_lines(args.reference)
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
-    hypotheses = detokenise(read_hypotheses(args.generated, len(references)), args.separator)
+    systems = read_systems(args, paths, len(references))
+    sources = read_sources(args, len(references))
+    documents = None
+    if args.docids:
+        documents = read_documents(args.docids, args.reference, len(references))
     if args.separator:
-        hypotheses, references = last_sentences(hypotheses, references, args.separator)
+        for name, lines in systems.items():
+            warn_of_uneven_windows(name, lines, references, args.separator)
+        systems = {name: last_sentences(lines, args.separator) for name, lines in systems.items()}
+        references = last_sentences(references, args.separator)
+        sources = last_sentences(sources, args.separator)
+    refuse_empty(references, args.reference)
+    warn_of_segmentation({**systems, f"--reference {args.reference}": references})
     if args.output:
+        (hypotheses,) = systems.values()
         args.output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
-    for metric in (sacrebleu.BLEU(), sacrebleu.CHRF()):
-        score = metric.corpus_score(hypotheses, [references])
-        print(score.format(width=2, signature=str(metric.get_signature())))
+    score(args, systems, references, sources, documents)
 
 
-def last_sentences(
-    hypotheses: list[str], references: list[str], separator: str
-) -> tuple[list[str], list[str]]:
-    """The last sentence of every window, saying how many windows came out uneven."""
+def check(args: argparse.Namespace) -> None:
+    """Refuse options that cannot be, alone or together, before anything is read."""
+    if args.per_document and not args.docids:
+        raise ValueError("--per-document needs --docids")
+    if args.resamples is not None and args.resamples < 0:
+        raise ValueError(f"--resamples must be at least 0, but is {args.resamples}")
+    if args.seed < 1:
+        # sacreBLEU takes 0 for no seed at all.
+        raise ValueError(f"--seed must be at least 1, but is {args.seed}")
+    if args.comet and not args.source:
+        raise ValueError("--comet needs --source")
+    if args.source and not args.comet:
+        raise ValueError("--source is for --comet, which is not given")
+    if args.comet:
+        import_comet()
+
+
+def system_paths(args: argparse.Namespace) -> dict[str, Path]:
+    """The file of each system by its name, the baseline first."""
+    if args.generated:
+        return {str(args.generated): args.generated}
+    paths: dict[str, Path] = {}
+    for given in args.system:
+        name, equals, path = given.partition("=")
+        if not name or (equals and not path):
+            raise ValueError(f"--system must be NAME=FILE or FILE, but is {given!r}")
+        if name in paths:
+            raise ValueError(f"--system {name} is given twice")
+        paths[name] = Path(path or name)
+    return paths
+
+
+def check_outputs(args: argparse.Namespace, systems: Sequence[Path]) -> None:
+    """Refuse, before the work is done, what cannot or should not be written."""
+    if args.output and len(systems) > 1:
+        raise ValueError(f"--output takes one system, but {len(systems)} are given")
+    inputs = [path for path in (*systems, args.reference, args.docids, args.source) if path]
+    for option, path in (("--output", args.output), ("--json", args.json)):
+        if path and path.is_dir():
+            raise ValueError(f"{option} {path} is a folder, not a file")
+        if path and not path.parent.is_dir():
+            raise ValueError(f"{option} {path}: the folder {path.parent} does not exist")
+        for other in inputs:
+            if path and path.exists() and other.exists() and path.samefile(other):
+                raise ValueError(f"{option} {path} would overwrite the input {other}")
+
+
+def read_systems(
+    args: argparse.Namespace, paths: Mapping[str, Path], expected: int
+) -> dict[str, list[str]]:
+    """The hypotheses of each system, as many as there are references."""
+    if args.generated:
+        ((name, path),) = paths.items()
+        return {name: detokenise(read_hypotheses(path, expected), args.separator)}
+    return {name: read_translations(path, expected, args.separator) for name, path in paths.items()}
+
+
+def read_sources(args: argparse.Namespace, expected: int) -> list[str]:
+    if not args.source:
+        return []
+    sources = read_lines(args.source)
+    if len(sources) != expected:
+        raise ValueError(
+            f"--source {args.source} has {len(sources)} lines, but --reference {args.reference} "
+            f"has {expected}"
+        )
+    return sources
+
+
+def warn_of_uneven_windows(
+    name: str, hypotheses: Sequence[str], references: Sequence[str], separator: str
+) -> None:
+    """Say how many windows came out with another number of sentences than their reference."""
     counts = [[line.split().count(separator) for line in x] for x in (hypotheses, references)]
     if not any(map(sum, counts)):
         raise ValueError(f"--separator {separator} occurs neither in hypotheses nor in references")
     if sum(counts[1]):
         uneven = sum(one != other for one, other in zip(*counts, strict=True))
         print(
-            f"{uneven} of {len(hypotheses)} hypotheses have another number of {separator} than "
-            "their reference; what follows the last one is scored",
+            f"{name}: {uneven} of {len(hypotheses)} hypotheses have another number of {separator} "
+            "than their reference; what follows the last one is scored",
             file=sys.stderr,
         )
-    return (
-        [last_sentence(line, separator) for line in hypotheses],
-        [last_sentence(line, separator) for line in references],
-    )
+
+
+def last_sentences(lines: Sequence[str], separator: str) -> list[str]:
+    return [last_sentence(line, separator) for line in lines]
 
 
 def last_sentence(line: str, separator: str) -> str:
     """What follows the last separator; the whole line where there is none."""
     return f" {line}".rpartition(f" {separator} ")[2].strip()
+
+
+def refuse_empty(references: Sequence[str], path: Path) -> None:
+    empty = [number for number, line in enumerate(references, start=1) if not line.strip()]
+    if empty:
+        raise ValueError(
+            f"--reference {path}, line {empty[0]}: there is no reference; {len(empty)} of "
+            f"{len(references)} are empty"
+        )
+
+
+def warn_of_segmentation(texts: Mapping[str, list[str]]) -> None:
+    for name, lines in texts.items():
+        for reason in signs_of_segmentation(lines):
+            print(
+                f"warning: {name}: {reason}; scores are comparable on detokenised text alone",
+                file=sys.stderr,
+            )
+
+
+def score(
+    args: argparse.Namespace,
+    systems: Mapping[str, list[str]],
+    references: list[str],
+    sources: list[str],
+    documents: list[Document] | None,
+) -> None:
+    """Compute, print and write everything; `systems` and `references` are line-aligned text."""
+    from fairseq_memattn.evaluation import scores
+
+    measures = scores.build_measures(systems, references, documents, args.tokenize, args.lowercase)
+    texts = []
+    if len(systems) == 1:
+        lines = [scores.standard_line(measure, *systems) for measure in measures]
+        texts.append("\n".join(lines))
+    resamples = args.resamples
+    if resamples is None:
+        resamples = RESAMPLES if len(systems) > 1 else 0
+    measured = scores.measure_all(measures, resamples, args.seed)
+    if args.comet:
+        measured["COMET"] = scores.comet_measured(args.comet, systems, sources, references)
+    if len(systems) > 1 or resamples or args.comet:
+        texts.append(results_text(measured, resamples, args.seed))
+    report: dict[str, Any] = {
+        "reference": str(args.reference),
+        "sentences": len(references),
+        "documents": None if documents is None else len(documents),
+        "baseline": next(iter(systems)),
+        "measures": {
+            name: {"signature": one.signature, "systems": _jsonable(one.results)}
+            for name, one in measured.items()
+        },
+    }
+    if documents is not None and args.per_document:
+        report["per_document"] = scores.by_document(measures, references, documents)
+        texts.append(documents_text(report["per_document"]))
+    print("\n\n".join(texts))
+    if args.json:
+        text = json.dumps(report, indent=2, ensure_ascii=False)
+        args.json.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _jsonable(results: "Mapping[str, Result]") -> dict[str, dict[str, float | None]]:
+    """sacreBLEU's numbers are numpy's in part, which JSON does not take."""
+    return {
+        system: {key: None if value is None else float(value) for key, value in vars(one).items()}
+        for system, one in results.items()
+    }
+
+
+def results_text(measured: "Mapping[str, Measured]", resamples: int, seed: int) -> str:
+    """A table of measures and systems, what the bootstrap did, and the signatures."""
+    baseline, *others = next(iter(measured.values())).results
+    header = ["measure", "system", "score", "mean ± 95 %" if resamples else ""]
+    rows = [[*header, "p" if resamples and others else ""]]
+    for measure, one in measured.items():
+        digits = 4 if measure == "COMET" else 2
+        for system, result in one.results.items():
+            interval = p = ""
+            if result.mean is not None:
+                interval = f"{result.mean:.{digits}f} ± {result.ci:.{digits}f}"
+            if result.p_value is not None:
+                p = f"{result.p_value:.4f}{'*' if result.p_value < SIGNIFICANT else ' '}"
+            rows.append([measure, system, f"{result.score:.{digits}f}", interval, p])
+    lines = [table(rows, left=2)]
+    if resamples and others:
+        lines.append(
+            f"{resamples} paired bootstrap resamples, seed {seed}; p: against {baseline}, "
+            f"* below {SIGNIFICANT}"
+        )
+    elif resamples:
+        lines.append(f"{resamples} bootstrap resamples, seed {seed}")
+    # sacreBLEU's own lines, which come before a single system's table, have its signatures.
+    lines += [
+        f"{measure}|{one.signature}"
+        for measure, one in measured.items()
+        if others or measure == "COMET"
+    ]
+    return "\n".join(lines)
+
+
+def documents_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table with a line for each document, as `evaluation.scores.by_document` gives them."""
+    systems = rows[0]["systems"]
+    header = ["document", "sentences"]
+    for system, scores in systems.items():
+        header += [f"{system} {measure}" if len(systems) > 1 else measure for measure in scores]
+    lines = [header]
+    for row in rows:
+        scores = [score for each in row["systems"].values() for score in each.values()]
+        numbers = [f"{score:.2f}" for score in scores]
+        lines.append([row["document"], str(row["sentences"]), *numbers])
+    return table(lines)

@@ -1,44 +1,15 @@
 """Windows of sentences, source and target, as fairseq trains on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
-from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
+from fairseq_memattn.data.collate import WindowCollater, WindowOptions
 from fairseq_memattn.data.documents import Documents, Indices, context_counts, window_sizes
-
-
-@dataclass(frozen=True)
-class WindowOptions:
-    """How windows are made.
-
-    source_context, target_context: the most previous sentences on either side
-    max_source, max_target: the most tokens of a window; it loses whole sentences, oldest first
-    source_separator, target_separator: the symbols between two sentences
-    pad, eos: the symbols that both dictionaries share
-    loss_on_window: whether the loss counts the target's context too, or the current sentence alone
-    as_sequences: whether a model wants the source's sentences as tensors of their own
-    sample_context: whether the number of previous sentences is drawn anew in every epoch
-    """
-
-    source_context: int
-    target_context: int
-    max_source: int
-    max_target: int
-    source_separator: int
-    target_separator: int
-    pad: int
-    eos: int
-    left_pad_source: bool = True
-    loss_on_window: bool = True
-    as_sequences: bool = False
-    sample_context: bool = False
-    seed: int = 1
 
 
 class DocumentDataset(FairseqDataset):
@@ -63,6 +34,7 @@ class DocumentDataset(FairseqDataset):
         self.source, self.target, self.documents = source, target, documents
         self.source_sizes, self.target_sizes = sizes
         self.options, self.name, self.training = options, name, training
+        self.collate = WindowCollater(options)
         self.epoch = 1
         first = documents.first_sentences()
         available = np.arange(len(first)) - first
@@ -123,56 +95,16 @@ class DocumentDataset(FairseqDataset):
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "split": self.name,
-            "net_input": self.collate_sources([sample["source"] for sample in samples]),
+            "net_input": self.collate.sources([sample["source"] for sample in samples]),
             "target": None,
         }
         batch["ntokens"] = int(batch["net_input"]["src_lengths"].sum())
         if samples[0]["target"] is not None:
             targets = [sample["target"] for sample in samples]
-            batch["target"], inputs = self.collate_targets(targets, self.options.loss_on_window)
+            batch["target"], inputs = self.collate.targets(targets, self.options.loss_on_window)
             batch["net_input"]["prev_output_tokens"] = inputs
             batch["ntokens"] = int(batch["target"].ne(self.options.pad).sum())
         return batch
-
-    def collate_sources(self, windows: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
-        """The input of the encoder: windows of B sentences, each oldest first."""
-        options = self.options
-        if not options.as_sequences:
-            rows = [joined(window, options.source_separator) for window in windows]
-            return self._rows(rows)
-        most = max(options.source_context, 1)
-        empty = torch.empty(0, dtype=torch.long)
-        context = [
-            [empty] * (most - len(window) + 1) + [s.long() for s in window[:-1]]
-            for window in windows
-        ]
-        flat = self._pad([sentence for window in context for sentence in window], left=False)
-        tokens = flat.view(len(windows), most, -1)
-        mask = tokens.eq(options.pad)
-        sequences = {"context_tokens": tokens, "context_padding_mask": mask}
-        return self._rows([window[-1] for window in windows]) | sequences
-
-    def collate_targets(
-        self, windows: Sequence[Sequence[Tensor]], loss_on_window: bool
-    ) -> tuple[Tensor, Tensor]:
-        """What the decoder should say and what it is fed, both (B, T), padded on the right."""
-        options = self.options
-        rows = [joined(window, options.target_separator) for window in windows]
-        targets = self._pad(rows, left=False)
-        inputs = self._pad([torch.cat([row[-1:], row[:-1]]) for row in rows], left=False)
-        if not loss_on_window:
-            for row, window in zip(targets, windows, strict=True):
-                row[: sum(len(sentence) for sentence in window[:-1])] = options.pad
-        return targets, inputs
-
-    def _rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
-        return {
-            "src_tokens": self._pad(rows, left=self.options.left_pad_source),
-            "src_lengths": torch.tensor([len(row) for row in rows]),
-        }
-
-    def _pad(self, rows: Sequence[Tensor], left: bool) -> Tensor:
-        return collate_tokens([row.long() for row in rows], self.options.pad, left_pad=left)
 
     def reference(self, sentence: int) -> Tensor:
         """The target of a sentence, without context, of a data set that has targets."""
@@ -181,10 +113,12 @@ class DocumentDataset(FairseqDataset):
 
     def current(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """The sentences themselves, without context, source and target, padded."""
-        sources = self._pad([self.source[i] for i in indices], left=self.options.left_pad_source)
+        sources = self.collate.pad(
+            [self.source[i] for i in indices], left=self.options.left_pad_source
+        )
         if self.target is None:
             return sources, None
-        return sources, self._pad([self.target[i] for i in indices], left=False)
+        return sources, self.collate.pad([self.target[i] for i in indices], left=False)
 
     def num_tokens(self, index: int) -> int:
         return int(self._windows[index])
@@ -214,14 +148,6 @@ class DocumentDataset(FairseqDataset):
     @property
     def supports_prefetch(self) -> bool:
         return False
-
-
-def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:
-    """Sentences as one sequence: each but the last with a separator in the place of its eos."""
-    row = torch.cat(list(sentences)).long()
-    ends = torch.tensor([len(sentence) for sentence in sentences]).cumsum(0) - 1
-    row[ends[:-1]] = separator
-    return row
 
 
 def _fewer(counts: Indices, available: Indices, wanted: int) -> int:

@@ -11,7 +11,8 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
-from fairseq_memattn.data.document_dataset import DocumentDataset, joined
+from fairseq_memattn.data.collate import joined
+from fairseq_memattn.data.document_dataset import DocumentDataset
 from fairseq_memattn.decoding.document_decoder import Hypotheses
 
 EncoderOuts = list[dict[str, list[Tensor]]]
@@ -118,10 +119,10 @@ class ContextGenerator:
     def _search(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
         generator, dataset = self.generator, self.dataset
         limits = [self._limit(s, len(p)) for s, p in zip(sentences, prefixes, strict=True)]
-        sources = dataset.collate_sources([self._source(sentence) for sentence in sentences])
+        sources = dataset.collate.sources([self._source(sentence) for sentence in sentences])
         batch = {"id": torch.tensor(sentences), "net_input": sources}
         batch = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
-        padded = dataset._pad(prefixes, left=False).to(self.device)
+        padded = dataset.collate.pad(prefixes, left=False).to(self.device)
         generator.model.begin(padded, torch.tensor(limits, device=self.device))
         generator.model.min_len = generator.min_len
         # `begin` sets a limit for each row; this one only has to leave room for all of them.
@@ -140,12 +141,12 @@ class ContextGenerator:
     def _score(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
         """Teacher forcing (--score-reference): the reference behind the context."""
         dataset = self.dataset
-        sources = dataset.collate_sources([self._source(sentence) for sentence in sentences])
+        sources = dataset.collate.sources([self._source(sentence) for sentence in sentences])
         rows = [
             torch.cat([prefix, dataset.reference(sentence)])
             for sentence, prefix in zip(sentences, prefixes, strict=True)
         ]
-        targets, inputs = dataset.collate_targets([[row] for row in rows], loss_on_window=True)
+        targets, inputs = dataset.collate.targets([[row] for row in rows], loss_on_window=True)
         batch = {"net_input": {**sources, "prev_output_tokens": inputs}, "target": targets}
         batch = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
         found = self.generator.generate(self.models, batch)

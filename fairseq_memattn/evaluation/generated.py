@@ -1,11 +1,14 @@
-"""Reading what `fairseq-generate` printed, without losing a line."""
+"""Reading translations, what `fairseq-generate` printed above all, without losing a line."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 # H-12<tab>-0.53<tab>the hypothesis; with several a sentence the best comes first.
 HYPOTHESIS = re.compile(r"^H-(\d+)\t[^\t]+\t(.*)$")
+GENERATED = re.compile(r"^[STHDP]-\d+\t")
 BOUNDARY = "\u2581"  # SentencePiece's mark of a word's beginning
+SUBWORD_NMT = re.compile(r"@@(?: |$)")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -13,8 +16,11 @@ def read_lines(path: Path) -> list[str]:
 
     Raises ValueError that names file and line where the bytes are not UTF-8.
     """
-    lines = []
-    for number, raw in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+    content = path.read_bytes()
+    lines: list[str] = []
+    if not content:
+        return lines
+    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
         try:
             lines.append(raw.decode("utf-8").removesuffix("\r"))
         except UnicodeDecodeError as error:
@@ -51,6 +57,42 @@ def read_hypotheses(path: Path, expected: int) -> list[str]:
             "--required-batch-size-multiple 1 and a sufficient --max-source-positions"
         )
     return [best[index] for index in range(expected)]
+
+
+def read_translations(path: Path, expected: int, separator: str | None) -> list[str]:
+    """The text that fairseq-generate printed, its pieces joined, or else the file's own lines.
+
+    expected: how many sentences there are; separator: as in `detokenise`
+    Raises ValueError where the file has another number.
+    """
+    lines = read_lines(path)
+    if any(GENERATED.match(line) for line in lines):
+        return detokenise(read_hypotheses(path, expected), separator)
+    if len(lines) != expected:
+        raise ValueError(f"{path} has {len(lines)} lines, but there are {expected} references")
+    return lines
+
+
+def signs_of_segmentation(lines: list[str]) -> list[str]:
+    """Why the lines do not look like detokenised text: a clause with counts for each reason."""
+    reasons = []
+    for what, numbers, tolerated in (
+        (f"hold SentencePiece's mark {BOUNDARY}", _numbers(BOUNDARY in line for line in lines), 0),
+        ("hold subword-nmt's mark @@", _numbers(SUBWORD_NMT.search(line) for line in lines), 0),
+        # People write that too, but not often.
+        (
+            "end in a full stop behind a space",
+            _numbers(line.endswith(" .") for line in lines),
+            len(lines) // 10,
+        ),
+    ):
+        if len(numbers) > tolerated:
+            reasons.append(f"{len(numbers)} of {len(lines)} lines {what}, first line {numbers[0]}")
+    return reasons
+
+
+def _numbers(found: Iterable[object]) -> list[int]:
+    return [number for number, yes in enumerate(found, start=1) if yes]
 
 
 def detokenise(lines: list[str], separator: str | None) -> list[str]:

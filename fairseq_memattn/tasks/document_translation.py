@@ -17,7 +17,8 @@ from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationConfig, Transl
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_memattn.data.document_dataset import DocumentDataset, WindowOptions
+from fairseq_memattn.data.collate import WindowOptions
+from fairseq_memattn.data.document_dataset import DocumentDataset
 from fairseq_memattn.data.documents import Documents, read_docids
 from fairseq_memattn.decoding.context_generator import ContextEnsemble, ContextGenerator
 from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines

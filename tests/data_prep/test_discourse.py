@@ -14,7 +14,7 @@ import pytest
 
 from data_prep import discourse
 from data_prep.discourse_corpus import grammar, lexicon, lines, scenes
-from data_prep.discourse_corpus.contrastive import PHENOMENA, Group, group_count
+from data_prep.discourse_corpus.contrastive import CANDIDATES, PHENOMENA, Group, group_count
 from data_prep.discourse_corpus.corpus import MAX_REPEATS, Corpus, Options, distinct
 from data_prep.discourse_corpus.documents import Story, document
 from data_prep.files import DataError
@@ -350,15 +350,14 @@ def test_contrastive_sets_have_voitas_format_and_are_balanced(
     corpus: Path, phenomenon: str
 ) -> None:
     found = groups(corpus, phenomenon)
-    size = PHENOMENA[phenomenon][1]
-    assert len(found) == group_count(phenomenon, 36) == 36
+    assert len(found) == group_count(36) == 36
     for group in found:
         assert set(group) == {"src", "dst", "true_ind", "ctx_dist"}
         assert group["src"].count(" _eos ") == 3
-        assert len(group["dst"]) == len(set(group["dst"])) == size
+        assert len(group["dst"]) == len(set(group["dst"])) == CANDIDATES
         assert len({candidate.rsplit(" _eos ", 1)[0] for candidate in group["dst"]}) == 1
     assert Counter(group["ctx_dist"] for group in found) == dict.fromkeys((1, 2, 3), 12)
-    assert Counter(group["true_ind"] for group in found) == dict.fromkeys(range(size), 36 // size)
+    assert Counter(group["true_ind"] for group in found) == {0: 18, 1: 18}
 
 
 @pytest.mark.parametrize("phenomenon", PHENOMENA)
@@ -377,7 +376,7 @@ def test_whoever_sees_no_context_is_at_chance(corpus: Path, phenomenon: str, sco
         # Ties are broken by the text, so that the choice is a function of the current sentences.
         best = max(targets, key=lambda target: (scores[scorer](source, target), target))
         right += targets.index(best) == group["true_ind"]
-    assert right * PHENOMENA[phenomenon][1] == len(found)
+    assert right * CANDIDATES == len(found)
 
 
 @pytest.mark.parametrize("phenomenon", PHENOMENA)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import LANGUAGE_MODEL, ROOT, TRANSLATOR, Trained, preprocess, train
+from harness import LANGUAGE_MODEL, ROOT, TRANSLATOR, WINDOWS, Trained, preprocess, train
 
 import fairseq_memattn
 
@@ -46,6 +46,23 @@ def monolingual(corpus, tmp_path_factory) -> Path:
 def translator(bilingual, tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp("translator")
     return train(bilingual, folder, *TRANSLATOR, "--max-update", 120)
+
+
+@pytest.fixture(scope="session")
+def document_data(corpus, bilingual, tmp_path_factory) -> Path:
+    """The bilingual corpus with its document ids."""
+    folder = tmp_path_factory.mktemp("documents") / "bin"
+    shutil.copytree(bilingual, folder)
+    for split in ("train", "valid", "test"):
+        shutil.copy(corpus / f"{split}.docid", folder / f"{split}.en-ru.docids")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def document_model(document_data, tmp_path_factory) -> Trained:
+    """Sees two sentences of context on either side."""
+    folder = tmp_path_factory.mktemp("document_model")
+    return train(document_data, folder, *TRANSLATOR, *WINDOWS, "--max-update", 150)
 
 
 @pytest.fixture(scope="session")

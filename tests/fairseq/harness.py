@@ -29,6 +29,7 @@ NO_EPOCH_END = shlex.split("--no-epoch-checkpoints --save-interval 1000 --valida
 
 COMMON = [*PLUGGED, *OPTIMISER, *BATCHES, *LOGGING, *NO_EPOCH_END]
 TRANSLATOR = [*COMMON, *SIZES, *SLOTS, "--arch", "abc_mlp_transformer", "--share-all-embeddings"]
+WINDOWS = shlex.split("--task document_translation --source-context 2 --target-context 2")
 LANGUAGE_MODEL = [
     *COMMON,
     *LM_SIZES,

@@ -12,6 +12,7 @@ from harness import (
     PLUGGED,
     SIZES,
     TRANSLATOR,
+    WINDOWS,
     Trained,
     attempt,
     generate,
@@ -25,36 +26,20 @@ from harness import (
 
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 
-TASK = shlex.split("--task document_translation --source-context 2 --target-context 2")
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 SHORT = shlex.split("--max-len-a 1 --max-len-b 10")
 each_search = pytest.mark.parametrize("search", SEARCHES)
 
 
-@pytest.fixture(scope="module")
-def data(corpus, bilingual, tmp_path_factory):
-    """The corpus, binarised, with its document ids."""
-    folder = tmp_path_factory.mktemp("documents") / "bin"
-    shutil.copytree(bilingual, folder)
-    for split in ("train", "valid", "test"):
-        shutil.copy(corpus / f"{split}.docid", folder / f"{split}.en-ru.docids")
-    return folder
+def translate(document_model, *flags):
+    return generate(document_model, *WINDOWS, *SHORT, *flags)
 
 
 @pytest.fixture(scope="module")
-def documents(data, tmp_path_factory) -> Trained:
-    flags = [*TRANSLATOR, *TASK, "--max-update", 150]
-    return train(data, tmp_path_factory.mktemp("model"), *flags)
-
-
-def translate(documents, *flags):
-    return generate(documents, *TASK, *SHORT, *flags)
-
-
-@pytest.fixture(scope="module")
-def printed(documents):
+def printed(document_model):
     return {
-        name: translate(documents, *flags, "--batch-size", 16) for name, flags in SEARCHES.items()
+        name: translate(document_model, *flags, "--batch-size", 16)
+        for name, flags in SEARCHES.items()
     }
 
 
@@ -89,14 +74,14 @@ def test_a_line_for_each_line_in_their_order(search, printed, corpus):
 @pytest.mark.parametrize(
     "flags", ["--batch-size 1 --parallel-documents 1", "--max-tokens 200 --parallel-documents 2"]
 )
-def test_company_changes_nothing(search, flags, documents, generated):
-    alone = hypotheses(translate(documents, *SEARCHES[search], *flags.split()))
+def test_company_changes_nothing(search, flags, document_model, generated):
+    alone = hypotheses(translate(document_model, *SEARCHES[search], *flags.split()))
     assert_same(alone, generated[search])
 
 
-def test_shards_are_whole_documents_and_together_everything(documents, generated):
+def test_shards_are_whole_documents_and_together_everything(document_model, generated):
     shards = [
-        hypotheses(translate(documents, *SEARCHES["beam"], "--num-shards", 3, "--shard-id", i))
+        hypotheses(translate(document_model, *SEARCHES["beam"], "--num-shards", 3, "--shard-id", i))
         for i in range(3)
     ]
     assert all(shards)
@@ -121,8 +106,8 @@ class Loaded:
 
 
 @pytest.fixture(scope="module")
-def loaded(documents):
-    return Loaded(documents)
+def loaded(document_model):
+    return Loaded(document_model)
 
 
 def greedy_oracle(loaded):
@@ -158,28 +143,35 @@ def test_greedy_search_is_the_obvious_loop(loaded, generated):
     assert [h.text for h in generated["greedy"].values()] == greedy_oracle(loaded)
 
 
-def test_what_was_generated_is_scored_the_same(documents, loaded, generated, data, tmp_path):
+def test_what_was_generated_is_scored_the_same(
+    document_model, loaded, generated, document_data, tmp_path
+):
     """The hypotheses as references, each behind the ones before it."""
     folder = tmp_path / "bin"
-    shutil.copytree(data, folder)
+    shutil.copytree(document_data, folder)
     text = tmp_path / "test.ru"
     text.write_text("".join(f"{h.text}\n" for h in generated["beam"].values()), encoding="utf-8")
     source = [loaded.task.src_dict.string(s) for s in loaded.dataset.source]
     (tmp_path / "test.en").write_text("".join(f"{s}\n" for s in source), encoding="utf-8")
-    dictionaries = ["--srcdict", data / "dict.en.txt", "--tgtdict", data / "dict.ru.txt"]
+    dictionaries = [
+        "--srcdict",
+        document_data / "dict.en.txt",
+        "--tgtdict",
+        document_data / "dict.ru.txt",
+    ]
     texts = ["-s", "en", "-t", "ru", "--testpref", tmp_path / "test"]
     run("fairseq-preprocess", *texts, *dictionaries, "--destdir", tmp_path / "again")
     for path in (tmp_path / "again").glob("test.*"):
         shutil.copy(path, folder)
-    trained = Trained(folder, documents.checkpoint, "")
+    trained = Trained(folder, document_model.checkpoint, "")
     scored = hypotheses(translate(trained, "--score-reference", "--max-tokens", 900))
     for number, hypothesis in generated["beam"].items():
         assert scored[number].positional == pytest.approx(hypothesis.positional, abs=2e-4)
 
 
-def test_gold_context_is_the_references(documents, generated, loaded):
+def test_gold_context_is_the_references(document_model, generated, loaded):
     """The first sentence of a document has no context; some other changes with it."""
-    gold = hypotheses(translate(documents, "--beam", 1, "--gold-target-context"))
+    gold = hypotheses(translate(document_model, "--beam", 1, "--gold-target-context"))
     starts = loaded.dataset.documents.starts.tolist()
     ours = generated["greedy"]
     assert gold.keys() == ours.keys()
@@ -188,7 +180,7 @@ def test_gold_context_is_the_references(documents, generated, loaded):
 
 
 def typed(corpus):
-    """The test set as lines with an empty one between documents, and which lines are sentences."""
+    """The test set as lines with empty ones between documents, and its places."""
     ids, sources = lines_of(corpus / "test.docid"), lines_of(corpus / "test.en")
     lines, places = [], []
     for i, source in enumerate(sources):
@@ -200,12 +192,12 @@ def typed(corpus):
 
 
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
-def test_interactive_with_empty_lines_between_documents(buffer, documents, generated, corpus):
+def test_interactive_with_empty_lines_between_documents(buffer, document_model, generated, corpus):
     lines, places = typed(corpus)
-    flags = [*TASK, *SHORT, *SEARCHES["beam"], "--path", documents.checkpoint]
+    flags = [*WINDOWS, *SHORT, *SEARCHES["beam"], "--path", document_model.checkpoint]
     sizes = ["--buffer-size", buffer, "--max-tokens", 2000]
     done = run(
-        "fairseq-interactive", documents.data, *PLUGGED, *flags, *sizes,
+        "fairseq-interactive", document_model.data, *PLUGGED, *flags, *sizes,
         stdin="".join(f"{line}\n" for line in lines),
     )  # fmt: skip
     found = hypotheses(done.stdout)
@@ -222,26 +214,28 @@ def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, c
         assert [found[place] for place in places] == [h.text for h in generated["beam"].values()]
 
 
-def test_bleu_in_validation_is_that_of_the_translations(data, documents, corpus, tmp_path):
+def test_bleu_in_validation_is_that_of_the_translations(
+    document_data, document_model, corpus, tmp_path
+):
     """Validation's counts, of the test set, against sacreBLEU of what fairseq-generate prints."""
     arguments = '{"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}'
     bleu = ["--eval-bleu", "--eval-bleu-args", arguments, "--valid-subset", "test"]
-    shutil.copy(documents.checkpoint, tmp_path)
-    again = train(data, tmp_path, *TRANSLATOR, *TASK, *bleu, "--max-update", 151)
-    text = hypotheses(generate(again, *TASK, *SHORT, *SEARCHES["beam"]))
+    shutil.copy(document_model.checkpoint, tmp_path)
+    again = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *bleu, "--max-update", 151)
+    text = hypotheses(generate(again, *WINDOWS, *SHORT, *SEARCHES["beam"]))
     references = lines_of(corpus / "test.ru")
     score = sacrebleu.corpus_bleu([h.text for h in text.values()], [references], force=True)
     # Words that the dictionary lacks count as errors in both.
     assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
 
 
-def test_two_processes_validate_every_document_once(data, tmp_path):
+def test_two_processes_validate_every_document_once(document_data, tmp_path):
     """Each update sees the same two batches, so the model is the same but for rounding."""
     arguments = '{"beam": 1, "max_len_a": 1, "max_len_b": 10}'
-    flags = [*TRANSLATOR, *TASK, "--eval-bleu", "--eval-bleu-args", arguments]
+    flags = [*TRANSLATOR, *WINDOWS, "--eval-bleu", "--eval-bleu-args", arguments]
     flags += ["--max-update", 30, "--dropout", 0]
-    one = train(data, tmp_path / "one", *flags, "--update-freq", 2)
-    two = train_on_two(data, tmp_path / "two", *flags)
+    one = train(document_data, tmp_path / "one", *flags, "--update-freq", 2)
+    two = train_on_two(document_data, tmp_path / "two", *flags)
     ours, theirs = (logged(trained.log, "valid")[-1] for trained in (two, one))
     assert float(ours["valid_loss"]) == pytest.approx(float(theirs["valid_loss"]), abs=2e-3)
     assert float(theirs["valid_bleu"]) > 0
@@ -249,13 +243,13 @@ def test_two_processes_validate_every_document_once(data, tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["window", "current"])
-def test_softmax_transformer_and_either_loss(loss, data, tmp_path):
+def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
     sizes = [flag for flag in SIZES]
-    flags = [*TRANSLATOR, *TASK, *sizes, "--arch", "transformer", "--loss-on", loss]
+    flags = [*TRANSLATOR, *WINDOWS, *sizes, "--arch", "transformer", "--loss-on", loss]
     plain = [f for f in flags if f not in ("--abc-cross-slots", "--abc-causal-slots", "8", "4")]
-    trained = train(data, tmp_path, *plain, "--max-update", 2)
-    assert len(hypotheses(generate(trained, *TASK, "--max-len-b", 5))) == len(
-        lines_of(data / "test.en-ru.docids")
+    trained = train(document_data, tmp_path, *plain, "--max-update", 2)
+    assert len(hypotheses(generate(trained, *WINDOWS, "--max-len-b", 5))) == len(
+        lines_of(document_data / "test.en-ru.docids")
     )
 
 
@@ -270,23 +264,25 @@ def test_softmax_transformer_and_either_loss(loss, data, tmp_path):
         ("--print-alignment", "--print-alignment does not work"),
     ],
 )
-def test_bad_flags_end_in_one_sentence(flags, message, documents):
-    path = ["--path", documents.checkpoint]
-    done = attempt("fairseq-generate", documents.data, *PLUGGED, *path, *TASK, *flags.split(" "))
+def test_bad_flags_end_in_one_sentence(flags, message, document_model):
+    path = ["--path", document_model.checkpoint]
+    done = attempt(
+        "fairseq-generate", document_model.data, *PLUGGED, *path, *WINDOWS, *flags.split(" ")
+    )
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
-    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *TASK, "--save-dir", tmp_path)
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
     assert done.returncode != 0
     assert re.search(r"error: .*(valid|train).en-ru.docids is missing", done.stderr)
     assert "Traceback" not in done.stderr
 
 
-def test_other_windows_than_in_training_are_pointed_out(documents):
-    path = ["--path", documents.checkpoint, "--source-context", 1, "--max-len-b", 3]
-    done = run("fairseq-generate", documents.data, *PLUGGED, *TASK, *path)
+def test_other_windows_than_in_training_are_pointed_out(document_model):
+    path = ["--path", document_model.checkpoint, "--source-context", 1, "--max-len-b", 3]
+    done = run("fairseq-generate", document_model.data, *PLUGGED, *WINDOWS, *path)
     message = "the model was trained with --source-context 2, but now it is 1"
     assert message in done.stdout + done.stderr

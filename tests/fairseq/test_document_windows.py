@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_memattn.data.document_dataset import DocumentDataset, WindowOptions, joined
+from fairseq_memattn.data.collate import WindowOptions, joined
+from fairseq_memattn.data.document_dataset import DocumentDataset
 from fairseq_memattn.data.documents import Documents, context_counts, read_docids, window_sizes
 from fairseq_memattn.errors import MemAttnError
 

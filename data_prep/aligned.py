@@ -1,0 +1,69 @@
+"""Line-aligned text and document ids, read strictly; shared by the scripts of this folder."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from data_prep.files import DataError, read_lines
+
+
+class Sentence(NamedTuple):
+    """One sentence in every language, its document, and the input line it came from."""
+
+    texts: tuple[str, ...]
+    document: str
+    line: int
+
+
+def aligned_lines(paths: Sequence[Path]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Line number and that line of every file; a DataError where one file is shorter."""
+    for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
+        if None in row:
+            raise DataError(uneven_counts(paths))
+        yield number, row
+
+
+def uneven_counts(paths: Sequence[Path]) -> str:
+    """The message for files that should have the same number of lines."""
+    counts = ", ".join(f"{path} has {sum(1 for _ in read_lines(path))}" for path in paths)
+    return f"the files must have the same number of lines: {counts}"
+
+
+def refuse_empty(path: Path, number: int, line: str) -> None:
+    """A DataError if a line has nothing but white space."""
+    if not line.strip():
+        raise DataError(f"{path}, line {number}: the line is empty")
+
+
+def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence]:
+    """The same sentences; a DataError where a document comes back after it has ended."""
+    first_line: dict[str, int] = {}
+    current = None
+    for sentence in sentences:
+        if sentence.document != current and sentence.document in first_line:
+            raise DataError(
+                f"{docids}, line {sentence.line}: document id {sentence.document!r} began at line "
+                f"{first_line[sentence.document]} and had already ended; "
+                "a document must be contiguous"
+            )
+        first_line.setdefault(sentence.document, sentence.line)
+        current = sentence.document
+        yield sentence
+
+
+def read_with_ids(paths: Sequence[Path]) -> Iterator[Sentence]:
+    """Sentences of one file a language and, the last of `paths`, one id a line; ids not empty."""
+    *_, docids = paths
+    for number, (*texts, docid) in aligned_lines(paths):
+        refuse_empty(docids, number, docid)
+        yield Sentence(tuple(texts), docid.strip(), number)
+
+
+def read_documents(paths: Sequence[Path]) -> Iterator[Sentence]:
+    """What `read_with_ids` reads, or a DataError at an empty line or a document that comes back."""
+    *texts, docids = paths
+    for sentence in contiguous(read_with_ids(paths), docids):
+        for path, text in zip(texts, sentence.texts, strict=True):
+            refuse_empty(path, sentence.line, text)
+        yield sentence

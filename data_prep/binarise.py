@@ -1,0 +1,321 @@
+"""Segmented text to fairseq's binary data, with a file of document ids beside each split."""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+if not __package__:  # run as `python data_prep/binarise.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
+from data_prep.files import DataError, make_folders
+from data_prep.splits import Splits, find_splits
+
+VERSION = 1  # raise it whenever the same input gives other bytes
+RECORD = "binarised.json"
+HEADER = struct.Struct("<9sQBQ")
+STANDARD_ERROR = 2
+DESCRIPTION = """\
+Binarise segmented text with fairseq-preprocess, and keep its document ids.
+
+  binarise.py --text train=pieces/train valid=pieces/valid test=pieces/test --langs en es \\
+              --output bin
+      reads pieces/train.en and pieces/train.es, and so on; where pieces/train.docid,
+      pieces/valid.docid and pieces/test.docid exist as well, it also writes
+      bin/train.en-es.docids, and so on: one document id a line, one line a sentence pair
+
+  binarise.py --text train=pieces/train valid=pieces/valid --langs en --output bin
+      one language: data for language modelling (bin/train.bin, bin/dict.txt)
+
+Document ids are given for all splits or for none. All input is checked before fairseq starts.
+The output folder appears when everything is done, and is not made again from the same input.
+"""
+
+
+def binarise(
+    text: Mapping[str, Path],
+    languages: Sequence[str],
+    output: Path,
+    *,
+    joined_dictionary: bool = True,
+    dictionary: Path | None = None,
+    workers: int = 1,
+    force: bool = False,
+) -> bool:
+    """Binarise PREFIX.LANG of each split, and write PREFIX.docid as its sidecar.
+
+    `text` maps the names of fairseq's splits (train, valid, test, valid1, test1, ...) to prefixes;
+    `languages` is source and target, or one language for language modelling. Without `dictionary`
+    one is made from the training text: one for both languages, or one each where
+    `joined_dictionary` is false.
+
+    Returns False where `output` already holds the same (its `binarised.json` says so), True where
+    the work was done. Raises DataError, before fairseq starts, for input or options that cannot
+    be, and for an `output` that holds something else; with `force` data that this function made
+    before is replaced, and nothing else ever is.
+    """
+    splits = find_splits(text, languages)
+    check_options(splits, joined_dictionary, dictionary, workers)
+    inputs = splits.inputs() | ({} if dictionary is None else {"dictionary": dictionary})
+    record = {
+        "version": VERSION,
+        "languages": list(languages),
+        "joined_dictionary": joined_dictionary and len(languages) == 2,
+        "sha256": {name: checksum(path) for name, path in inputs.items()},
+    }
+    if is_done(output, record, force):
+        return False
+    with replaced_when_done(output) as folder:
+        counts = {split: write_checked(splits, split, folder) for split in text}
+        preprocess(splits, folder, joined_dictionary, dictionary, workers)
+        for split, count in counts.items():
+            check_count(splits, split, folder, count)
+        sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+        contents = json.dumps({**record, "bytes": sizes}, indent=2, sort_keys=True) + "\n"
+        (folder / RECORD).write_text(contents, encoding="utf-8")
+    return True
+
+
+def check_options(
+    splits: Splits, joined_dictionary: bool, dictionary: Path | None, workers: int
+) -> None:
+    """A DataError for options that cannot be."""
+    if workers < 1:
+        raise DataError(f"--workers must be at least 1, but is {workers}")
+    if dictionary is None:
+        if "train" not in splits.text:
+            raise DataError("--text has no train to make a dictionary from; add it or --dictionary")
+        return
+    if not dictionary.is_file():
+        raise DataError(f"--dictionary {dictionary}: no such file")
+    if len(splits.languages) == 2 and not joined_dictionary:
+        raise DataError(f"--dictionary {dictionary} is for both languages; join the dictionaries")
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
+    """Whether `output` was made from `record`; a DataError where it holds something else."""
+    if output.exists() and not output.is_dir():
+        raise DataError(f"--output {output} is a file; it must be a folder")
+    if not output.exists() or not any(output.iterdir()):
+        return False
+    try:
+        found = json.loads((output / RECORD).read_text(encoding="utf-8"))
+        sizes = found.pop("bytes")
+        present = {
+            path.name: path.stat().st_size for path in output.iterdir() if path.name in sizes
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            f"--output {output} is not empty and was not made here (no {RECORD}); "
+            "choose another folder"
+        ) from None
+    if found == record and present == sizes:
+        return True
+    if force:
+        return False
+    reason = "was changed since" if found == record else "was made from other data or options"
+    raise DataError(f"--output {output} {reason}; choose another folder or add --force")
+
+
+@contextmanager
+def replaced_when_done(output: Path) -> Iterator[Path]:
+    """A new folder beside `output`, which it replaces if the body ends without an exception."""
+    output = output.resolve()
+    part = output.with_name(f".{output.name}.binarising-{os.getpid()}")
+    old = output.with_name(f".{output.name}.replaced")
+    made: list[Path] = []
+    try:
+        remove_leftovers(output)
+        made = make_folders(part)
+        yield part
+        if output.exists():
+            output.rename(old)
+        part.rename(output)
+        made.clear()
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or output}: cannot be written ({error.strerror})"
+        ) from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        for folder in reversed(made[:-1]):
+            folder.rmdir()
+
+
+def remove_leftovers(output: Path) -> None:
+    """Remove the folders of runs that were killed.
+
+    Every run has a folder of its own, for fairseq may outlive a killed run and go on writing.
+    """
+    if output.parent.is_dir():
+        for path in output.parent.iterdir():
+            if path.name.startswith((f".{output.name}.binarising-", f".{output.name}.replaced")):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def write_checked(splits: Splits, split: str, folder: Path) -> int:
+    """Check a split and write its document ids; returns the number of lines.
+
+    Raises DataError at the first line that is wrong. A pair must have text on both sides, for
+    fairseq would train on an empty one. Of one language fairseq joins the lines, and an empty one
+    may stand: it ends a paragraph.
+    """
+    paths = splits.texts(split)
+    count = 0
+    with ExitStack() as stack:
+        if splits.documents:
+            docids = splits.docids(split)
+            sentences = contiguous(read_with_ids([*paths, docids]), docids)
+            sidecar = folder / splits.sidecar(split)
+            file = stack.enter_context(open(sidecar, "w", encoding="utf-8", newline="\n"))
+        else:
+            sentences = (Sentence(row, "", number) for number, row in aligned_lines(paths))
+        for sentence in tqdm(sentences, desc=f"checking {split}", unit=" lines", disable=None):
+            count += 1
+            if len(paths) == 2:
+                for path, line in zip(paths, sentence.texts, strict=True):
+                    refuse_empty(path, sentence.line, line)
+            if splits.documents:
+                file.write(sentence.document + "\n")
+    if count == 0:
+        raise DataError(f"{paths[0]}: no lines")
+    return count
+
+
+def preprocess(
+    splits: Splits, folder: Path, joined_dictionary: bool, dictionary: Path | None, workers: int
+) -> None:
+    """Run fairseq-preprocess; what it prints goes to standard error.
+
+    Raises DataError where it fails.
+    """
+    # In `folder`, so that the log it leaves there does not name a temporary path.
+    flags = ["--destdir", ".", "--workers", str(workers)]
+    if len(splits.languages) == 2:
+        source, target = splits.languages
+        flags += ["--source-lang", source, "--target-lang", target]
+        flags += ["--joined-dictionary"] * joined_dictionary
+        prefixes = {split: str(prefix.absolute()) for split, prefix in splits.text.items()}
+    else:
+        flags += ["--only-source"]
+        prefixes = {split: str(splits.texts(split)[0].absolute()) for split in splits.text}
+    if dictionary is not None:
+        flags += ["--srcdict", str(dictionary.absolute())]
+    for family in ("train", "valid", "test"):
+        members = [split for split in prefixes if split.startswith(family)]
+        if members:
+            members.sort(key=lambda split: (len(split), split))  # valid, valid1, ..., valid10
+            flags += [f"--{family}pref", ",".join(prefixes[split] for split in members)]
+    # -P: a folder `fairseq` in the working directory, such as a checkout, is not meant.
+    command = [sys.executable, "-P", "-m", "fairseq_cli.preprocess", *flags]
+    done = subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR)
+    if done.returncode != 0:
+        raise DataError(f"fairseq-preprocess ended with {done.returncode}; its message is above")
+
+
+def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:
+    """A DataError unless the binary data has `count` sentences.
+
+    The index of a memory-mapped data set begins with a magic word of 9 bytes, a version, the type
+    of its numbers, and the number of sentences.
+    """
+    for path, name in zip(splits.texts(split), splits.binarised(split, "idx"), strict=True):
+        with open(folder / name, "rb") as file:
+            *_, found = HEADER.unpack(file.read(HEADER.size))
+        if found != count:
+            raise DataError(
+                f"{path}: {count} lines, but fairseq made {found} sentences of them; "
+                "try --workers 1"
+            )
+
+
+def split_and_prefix(value: str) -> tuple[str, Path]:
+    """An argparse type: SPLIT=PREFIX."""
+    split, equals, prefix = value.partition("=")
+    if not (split and equals and prefix):
+        raise argparse.ArgumentTypeError(f"must be SPLIT=PREFIX, but is {value!r}")
+    return split, Path(prefix)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument(
+        "--text",
+        required=True,
+        nargs="+",
+        type=split_and_prefix,
+        metavar="SPLIT=PREFIX",
+        help="where the text of train, valid, test, valid1, test1, ... lies: PREFIX.LANG",
+    )
+    top.add_argument(
+        "--langs",
+        required=True,
+        nargs="+",
+        metavar="LANG",
+        help="source and target, or one language for language modelling",
+    )
+    top.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where to write")
+    top.add_argument(
+        "--joined-dictionary",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="one dictionary for both languages (the default)",
+    )
+    top.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="a dictionary of fairseq's (dict.LANG.txt) instead of one made from train",
+    )
+    top.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    top.add_argument(
+        "--force", action="store_true", help="replace what binarise.py made in --output before"
+    )
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    args = parser().parse_args(argv)
+    try:
+        text = dict(args.text)
+        if len(text) < len(args.text):
+            raise DataError("--text names a split twice")
+        done = binarise(
+            text,
+            args.langs,
+            args.output,
+            joined_dictionary=args.joined_dictionary,
+            dictionary=args.dictionary,
+            workers=args.workers,
+            force=args.force,
+        )
+        print(f"{args.output} is ready" if done else f"{args.output} already holds this data")
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

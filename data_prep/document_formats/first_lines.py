@@ -1,0 +1,89 @@
+"""A list of the lines with which documents begin: HAN_NMT's and focused-concat's.
+
+HAN_NMT (`-train_doc`; PREFIX.doc here) counts lines from 0. focused-concat
+(PREFIX.SOURCE.heads) counts from 0 or from 1, as the first number says; its own script, and so
+this one, writes from 1. Neither has ids: the documents are numbered from 1.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from data_prep.aligned import Sentence, aligned_lines
+from data_prep.document_formats.base import Format, by_document, lost_ids, write_texts
+from data_prep.files import DataError, read_lines
+
+
+def read_first_lines(path: Path, bases: Sequence[int]) -> list[int]:
+    """The numbers of a list, the first of which must be one of `bases`, and each be greater than
+    the one before."""
+    numbers: list[int] = []
+    for line, text in enumerate(read_lines(path), start=1):
+        if not re.fullmatch("[0-9]+", text.strip()):
+            raise DataError(f"{path}, line {line}: must be the number of a line, but is {text!r}")
+        number = int(text)
+        if not numbers and number not in bases:
+            allowed = " or ".join(map(str, bases))
+            raise DataError(
+                f"{path}, line {line}: the first document must begin at {allowed}, "
+                f"but begins at {number}"
+            )
+        if numbers and number <= numbers[-1]:
+            raise DataError(
+                f"{path}, line {line}: must be greater than the number before, {numbers[-1]}, "
+                f"but is {number}"
+            )
+        numbers.append(number)
+    if not numbers:
+        raise DataError(f"{path}: no lines")
+    return numbers
+
+
+def read(paths: Sequence[Path], bases: Sequence[int]) -> Iterator[Sentence]:
+    """Sentences in documents that begin at the lines of the last of `paths`."""
+    *texts, boundaries = paths
+    firsts = read_first_lines(boundaries, bases)
+    base = firsts[0]
+    document = lines = 0
+    for lines, row in aligned_lines(texts):
+        if document < len(firsts) and firsts[document] == lines - 1 + base:
+            document += 1
+        yield Sentence(row, str(document), lines)
+    if lines == 0:
+        raise DataError(f"{texts[0]}: no lines")
+    if document < len(firsts):
+        raise DataError(
+            f"{boundaries}, line {document + 1}: a document must begin at {lines - 1 + base} or "
+            f"before, for the text has {lines} lines counted from {base}, "
+            f"but begins at {firsts[document]}"
+        )
+
+
+def write(sentences: Iterable[Sentence], files: Sequence[TextIO], base: int) -> str:
+    """The text, and the first line of each document counted from `base`."""
+    *texts, boundaries = files
+    documents = []
+    lines = 0
+    for docid, document in by_document(sentences):
+        boundaries.write(f"{lines + base}\n")
+        for sentence in document:
+            write_texts(sentence, texts)
+            lines += 1
+        documents.append(docid)
+    return lost_ids(documents)
+
+
+HAN = Format(
+    partial(read, bases=(0,)),
+    partial(write, base=0),
+    boundaries="doc",
+    example="PREFIX.doc, the first line of each document, counted from 0:  0 | 10 | 25",
+)
+FOCUSED_CONCAT = Format(
+    partial(read, bases=(0, 1)),
+    partial(write, base=1),
+    boundaries="{source}.heads",
+    example="PREFIX.SOURCE.heads, first lines, read from 0 or 1, written from 1:  1 | 11 | 26",
+)

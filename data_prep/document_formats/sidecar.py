@@ -1,0 +1,71 @@
+"""One document id a line beside the text: our own format, MuDA's, and contextual-mt's.
+
+Ours (PREFIX.docid) and MuDA's (PREFIX.docids) hold any text, and nothing is lost between them.
+contextual-mt (PREFIX.docids) reads integers. Ids that are integers stay as they are; others become
+1, 2, ... in the order of the documents.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from data_prep.aligned import Sentence, read_with_ids
+from data_prep.document_formats.base import Format, by_document, write_texts
+from data_prep.files import DataError
+
+
+def write(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:
+    """The text, and the ids as they are."""
+    *texts, docids = files
+    for sentence in sentences:
+        write_texts(sentence, texts)
+        docids.write(sentence.document + "\n")
+    return ""
+
+
+def read_integers(paths: Sequence[Path]) -> Iterator[Sentence]:
+    """Ids that are integers; `007` is `7`."""
+    for sentence in read_with_ids(paths):
+        if not re.fullmatch("-?[0-9]+", sentence.document):
+            raise DataError(
+                f"{paths[-1]}, line {sentence.line}: the document id must be an integer, "
+                f"but is {sentence.document!r}"
+            )
+        yield sentence._replace(document=str(int(sentence.document)))
+
+
+def write_integers(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:
+    """The text, and ids that are integers; they are written at the end, when all are known."""
+    *texts, docids = files
+    documents = []
+    for docid, document in by_document(sentences):
+        count = 0
+        for sentence in document:
+            write_texts(sentence, texts)
+            count += 1
+        documents.append((docid, count))
+    keep = all(re.fullmatch("0|-?[1-9][0-9]*", docid) for docid, _ in documents)
+    for number, (docid, count) in enumerate(documents, start=1):
+        docids.write(f"{docid if keep else number}\n" * count)
+    return "" if keep else f"the document ids became the integers 1 to {len(documents)}"
+
+
+OURS = Format(
+    read_with_ids,
+    write,
+    boundaries="docid",
+    example="PREFIX.docid, one id a line, any text:  talk_1 | talk_1 | talk_2",
+)
+MUDA = Format(
+    read_with_ids,
+    write,
+    boundaries="docids",
+    example="PREFIX.docids, one id a line, any text:  talk_1 | talk_1 | talk_2",
+)
+CONTEXTUAL_MT = Format(
+    read_integers,
+    write_integers,
+    boundaries="docids",
+    example="PREFIX.docids, one integer a line:  1 | 1 | 2",
+)

@@ -1,0 +1,183 @@
+"""Documents in other toolkits' formats to ours and back; checking and splitting them in ours."""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+if not __package__:  # run as `python data_prep/documents.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.aligned import read_documents
+from data_prep.document_formats import FORMATS, OURS
+from data_prep.document_formats.convert import Counts, convert_from, convert_to
+from data_prep.files import DataError, refuse_overwriting, write_all_or_nothing
+from data_prep.windows import positive
+
+SPLITS = ("train", "valid", "test")
+DESCRIPTION = """\
+Our format is PREFIX.LANG, one sentence a line and one file a language, and PREFIX.docid, one
+document id a line. The lines of a document are contiguous.
+
+  documents.py from han --input ted/train --langs es en --output corpus/train
+      reads ted/train.es, ted/train.en and ted/train.doc
+      writes corpus/train.es, corpus/train.en and corpus/train.docid
+  documents.py to contextual-mt --input corpus/train --langs es en --output cmt/train.es-en
+      writes cmt/train.es-en.es, cmt/train.es-en.en and cmt/train.es-en.docids
+  documents.py check corpus/train --langs es en
+      checks corpus/train.{es,en,docid} and prints their counts
+  documents.py split --input corpus/all --langs es en --output corpus --valid-docs 50 --test-docs 50
+      writes corpus/{train,valid,test}.{es,en,docid}, each document in one of them
+"""
+
+
+def check(prefix: str, languages: Sequence[str]) -> Counts:
+    """The counts of PREFIX in our format, or a DataError."""
+    inputs = OURS.paths(prefix, languages)
+    counts = Counts()
+    for _ in counts.of(tqdm(read_documents(inputs), unit=" sentences", disable=None)):
+        pass
+    if counts.sentences == 0:
+        raise DataError(f"{inputs[0]}: no lines")
+    return counts
+
+
+def split(
+    prefix: str,
+    languages: Sequence[str],
+    folder: Path,
+    valid_docs: int,
+    test_docs: int,
+    seed: int,
+) -> dict[str, Counts]:
+    """Split PREFIX by whole documents into FOLDER/{train,valid,test}; the rest is for training.
+
+    The documents with the smallest SHA-256 of seed and id are for validation, the next ones for
+    the test. So the same ids and options give the same split everywhere, in whatever order the
+    documents stand; within a split they keep their order. Raises DataError where no document is
+    left to train on.
+    """
+    inputs = OURS.paths(prefix, languages)
+    outputs = {name: OURS.paths(str(folder / name), languages) for name in SPLITS}
+    refuse_overwriting(inputs, [path for paths in outputs.values() for path in paths])
+    documents = list(dict.fromkeys(sentence.document for sentence in read_documents(inputs)))
+    if valid_docs + test_docs >= len(documents):
+        raise DataError(
+            f"--valid-docs and --test-docs must leave a document of {inputs[-1]}'s "
+            f"{len(documents)} to train on, but are {valid_docs} and {test_docs}"
+        )
+    documents.sort(key=lambda docid: hashlib.sha256(f"{seed} {docid}".encode()).digest())
+    place = dict.fromkeys(documents[valid_docs : valid_docs + test_docs], "test")
+    place |= dict.fromkeys(documents[:valid_docs], "valid")
+    counts = {}
+    with write_all_or_nothing([path for paths in outputs.values() for path in paths]) as files:
+        for number, name in enumerate(SPLITS):
+            own = files[number * len(inputs) : (number + 1) * len(inputs)]
+            chosen = (s for s in read_documents(inputs) if place.get(s.document, "train") == name)
+            counts[name] = Counts()
+            shown = tqdm(chosen, desc=name, unit=" sentences", disable=None)
+            OURS.write(counts[name].of(shown), own)
+    return counts
+
+
+def formats_help() -> str:
+    """Every format with its example, where " | " stands for a new line."""
+    rows = (f"  {name:15} {form.example}" for name, form in FORMATS.items())
+    return "formats (| stands for the end of a line):\n" + "\n".join(rows)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    reading = commands.add_parser(
+        "from", help="another format to ours", epilog=formats_help(), formatter_class=formatter
+    )
+    writing = commands.add_parser(
+        "to", help="our format to another", epilog=formats_help(), formatter_class=formatter
+    )
+    checking = commands.add_parser("check", help="check files in our format, and count")
+    splitting = commands.add_parser("split", help="split a corpus in our format by documents")
+
+    for command in (reading, writing):
+        command.add_argument("format", choices=FORMATS, metavar="FORMAT", help="see below")
+        command.add_argument(
+            "--boundaries",
+            type=Path,
+            metavar="FILE",
+            help="the other format's ids or first lines, where they are not called as below",
+        )
+    checking.add_argument("input", metavar="PREFIX", help="PREFIX.LANG and PREFIX.docid")
+    for command in (reading, writing, splitting):
+        command.add_argument("--input", required=True, metavar="PREFIX", help="what to read")
+    for command in (reading, writing, checking, splitting):
+        command.add_argument(
+            "--langs",
+            required=True,
+            nargs="+",
+            metavar="LANG",
+            help="the suffixes of one text or of line-aligned ones, the source first",
+        )
+    for command in (reading, writing):
+        command.add_argument("--output", required=True, metavar="PREFIX", help="what to write")
+    reading.add_argument(
+        "--drop-empty",
+        action="store_true",
+        help="leave out lines without text in some language, and count them; otherwise an error",
+    )
+    writing.add_argument(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help=f"g-transformer: tokens a line (default: {FORMATS['g-transformer'].max_tokens})",
+    )
+    splitting.add_argument("--output", required=True, type=Path, metavar="FOLDER")
+    splitting.add_argument("--valid-docs", required=True, type=positive, metavar="N")
+    splitting.add_argument("--test-docs", required=True, type=positive, metavar="N")
+    splitting.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="another seed, another split (default: 1)"
+    )
+    return top
+
+
+def report(args: argparse.Namespace) -> list[str]:
+    """Do what the command line says; returns what to print."""
+    if len(set(args.langs)) < len(args.langs):
+        raise DataError(f"--langs must name each language once, but is {' '.join(args.langs)}")
+    if args.command == "check":
+        return [str(check(args.input, args.langs))]
+    if args.command == "split":
+        counts = split(
+            args.input, args.langs, args.output, args.valid_docs, args.test_docs, args.seed
+        )
+        return [f"{name:5} {count}" for name, count in counts.items()]
+    form = FORMATS[args.format]
+    if args.boundaries and not form.boundaries:
+        raise DataError(f"--boundaries {args.boundaries}: {args.format} has no such file")
+    places = (form, args.input, args.langs, args.output)
+    if args.command == "from":
+        return convert_from(*places, boundaries=args.boundaries, drop_empty=args.drop_empty)
+    if args.max_tokens and not form.max_tokens:
+        raise DataError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
+    return convert_to(*places, boundaries=args.boundaries, max_tokens=args.max_tokens)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    args = parser().parse_args(argv)
+    try:
+        print("\n".join(report(args)))
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

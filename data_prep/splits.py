@@ -1,0 +1,96 @@
+"""The splits of a data set as fairseq names them, and the files that belong to each."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.files import DataError
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Prefixes of text by split, in one language or two, with document ids or without."""
+
+    text: Mapping[str, Path]
+    languages: tuple[str, ...]
+    documents: bool
+
+    def texts(self, split: str) -> list[Path]:
+        """The text of a split, one file a language."""
+        return [Path(f"{self.text[split]}.{language}") for language in self.languages]
+
+    def docids(self, split: str) -> Path:
+        """The document ids of a split."""
+        return docid_path(self.text[split])
+
+    def inputs(self) -> dict[str, Path]:
+        """Every file, by a name that does not depend on where it lies."""
+        files = {}
+        for split in self.text:
+            for language, path in zip(self.languages, self.texts(split), strict=True):
+                files[f"{split}.{language}"] = path
+            if self.documents:
+                files[f"{split}.docid"] = self.docids(split)
+        return files
+
+    def binarised(self, split: str, suffix: str) -> list[str]:
+        """fairseq's names for a split's binary data, one a language."""
+        if len(self.languages) == 1:
+            return [f"{split}.{suffix}"]
+        pair = "-".join(self.languages)
+        return [f"{split}.{pair}.{language}.{suffix}" for language in self.languages]
+
+    def sidecar(self, split: str) -> str:
+        """The name of a split's document ids beside the binary data."""
+        pair = f".{'-'.join(self.languages)}" if len(self.languages) == 2 else ""
+        return f"{split}{pair}.docids"
+
+
+def docid_path(prefix: Path) -> Path:
+    """The document ids that belong to a prefix."""
+    return Path(f"{prefix}.docid")
+
+
+def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
+    """The splits, with document ids where they exist.
+
+    Raises DataError for names that fairseq cannot have, for files that are missing, and for
+    document ids that only some of the splits have.
+    """
+    if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
+        raise DataError(
+            "--langs must be a source and a target, or one language, "
+            f"but is {' '.join(languages) or 'empty'}"
+        )
+    for split, prefix in text.items():
+        check_name(split, prefix, text)
+    with_ids = [split for split in text if docid_path(text[split]).is_file()]
+    if with_ids and len(with_ids) < len(text):
+        missing = next(split for split in text if split not in with_ids)
+        raise DataError(
+            f"{docid_path(text[missing])}: no such file, but {docid_path(text[with_ids[0]])} "
+            "exists; document ids are given for all splits or for none"
+        )
+    splits = Splits(text, tuple(languages), bool(with_ids))
+    for path in splits.inputs().values():
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+    return splits
+
+
+def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
+    """A DataError for a split that fairseq cannot have."""
+    match = re.fullmatch("(train)|(valid|test)([1-9][0-9]*)?", split)
+    if match is None:
+        raise DataError(
+            f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
+            f"but is {split}"
+        )
+    if "," in str(prefix):  # fairseq takes it for two prefixes
+        raise DataError(f"--text {split}={prefix}: the path must not hold a comma")
+    _, family, number = match.groups()
+    if number:
+        before = f"{family}{int(number) - 1 or ''}"
+        if before not in text:
+            raise DataError(f"--text has {split}, but no {before}")

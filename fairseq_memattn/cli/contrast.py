@@ -1,0 +1,135 @@
+"""`memattn contrast`: does a translation model tell right from wrong translations in context?"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.cli import models
+from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
+from fairseq_memattn.evaluation.contrastive_sets import read_set
+from fairseq_memattn.evaluation.exchanged import DEFAULT, HANDLINGS, handle_exchanged
+
+# Above this share of unknown tokens the text has hardly been segmented as the model's was.
+MANY_UNKNOWN = 0.1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models.add_arguments(parser)
+    parser.add_argument(
+        "--sets",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="SET",
+        help="JSON files in the format of Voita et al. (2019), as data_prep/discourse.py writes "
+        "them, or ContraPro's folder",
+    )
+    segmentation = parser.add_mutually_exclusive_group()
+    segmentation.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        help="cuts the sentences into the model's pieces; without this and --subword-nmt they must "
+        "already be cut",
+    )
+    segmentation.add_argument(
+        "--subword-nmt", type=Path, metavar="CODES", help="cuts tokenised sentences with BPE codes"
+    )
+    parser.add_argument(
+        "--exchanged",
+        choices=HANDLINGS,
+        default=DEFAULT,
+        help="what to do with groups whose source and target are exchanged, of which "
+        "ellipsis_infl has one (default: %(default)s)",
+    )
+    parser.add_argument("--json", type=Path, help="also write results and settings to this file")
+    parser.add_argument(
+        "--scores",
+        type=Path,
+        help="also write the log-likelihood of every candidate to this file, a line each",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    groups, reports = _read(args)
+    segment = _segmenter(args)
+    for path in (args.json, args.scores):
+        if path and not path.absolute().parent.is_dir():
+            raise ValueError(f"{path}: the folder {path.absolute().parent} does not exist")
+    loaded = models.load(args)
+    scores = _score(groups, loaded, segment)
+    summary = results(groups, scores)
+    print(results_text(summary))
+    print(
+        f"source context {loaded.source_context}, target context {loaded.target_context} "
+        "sentences; natural log-likelihood of the last sentence, ties never right"
+    )
+    if args.scores:
+        args.scores.write_text("".join(f"{score:.9g}\n" for score in scores), encoding="utf-8")
+    if args.json:
+        settings = {
+            "path": args.path,
+            "sets": [str(path) for path in args.sets],
+            "source_context": loaded.source_context,
+            "target_context": loaded.target_context,
+            "exchanged": reports,
+        }
+        text = json.dumps({"settings": settings, "results": summary}, indent=2, ensure_ascii=False)
+        args.json.write_text(text + "\n", encoding="utf-8")
+
+
+def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
+    groups, reports = [], {}
+    for path in args.sets:
+        handled = handle_exchanged(read_set(path), args.exchanged)
+        if handled.sentence:
+            print(handled.sentence, file=sys.stderr)
+            reports[str(path)] = handled.report
+        groups += handled.groups
+    return groups, reports
+
+
+def _segmenter(args: argparse.Namespace) -> Callable[[str], str]:
+    """What cuts a sentence into pieces separated by spaces."""
+    if args.sentencepiece_model:
+        import sentencepiece
+
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(args.sentencepiece_model))
+        return lambda sentence: " ".join(processor.encode(sentence, out_type=str))
+    if args.subword_nmt:
+        from subword_nmt.apply_bpe import BPE
+
+        with open(args.subword_nmt, encoding="utf-8") as codes:
+            return BPE(codes).process_line
+    return str
+
+
+def _score(
+    groups: list[Group], loaded: models.Loaded, segment: Callable[[str], str]
+) -> list[float]:
+    """The log-likelihood of every candidate's last sentence."""
+    from tqdm import tqdm
+
+    from fairseq_memattn.decoding.scoring import Pair
+
+    encode_source = models.Encoder(loaded.task.source_dictionary, segment)
+    encode_target = models.Encoder(loaded.task.target_dictionary, segment)
+    pairs = [
+        Pair([encode_source(s) for s in line.source], [encode_target(s) for s in line.target])
+        for line in scoring_lines(groups)
+    ]
+    for encoder, name in ((encode_source, "source"), (encode_target, "target")):
+        share = encoder.unknown / encoder.tokens
+        if share > 0:
+            hint = "; was it cut as the model's text was?" if share > MANY_UNKNOWN else ""
+            print(
+                f"{share:.1%} of the {name} tokens are unknown to the model{hint}", file=sys.stderr
+            )
+    scorer = loaded.scorer(loaded.source_context, loaded.target_context)
+    with tqdm(total=len(pairs), unit=" candidates", disable=None) as bar:
+        scores = scorer.score(pairs, bar.update)
+    if scorer.dropped:
+        print(f"{scorer.dropped} of {len(pairs)} windows lost context: too long", file=sys.stderr)
+    return [float(tokens.sum()) for tokens in scores]

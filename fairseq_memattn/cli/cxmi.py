@@ -1,0 +1,183 @@
+"""`memattn cxmi`: how much better a model predicts the references with their context."""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.cli import models
+from fairseq_memattn.evaluation.tables import table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Contexts = tuple[int, int]  # source and target sentences
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models.add_arguments(parser)
+    parser.add_argument(
+        "--subset", default="test", help="split with document ids beside it (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
+    parser.add_argument(
+        "--tokens",
+        type=Path,
+        help="also write a line for each token to this file: sentence (from 0), document (from 0), "
+        "token, log-probability without and with all of the context, separated by tabs",
+    )
+    parser.add_argument("--picture", type=Path, help="draw a document into this .png")
+    parser.add_argument(
+        "--document",
+        type=int,
+        help="the document to draw, from 0; the one that gains most by its context unless told",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    for path in (args.json, args.tokens, args.picture):
+        if path and not path.absolute().parent.is_dir():
+            raise ValueError(f"{path}: the folder {path.absolute().parent} does not exist")
+    loaded = models.load(args)
+    if not loaded.source_context and not loaded.target_context:
+        raise ValueError("the model sees no context; give --source-context or --target-context")
+    # matplotlib reports every font it looks at.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    if not getattr(loaded.task.cfg, "sample_context", False):
+        print(
+            "the model was not trained with --sample-context: without context it is out of its "
+            "element, which makes the context look more useful than it is",
+            file=sys.stderr,
+        )
+    corpus = _Corpus(args, loaded)
+    kinds = _kinds(loaded.source_context, loaded.target_context)
+    scores = {contexts: corpus.score(*contexts) for contexts in [(0, 0), *kinds]}
+    rows = _rows(scores, kinds)
+    header = ["source", "target", "nats a sentence", "nats a token", "sentences helped"]
+    print(table([header, *([_shown(value) for value in row.values()] for row in rows)]))
+    everything = (loaded.source_context, loaded.target_context)
+    if args.json:
+        settings = {"data": args.data, "path": args.path, "subset": args.subset}
+        text = json.dumps({"settings": settings, "cxmi": rows}, indent=2)
+        args.json.write_text(text + "\n", encoding="utf-8")
+    if args.tokens:
+        corpus.write_tokens(args.tokens, scores[0, 0], scores[everything])
+    if args.picture:
+        corpus.draw(args.picture, args.document, scores[0, 0], scores[everything])
+
+
+def _kinds(source: int, target: int) -> list[Contexts]:
+    """Source context alone, target context alone, and both, with 1 to all of the sentences."""
+    kinds = [(n, 0) for n in range(1, source + 1)] + [(0, n) for n in range(1, target + 1)]
+    both = [(min(n, source), min(n, target)) for n in range(1, max(source, target) + 1)]
+    return list(dict.fromkeys(kinds + both))
+
+
+def _rows(
+    scores: "dict[Contexts, list[Tensor]]", kinds: list[Contexts]
+) -> list[dict[str, int | float]]:
+    from fairseq_memattn.evaluation.cxmi import cxmi
+
+    found = [(kind, cxmi(scores[0, 0], scores[kind])) for kind in kinds]
+    return [
+        {"source_context": source, "target_context": target, **values._asdict()}
+        for (source, target), values in found
+    ]
+
+
+def _shown(value: int | float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4f}"
+
+
+class _Corpus:
+    """The references of a split, and what belongs to their scores."""
+
+    def __init__(self, args: argparse.Namespace, loaded: models.Loaded) -> None:
+        from fairseq.data.data_utils import load_indexed_dataset
+
+        from fairseq_memattn.data.documents import read_docids
+
+        self.loaded = loaded
+        task = loaded.task
+        pair = f"{task.cfg.source_lang}-{task.cfg.target_lang}"
+        prefix = Path(args.data) / f"{args.subset}.{pair}"
+        self.sides: list[Any] = []
+        for language in (task.cfg.source_lang, task.cfg.target_lang):
+            side = load_indexed_dataset(f"{prefix}.{language}", None, task.cfg.dataset_impl)
+            if side is None:
+                raise ValueError(f"--subset {args.subset}: there is no {prefix}.{language}.bin")
+            self.sides.append(side)
+        self.documents = read_docids(Path(f"{prefix}.docids"), len(self.sides[1]))
+        if args.document is not None and not 0 <= args.document < len(self.documents):
+            raise ValueError(
+                f"--document must be from 0 to {len(self.documents) - 1}, but is {args.document}"
+            )
+
+    def score(self, source_context: int, target_context: int) -> "list[Tensor]":
+        """The log-probabilities of every sentence's tokens."""
+        from tqdm import tqdm
+
+        from fairseq_memattn.decoding.scoring import Pair
+
+        first = self.documents.first_sentences()
+        source, target = self.sides
+        most = max(source_context, target_context)
+        pairs = []
+        for sentence in range(len(target)):
+            window = range(max(int(first[sentence]), sentence - most), sentence + 1)
+            pairs.append(
+                Pair([source[i].long() for i in window], [target[i].long() for i in window])
+            )
+        scorer = self.loaded.scorer(source_context, target_context)
+        label = f"context {source_context}, {target_context}"
+        with tqdm(total=len(pairs), unit=" sentences", desc=label, disable=None) as bar:
+            scores = scorer.score(pairs, bar.update)
+        if scorer.dropped:
+            print(f"{scorer.dropped} windows lost context: too long", file=sys.stderr)
+        return scores
+
+    def words(self, sentence: int) -> list[str]:
+        """The tokens of a reference, eos included."""
+        dictionary = self.loaded.task.target_dictionary
+        return [dictionary[token] for token in self.sides[1][sentence].tolist()]
+
+    def write_tokens(
+        self, path: Path, without: "list[Tensor]", with_context: "list[Tensor]"
+    ) -> None:
+        with open(path, "w", encoding="utf-8") as file:
+            for sentence in range(len(without)):
+                document = self.documents.of(sentence)
+                pairs = (without[sentence].tolist(), with_context[sentence].tolist())
+                for word, *values in zip(self.words(sentence), *pairs, strict=True):
+                    numbers = "\t".join(f"{value:.6g}" for value in values)
+                    file.write(f"{sentence}\t{document}\t{word}\t{numbers}\n")
+
+    def draw(
+        self,
+        path: Path,
+        document: int | None,
+        without: "list[Tensor]",
+        with_context: "list[Tensor]",
+    ) -> None:
+        from fairseq_memattn.evaluation.cxmi import draw_gains, gains
+
+        values = gains(without, with_context)
+        if document is None:
+            totals = [
+                sum(float(values[i].sum()) for i in self.documents.sentences_of(number))
+                for number in range(len(self.documents))
+            ]
+            document = totals.index(max(totals))
+        sentences = self.documents.sentences_of(document)
+        draw_gains(
+            [
+                [word.replace("\u2581", " ").strip() or " " for word in self.words(i)]
+                for i in sentences
+            ],
+            [values[i] for i in sentences],
+            path,
+            f"What the context adds, document {document}",
+        )
+        print(f"drew document {document} into {path}")

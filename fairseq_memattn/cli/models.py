@@ -1,0 +1,132 @@
+"""Trained translation models for the subcommands that score text with them."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fairseq_memattn.decoding.scoring import Scorer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `load`."""
+    parser.add_argument(
+        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
+    )
+    parser.add_argument(
+        "--path", required=True, help="checkpoint; several of an ensemble separated by colons"
+    )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-context",
+            type=int,
+            metavar="N",
+            help=f"previous {side} sentences that the model sees; those it was trained with unless "
+            "told (0 where it was not trained with --task document_translation)",
+        )
+    parser.add_argument(
+        "--separator",
+        help="symbol between two sentences of a window; the one trained with unless told",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=4096, help="of a padded batch (default: %(default)s)"
+    )
+    parser.add_argument("--cpu", action="store_true", help="score on the CPU though there is a GPU")
+
+
+class Loaded(NamedTuple):
+    """A task with its dictionaries, and a scorer by numbers of context sentences."""
+
+    task: Any
+    source_context: int
+    target_context: int
+    scorer: "Callable[[int, int], Scorer]"
+
+
+def load(args: argparse.Namespace) -> Loaded:
+    """Loads the models of `--path`.
+
+    Raises MemAttnError, a ValueError, for flags that make no sense and checkpoints that do not
+    load.
+    """
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    import torch
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    from fairseq_memattn.data.collate import WindowOptions
+    from fairseq_memattn.decoding.scoring import Scorer
+    from fairseq_memattn.errors import MemAttnError
+
+    for path in args.path.split(":"):
+        if not Path(path).is_file():
+            raise MemAttnError(f"--path {path}: there is no such file")
+    if not Path(args.data).is_dir():
+        raise MemAttnError(f"{args.data}: there is no such folder")
+    if args.max_tokens < 1:
+        raise MemAttnError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
+    models, _, task = load_model_ensemble_and_task(
+        args.path.split(":"), arg_overrides={"data": args.data}
+    )
+    contexts: list[int] = []
+    for side in ("source", "target"):
+        wanted = getattr(args, f"{side}_context")
+        wanted = getattr(task.cfg, f"{side}_context", 0) if wanted is None else wanted
+        if wanted < 0:
+            raise MemAttnError(f"--{side}-context must be 0 or more, but is {wanted}")
+        contexts.append(wanted)
+    separator = args.separator or getattr(task.cfg, "context_separator", "_eos")
+    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
+    dictionaries = (task.source_dictionary, task.target_dictionary)
+    if any(contexts) and any(separator not in dictionary for dictionary in dictionaries):
+        raise MemAttnError(
+            f"--separator {separator} is no symbol of the model's dictionaries, so it has never "
+            "seen two sentences in one window"
+        )
+    source_context, target_context = contexts
+    limits = zip(task.max_positions(), *(m.max_positions() for m in models), strict=True)
+    max_source, max_target = map(min, limits)
+
+    def scorer(source_context: int, target_context: int) -> Scorer:
+        options = WindowOptions(
+            source_context,
+            target_context,
+            max_source,
+            max_target,
+            source_separator=task.source_dictionary.index(separator),
+            target_separator=task.target_dictionary.index(separator),
+            pad=task.source_dictionary.pad(),
+            eos=task.source_dictionary.eos(),
+            left_pad_source=task.cfg.left_pad_source,
+            as_sequences=getattr(task, "as_sequences", False),
+        )
+        return Scorer(models, options, max_tokens=args.max_tokens, device=device)
+
+    return Loaded(task, source_context, target_context, scorer)
+
+
+class Encoder:
+    """Sentences as tokens of a dictionary, counting those that it does not know.
+
+    segment: cuts a sentence into the pieces that the dictionary holds
+    """
+
+    def __init__(self, dictionary: Any, segment: Callable[[str], str]) -> None:
+        self.dictionary, self.segment = dictionary, segment
+        self.tokens = self.unknown = 0
+        self._known: dict[str, Tensor] = {}
+
+    def __call__(self, sentence: str) -> "Tensor":
+        """The tokens of a sentence, eos at the end."""
+        if sentence not in self._known:
+            tokens = self.dictionary.encode_line(
+                self.segment(sentence), add_if_not_exist=False, append_eos=True
+            ).long()
+            self.tokens += len(tokens)
+            self.unknown += int(tokens.eq(self.dictionary.unk()).sum())
+            self._known[sentence] = tokens
+        return self._known[sentence]

@@ -1,0 +1,113 @@
+"""How likely models find given translations, each behind given context."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from fairseq import utils
+from fairseq.models import FairseqEncoderDecoderModel
+from torch import Tensor
+
+from fairseq_memattn.data.collate import WindowCollater, WindowOptions
+
+
+class Pair(NamedTuple):
+    """A source and its translation, each as its sentences, oldest first, each ending with eos."""
+
+    source: Sequence[Tensor]
+    target: Sequence[Tensor]
+
+
+class Scorer:
+    """Log-likelihoods of translations under teacher forcing, in fp32.
+
+    models: one, or several whose probabilities are averaged
+    options: how many sentences of a pair a model sees, and how they are joined
+    max_tokens: of a padded batch, the source's or the target's
+    dropped: after `score`, how many pairs lost context because their window was too long
+    """
+
+    def __init__(
+        self,
+        models: Sequence[FairseqEncoderDecoderModel],
+        options: WindowOptions,
+        *,
+        max_tokens: int = 4096,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.models, self.options, self.device = models, options, torch.device(device)
+        self.max_tokens = max_tokens
+        self.collate = WindowCollater(options)
+        self.dropped = 0
+        for model in models:
+            model.to(self.device).eval()
+
+    def score(
+        self, pairs: Sequence[Pair], progress: Callable[[int], object] | None = None
+    ) -> list[Tensor]:
+        """For each pair the log-probability of every token of its last target sentence, eos too.
+
+        Natural logarithms, float32, on the CPU. progress: called with the size of every batch.
+        Raises ValueError where a last sentence alone is longer than the models allow.
+        """
+        self.dropped = 0
+        windows = [self._window(number, pair) for number, pair in enumerate(pairs)]
+        sizes = [max(sum(map(len, side)) for side in window) for window in windows]
+        scores: list[Tensor] = [torch.empty(0)] * len(pairs)
+        for batch in self._batches(sizes):
+            for number, tokens in zip(batch, self._batch([windows[i] for i in batch]), strict=True):
+                scores[number] = tokens
+            if progress:
+                progress(len(batch))
+        return scores
+
+    def _window(self, number: int, pair: Pair) -> Pair:
+        options = self.options
+        source = list(pair.source)[-1 - options.source_context :]
+        target = list(pair.target)[-1 - options.target_context :]
+        full = len(source) + len(target)
+        for side, name, limit in (
+            (source, "source", options.max_source),
+            (target, "target", options.max_target),
+        ):
+            while len(side) > 1 and sum(map(len, side)) > limit:
+                side.pop(0)
+            if len(side[-1]) > limit:
+                raise ValueError(
+                    f"the last {name} sentence of pair {number + 1} has {len(side[-1])} tokens, "
+                    f"more than the {limit} of the model's --max-{name}-positions"
+                )
+        if options.target_context <= options.source_context:
+            target = target[-len(source) :]
+        self.dropped += len(source) + len(target) < full
+        return Pair(source, target)
+
+    def _batches(self, sizes: Sequence[int]) -> list[list[int]]:
+        """Pairs of about the same size together, the largest first."""
+        batches: list[list[int]] = []
+        limit = 0
+        for number in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            if not batches or len(batches[-1]) == limit:
+                batches.append([])
+                limit = max(1, self.max_tokens // sizes[number])
+            batches[-1].append(number)
+        return batches
+
+    @torch.no_grad()
+    def _batch(self, windows: Sequence[Pair]) -> list[Tensor]:
+        """Per-token log-probabilities of the last target sentences of a batch."""
+        inputs = self.collate.sources([window.source for window in windows])
+        target, inputs["prev_output_tokens"] = self.collate.targets(
+            [window.target for window in windows], loss_on_window=False
+        )
+        if self.device.type == "cuda":
+            inputs, target = utils.move_to_cuda((inputs, target), self.device)
+        log_probs = []
+        for model in self.models:
+            output = model(**inputs)
+            scores = model.get_normalized_probs(output, log_probs=True).float()
+            log_probs.append(scores.gather(2, target.unsqueeze(2)).squeeze(2))
+        mean = torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
+        counted = target.ne(self.options.pad)
+        return [row[kept].cpu() for row, kept in zip(mean, counted, strict=True)]

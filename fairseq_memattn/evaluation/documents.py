@@ -1,0 +1,49 @@
+"""Document ids beside sentences, and documents made of sentences."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_memattn.evaluation.generated import read_lines
+
+
+class Document(NamedTuple):
+    """Sentences `start` to `stop`, from 0 and without `stop`, of a test set."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def read_documents(path: Path, reference: Path, sentences: int) -> list[Document]:
+    """The documents of a file with one id a line, in their order.
+
+    reference, sentences: the file that the ids stand beside and its number of lines.
+    Raises ValueError, naming file and line, for another number of lines, an empty id, and an id
+    that comes back after its document has ended.
+    """
+    names = [line.strip() for line in read_lines(path)]
+    if len(names) != sentences:
+        raise ValueError(
+            f"--docids {path} has {len(names)} lines, but --reference {reference} has {sentences}"
+        )
+    starts: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if not name:
+            raise ValueError(f"--docids {path}, line {index + 1}: the id is empty")
+        if name in starts and names[index - 1] != name:
+            raise ValueError(
+                f"--docids {path}, line {index + 1}: document id {name!r} began at line "
+                f"{starts[name] + 1} and had already ended; a document must be contiguous"
+            )
+        starts.setdefault(name, index)
+    stops = [*list(starts.values())[1:], sentences]
+    return [
+        Document(name, start, stop)
+        for (name, start), stop in zip(starts.items(), stops, strict=True)
+    ]
+
+
+def join(sentences: Sequence[str], documents: Sequence[Document]) -> list[str]:
+    """Each document as one line, its sentences joined by a space."""
+    return [" ".join(sentences[start:stop]) for _, start, stop in documents]

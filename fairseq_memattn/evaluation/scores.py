@@ -1,0 +1,158 @@
+"""sacreBLEU's measures of one or several systems, by sentence and by document.
+
+Scores, intervals and p-values are sacreBLEU's own (Post, 2018; the paired bootstrap is Koehn's,
+2004): for the same text they are what its command line prints.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest, Result
+from tqdm import tqdm
+
+from fairseq_memattn.evaluation.comet_score import comet_scores
+from fairseq_memattn.evaluation.documents import Document, join
+
+SEED_VARIABLE = "SACREBLEU_SEED"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric that knows its references, and what each system is measured by."""
+
+    name: str
+    metric: Metric
+    hypotheses: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measure's signature, and the `Result` of each system; the first is the baseline."""
+
+    signature: str
+    results: dict[str, Result]
+
+
+def build_measures(
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    documents: Sequence[Document] | None = None,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> list[Measure]:
+    """BLEU and chrF of the sentences; with documents, BLEU of these too.
+
+    systems: for each name its hypotheses, as many as there are references
+    Raises ValueError for a tokenizer that sacreBLEU lacks or that cannot start.
+    """
+    sentences = [references]
+    chrf = Measure("chrF2", CHRF(lowercase=lowercase, references=sentences), systems)
+    bleu = _bleu(tokenize, lowercase, sentences)
+    if documents is None:
+        return [Measure("BLEU", bleu, systems), chrf]
+    joined = {name: join(lines, documents) for name, lines in systems.items()}
+    by_document = _bleu(tokenize, lowercase, [join(references, documents)])
+    return [Measure("s-BLEU", bleu, systems), Measure("d-BLEU", by_document, joined), chrf]
+
+
+def _bleu(tokenize: str, lowercase: bool, references: Sequence[Sequence[str]]) -> BLEU:
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(
+            f"--tokenize must be one of {', '.join(BLEU.TOKENIZERS)}, but is {tokenize}"
+        )
+    try:
+        # force only silences sacreBLEU's remarks on tokenised text, which would come once a call.
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
+    except RuntimeError as error:
+        raise ValueError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from None
+
+
+def standard_line(measure: Measure, system: str) -> str:
+    """Signature, score and details as sacreBLEU prints them, under the measure's name."""
+    score = measure.metric.corpus_score(measure.hypotheses[system], None)
+    score.name = measure.name
+    return score.format(width=2, signature=str(measure.metric.get_signature()))
+
+
+def measure_all(measures: Sequence[Measure], resamples: int, seed: int) -> dict[str, Measured]:
+    """The results of every measure by its name.
+
+    resamples: of the bootstrap; 0 leaves intervals and p-values out
+    seed: of the bootstrap, at least 1
+    """
+    with _sacrebleu_seed(seed):
+        return {
+            measure.name: _measure(measure, resamples)
+            for measure in tqdm(measures, desc="scoring", unit="measure", disable=None)
+        }
+
+
+def _measure(measure: Measure, resamples: int) -> Measured:
+    if not resamples:
+        results = {
+            name: Result(measure.metric.corpus_score(lines, None).score)
+            for name, lines in measure.hypotheses.items()
+        }
+        return Measured(str(measure.metric.get_signature()), results)
+    test = PairedTest(
+        list(measure.hypotheses.items()),
+        {measure.name: measure.metric},
+        references=None,
+        test_type="bs",
+        n_samples=resamples,
+    )
+    signatures, columns = test()
+    # One metric, one signature; the column of its results is called after it.
+    ((column, signature),) = signatures.items()
+    each = cast(list[Result], columns[column])
+    return Measured(str(signature), dict(zip(measure.hypotheses, each, strict=True)))
+
+
+def comet_measured(
+    model: str,
+    systems: Mapping[str, Sequence[str]],
+    sources: Sequence[str],
+    references: Sequence[str],
+) -> Measured:
+    """COMET beside the others, without intervals; the arguments are those of `comet_scores`."""
+    signature, scores = comet_scores(model, systems, sources, references)
+    return Measured(signature, {name: Result(score) for name, score in scores.items()})
+
+
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """sacreBLEU takes its seed from the environment alone, and 0 there for no seed at all."""
+    before = os.environ.get(SEED_VARIABLE)
+    os.environ[SEED_VARIABLE] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SEED_VARIABLE]
+        else:
+            os.environ[SEED_VARIABLE] = before
+
+
+def by_document(
+    measures: Sequence[Measure], references: Sequence[str], documents: Sequence[Document]
+) -> list[dict[str, Any]]:
+    """For each document its id, its number of sentences, and each system's s-BLEU and chrF.
+
+    measures: those of `build_measures`; d-BLEU says nothing about a single document
+    """
+    of_sentences = [measure for measure in measures if measure.name != "d-BLEU"]
+    rows = []
+    for name, start, stop in tqdm(documents, unit="document", disable=None):
+        scores: dict[str, dict[str, float]] = {}
+        for measure in of_sentences:
+            for system, lines in measure.hypotheses.items():
+                score = measure.metric.corpus_score(lines[start:stop], [references[start:stop]])
+                scores.setdefault(system, {})[measure.name] = score.score
+        rows.append({"document": name, "sentences": stop - start, "systems": scores})
+    return rows

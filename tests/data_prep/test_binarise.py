@@ -1,0 +1,289 @@
+"""Binary data as fairseq reads it, with document ids, whatever happens on the way."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data_prep import binarise as script
+from data_prep.binarise import binarise, check_count
+from data_prep.files import DataError
+from data_prep.splits import find_splits
+
+SPLITS = ("train", "valid", "test")
+EN = ["the house is old", "it is big", "she sings", "the old letter", "it is hers"]
+ES = ["la casa es vieja", "es grande", "ella canta", "la vieja carta", "es suya"]
+IDS = ["talk 1", "talk 1", "2", "2", "última"]
+TEXT = {"en": EN, "es": ES, "docid": IDS}
+
+
+def write(folder: Path, **changes: str | None) -> dict[str, Path]:
+    """Text of three splits, without the files that are None; returns their prefixes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        for suffix, lines in TEXT.items():
+            contents = changes.get(f"{split}_{suffix}", "\n".join(lines) + "\n")
+            if contents is not None:
+                (folder / f"{split}.{suffix}").write_text(contents, encoding="utf-8")
+    return {split: folder / split for split in SPLITS}
+
+
+def run(*args: object, start: bool = False) -> subprocess.Popen[str]:
+    """The command in a process group of its own, ended unless `start`."""
+    process = subprocess.Popen(
+        [sys.executable, script.__file__, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    if not start:
+        process.wait(timeout=120)
+    return process
+
+
+def arguments(text: dict[str, Path], output: Path, *langs: str) -> list[object]:
+    pairs = [f"{split}={prefix}" for split, prefix in text.items()]
+    return ["--text", *pairs, "--langs", *(langs or ("en", "es")), "--output", output]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def decoded(folder: Path, name: str, dictionary: str) -> list[str]:
+    """The sentences of a binary data set, read with fairseq."""
+    from fairseq.data import Dictionary, data_utils
+
+    words = Dictionary.load(str(folder / dictionary))
+    dataset = data_utils.load_indexed_dataset(str(folder / name), words)
+    return [words.string(dataset[index]) for index in range(len(dataset))]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Path]:
+    """Prefixes of text, of which there is enough that fairseq can be killed at it, and the data."""
+    folder = tmp_path_factory.mktemp("made")
+    train = {"train_en": EN, "train_es": ES, "train_docid": ["one talk"] * len(EN)}
+    many = {name: "\n".join(lines * 2000) + "\n" for name, lines in train.items()}
+    text = write(folder / "pieces", test_en="unseen house\n", test_es="casa\n", **many)
+    (folder / "pieces" / "test.docid").write_text("x\n", encoding="utf-8")
+    done = run(*arguments(text, folder / "new" / "bin"))
+    assert done.returncode == 0
+    assert done.stdout is not None and "is ready" in done.stdout.read()
+    return text, folder / "new" / "bin"
+
+
+def test_fairseq_reads_the_text_and_every_pair_has_its_document(
+    made: tuple[dict[str, Path], Path],
+) -> None:
+    _, output = made
+    assert decoded(output, "train.en-es.en", "dict.en.txt") == EN * 2000
+    assert decoded(output, "valid.en-es.es", "dict.es.txt") == ES
+    assert decoded(output, "test.en-es.en", "dict.en.txt") == ["<unk> house"]
+    assert (output / "dict.en.txt").read_bytes() == (output / "dict.es.txt").read_bytes()
+    sidecars = [(output / f"{split}.en-es.docids").read_text("utf-8") for split in SPLITS]
+    assert sidecars == ["one talk\n" * 10000, "\n".join(IDS) + "\n", "x\n"]
+    assert [path.name for path in output.parent.iterdir()] == ["bin"]
+
+
+def test_the_same_bytes_are_binarised_once(
+    made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, output = made
+    before = {path: path.stat().st_mtime_ns for path in output.iterdir()}
+    moved = {split: tmp_path / split for split in SPLITS}
+    for split, prefix in text.items():
+        for suffix in TEXT:
+            data = Path(f"{prefix}.{suffix}").read_bytes()
+            Path(f"{moved[split]}.{suffix}").write_bytes(data)
+    assert binarise(moved, ["en", "es"], output, workers=2) is False
+    assert {path: path.stat().st_mtime_ns for path in output.iterdir()} == before
+
+
+def copied(folder: Path, copy: Path) -> Path:
+    return Path(shutil.copytree(folder, copy))
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [("train.docid", {}), ("test.es", {}), ("", {"joined_dictionary": False})],
+)
+def test_other_data_or_options_are_refused(
+    file: str, options: dict[str, bool], made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, output = made
+    pieces = copied(text["train"].parent, tmp_path / "pieces")
+    if file:
+        (pieces / file).write_text("another line\n", encoding="utf-8")
+    before = tree(output)
+    with pytest.raises(DataError, match="was made from other data or options.*--force"):
+        binarise({split: pieces / split for split in SPLITS}, ["en", "es"], output, **options)
+    assert tree(output) == before
+
+
+def test_force_replaces_all_that_was_there(
+    made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, output = made
+    stale = copied(output, tmp_path / "bin")
+    (stale / "train.en-fr.docids").write_text("stale\n", encoding="utf-8")
+    record = (stale / "binarised.json").read_text("utf-8")
+    (stale / "binarised.json").write_text(record.replace('"es"', '"fr"'), encoding="utf-8")
+    assert binarise(text, ["en", "es"], stale, force=True)
+    assert tree(stale) == tree(output)
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+
+
+def steps(folder: Path) -> Iterator[Path]:
+    """What a run in progress has written so far."""
+    for part in folder.glob(".bin.binarising-*"):
+        yield from part.iterdir()
+
+
+@pytest.mark.parametrize("reached", ["train.en-es.docids", "train.en-es.en.bin"])
+def test_killed_and_started_again(
+    reached: str, made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, uninterrupted = made
+    output = tmp_path / "bin"
+    process = run(*arguments(text, output), start=True)
+    while process.poll() is None and reached not in {path.name for path in steps(tmp_path)}:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert not output.exists() and list(steps(tmp_path))
+    assert run(*arguments(text, output)).returncode == 0
+    assert tree(output) == tree(uninterrupted)
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+
+
+def test_two_workers_without_ids_further_splits_and_a_dictionary(
+    made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    _, earlier = made
+    none = {f"{split}_docid": None for split in SPLITS}
+    text = write(tmp_path / "pieces", test_en="big\n", test_es="grande\n", **none)
+    splits = {"valid1": text["test"], "valid": text["valid"], "test": text["train"]}
+    output = tmp_path / "bin"
+    dictionary = earlier / "dict.en.txt"
+    assert binarise(splits, ["en", "es"], output, dictionary=dictionary, workers=2)
+    assert not list(output.glob("*.docids")) and not list(output.glob("train*"))
+    assert (output / "dict.es.txt").read_bytes() == dictionary.read_bytes()
+    for split, lines in {"valid": ES, "valid1": ["grande"], "test": ES}.items():
+        assert decoded(output, f"{split}.en-es.es", "dict.es.txt") == lines
+
+
+def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: Path) -> None:
+    lines = ["", *EN[:3], " "]
+    text = write(tmp_path / "pieces", train_en="\n".join(lines) + "\n")
+    assert binarise(text, ["en"], tmp_path / "bin")
+    assert decoded(tmp_path / "bin", "train", "dict.txt") == ["", *EN[:3], ""]
+    assert (tmp_path / "bin" / "train.docids").read_text("utf-8") == "\n".join(IDS) + "\n"
+
+
+def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = write(tmp_path / "pieces")
+    (tmp_path / "dict.txt").write_text("not a dictionary\n", encoding="utf-8")
+    options = ["--dictionary", str(tmp_path / "dict.txt")]
+    output = tmp_path / "new" / "bin"
+    assert script.main([*map(str, arguments(text, output)), *options]) == 2
+    error = capfd.readouterr().err
+    assert "Incorrect dictionary format" in error
+    assert error.splitlines()[-1] == (
+        "error: fairseq-preprocess ended with 1; its message is above"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Path]) -> None:
+    text, output = made
+    splits = find_splits(text, ["en", "es"])
+    check_count(splits, "valid", output, 5)
+    with pytest.raises(DataError, match="valid.en: 6 lines, but fairseq made 5 sentences"):
+        check_count(splits, "valid", output, 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"valid_es": "a\n\nb\nc\nd\n"}, "valid.es, line 2: the line is empty"),
+        ({"train_en": "a\nb\n \nc\nd\n"}, "train.en, line 3: the line is empty"),
+        ({"test_docid": "1\n1\n\n1\n1\n"}, "test.docid, line 3: the line is empty"),
+        ({"test_docid": "1\n1\n2\n1\n1\n"}, "test.docid, line 4: document id '1' began at line 1"),
+        ({"train_es": "a\nb\n"}, "train.es has 2"),
+        ({"train_docid": "1\n"}, "train.docid has 1"),
+        ({"valid_docid": None}, "valid.docid: no such file, but "),
+        ({"test_es": None}, "test.es: no such file"),
+        ({"test_en": "", "test_es": "", "test_docid": ""}, "test.en: no lines"),
+    ],
+)
+def test_wrong_data_is_refused_before_fairseq_starts(
+    changes: dict[str, str | None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "preprocess", None)
+    text = write(tmp_path / "pieces", **changes)
+    with pytest.raises(DataError) as error:
+        binarise(text, ["en", "es"], tmp_path / "new" / "bin")
+    assert message in str(error.value)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("--langs en en", "--langs must be a source and a target, or one language, but is en en"),
+        ("--langs en es fr", "but is en es fr"),
+        ("--workers 0", "--workers must be at least 1, but is 0"),
+        ("--dictionary no.txt", "--dictionary no.txt: no such file"),
+        ("--dictionary P/train.en --no-joined-dictionary", "is for both languages"),
+        ("--text valid=P/valid", "--text has no train to make a dictionary from"),
+        (
+            "--text dev=P/train",
+            "a split must be train, valid, test, valid1, test1, ..., but is dev",
+        ),
+        ("--text train=P/train test2=P/test", "--text has test2, but no test1"),
+        ("--text train=P/train valid1=P/test", "--text has valid1, but no valid"),
+        ("--text train=P/train train=P/test", "--text names a split twice"),
+        ("--text train=P/a,b", "the path must not hold a comma"),
+        ("--output P/train.en", "is a file; it must be a folder"),
+        ("--output P --force", "is not empty and was not made here (no binarised.json)"),
+    ],
+)
+def test_impossible_options(
+    change: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = write(tmp_path / "P")
+    before = tree(tmp_path / "P")
+    changed = [word.replace("P", str(tmp_path / "P"), 1) for word in change.split()]
+    assert script.main([*map(str, arguments(text, tmp_path / "bin")), *changed]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: ") and message in line
+    assert tree(tmp_path / "P") == before and not (tmp_path / "bin").exists()
+
+
+def test_a_pair_that_is_no_split_and_prefix(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        script.main("--text train --langs en --output o".split())
+    assert "must be SPLIT=PREFIX, but is 'train'" in capsys.readouterr().err
+
+
+def test_data_that_lost_a_file_is_not_taken_for_done(
+    made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, output = made
+    copy = copied(output, tmp_path / "bin")
+    assert not binarise(text, ["en", "es"], copy)
+    (copy / "test.en-es.docids").unlink()
+    with pytest.raises(DataError, match="was changed since.*--force"):
+        binarise(text, ["en", "es"], copy)

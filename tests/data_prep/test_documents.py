@@ -1,0 +1,388 @@
+"""Other toolkits' formats to ours and back, and every way they can be wrong."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep import documents
+from data_prep.document_formats import FORMATS
+
+CONSISTENCY = (
+    Path(__file__).parents[3] / "shared/data/voita-consistency-en-ru/consistency_testsets"
+) / "scoring_data"
+EN, RU = "a\nb  c \nd\ne\nf\n", "А\nБ В\n Г\nД\nЕ\n"
+NUMBERED = {"en": EN, "ru": RU, "docid": "1\n1\n2\n3\n3\n"}
+NAMED = {"en": EN, "ru": RU, "docid": "x y\nx y\nGEN_1\n7\n7\n"}
+
+# What each format makes of the documents 1 1 2 3 3, and so what becomes of it again.
+WRITTEN = {
+    "contextual-mt": {"en": EN, "ru": RU, "docids": "1\n1\n2\n3\n3\n"},
+    "muda": {"en": EN, "ru": RU, "docids": "1\n1\n2\n3\n3\n"},
+    "han": {"en": EN, "ru": RU, "doc": "0\n2\n3\n"},
+    "focused-concat": {"en": EN, "ru": RU, "en.heads": "1\n3\n4\n"},
+    "selective-attn": {
+        "en": "<d>\na\nb  c \n<d>\nd\n<d>\ne\nf\n",
+        "ru": "<d>\nА\nБ В\n<d>\n Г\n<d>\nД\nЕ\n",
+    },
+    "blank-lines": {"en": "a\nb  c \n\nd\n\ne\nf\n", "ru": "А\nБ В\n\n Г\n\nД\nЕ\n"},
+    "g-transformer": {
+        "en": "<s> a </s> <s> b  c  </s>\n<s> d </s>\n<s> e </s> <s> f </s>\n",
+        "ru": "<s> А </s> <s> Б В </s>\n<s>  Г </s>\n<s> Д </s> <s> Е </s>\n",
+    },
+}
+
+
+def write(prefix: Path, files: dict[str, str]) -> Path:
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    for suffix, text in files.items():
+        Path(f"{prefix}.{suffix}").write_text(text, encoding="utf-8", newline="")
+    return prefix
+
+
+def written(prefix: Path) -> dict[str, str]:
+    """What lies under a prefix, by suffix."""
+    return {
+        path.name.removeprefix(prefix.name + "."): path.read_bytes().decode("utf-8")
+        for path in prefix.parent.glob(f"{prefix.name}.*")
+    }
+
+
+def convert(direction: str, form: str, source: Path, target: Path, *options: object) -> int:
+    arguments = [direction, form, "--input", source, "--output", target, "--langs", "en", "ru"]
+    return documents.main([str(argument) for argument in (*arguments, *options)])
+
+
+def mistake(capsys: pytest.CaptureFixture[str], status: int) -> str:
+    """The message of a run that failed."""
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    return captured.err.splitlines()[-1].removeprefix("error: ")
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_numbered_documents_there_and_back_are_exact(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = write(tmp_path / "ours" / "train", NUMBERED)
+    theirs, back = tmp_path / "theirs" / "train", tmp_path / "back" / "train"
+    assert convert("to", form, ours, theirs) == 0
+    assert capsys.readouterr().out == "3 documents, 5 sentences, the longest document 2 (1)\n"
+    assert written(theirs) == WRITTEN[form]
+    assert convert("from", form, theirs, back) == 0
+    assert written(back) == NUMBERED
+
+
+@pytest.mark.parametrize(
+    ("form", "docid", "remark"),
+    [
+        ("muda", NAMED["docid"], ""),
+        ("contextual-mt", NUMBERED["docid"], "the document ids became the integers 1 to 3"),
+        ("han", NUMBERED["docid"], "the document ids are not kept"),
+        ("focused-concat", NUMBERED["docid"], "the document ids are not kept"),
+        ("selective-attn", NUMBERED["docid"], "the document ids are not kept"),
+        ("blank-lines", NUMBERED["docid"], "the document ids are not kept"),
+        ("g-transformer", NUMBERED["docid"], "the document ids are not kept"),
+    ],
+)
+def test_names_of_documents_that_are_lost_are_told(
+    form: str, docid: str, remark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = write(tmp_path / "ours" / "train", NAMED)
+    theirs, back = tmp_path / "theirs" / "train", tmp_path / "back" / "train"
+    assert convert("to", form, ours, theirs) == 0
+    notes = capsys.readouterr().out.splitlines()[1:]
+    assert [note.startswith(f"note: {remark}") for note in notes] == [True] * bool(remark)
+    assert convert("from", form, theirs, back) == 0
+    assert written(back) == NAMED | {"docid": docid}
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "docid"),
+    [
+        ("contextual-mt", {"docids": "-4\n-4\n007\n10\n10\n"}, "-4\n-4\n7\n10\n10\n"),
+        ("focused-concat", {"en.heads": "0\n2\n3\n"}, "1\n1\n2\n3\n3\n"),
+        ("focused-concat", {"en.heads": "1\n"}, "1\n" * 5),
+        ("han", {"doc": " 0\r\n4\r\n"}, "1\n1\n1\n1\n2\n"),
+        (
+            "blank-lines",
+            {"en": "\na\nb  c \n \nd\ne\nf\n\n", "ru": "\nА\nБ В\n\n Г\nД\nЕ\n\n"},
+            "1\n1\n2\n2\n2\n",
+        ),
+    ],
+)
+def test_other_ways_to_write_a_format(
+    form: str, files: dict[str, str], docid: str, tmp_path: Path
+) -> None:
+    theirs = write(tmp_path / "theirs" / "train", {"en": EN, "ru": RU} | files)
+    assert convert("from", form, theirs, tmp_path / "back" / "train") == 0
+    assert written(tmp_path / "back" / "train") == {"en": EN, "ru": RU, "docid": docid}
+
+
+def test_integers_that_are_ids_already_stay(tmp_path: Path) -> None:
+    ours = write(tmp_path / "a", NUMBERED | {"docid": "30\n30\n-2\n0\n0\n"})
+    assert convert("to", "contextual-mt", ours, tmp_path / "b") == 0
+    assert written(tmp_path / "b")["docids"] == "30\n30\n-2\n0\n0\n"
+
+
+def test_a_file_of_boundaries_by_another_name(tmp_path: Path) -> None:
+    ours = write(tmp_path / "ours" / "train", NUMBERED)
+    firsts = tmp_path / "train_doc.txt"
+    option = ["--boundaries", firsts]
+    assert convert("to", "han", ours, tmp_path / "han" / "train", *option) == 0
+    assert firsts.read_text() == "0\n2\n3\n"
+    assert convert("from", "han", tmp_path / "han" / "train", tmp_path / "train", *option) == 0
+    assert written(tmp_path / "train") == NUMBERED
+
+
+def test_segments_are_full_and_never_longer_than_the_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "en": "a\na a\na a a\na\nb\n",
+        "ru": "А А А\nБ\nВ\nГ Г\nД\n",
+        "docid": "1\n" * 4 + "2\n",
+    }
+    ours = write(tmp_path / "ours", files)
+    assert convert("to", "g-transformer", ours, tmp_path / "seg", "--max-tokens", "8") == 0
+    assert "note: 1 of 2 documents have more than 8 tokens" in capsys.readouterr().out
+    assert written(tmp_path / "seg") == {
+        "en": "<s> a </s> <s> a a </s>\n<s> a a a </s> <s> a </s>\n<s> b </s>\n",
+        "ru": "<s> А А А </s> <s> Б </s>\n<s> В </s> <s> Г Г </s>\n<s> Д </s>\n",
+    }
+    status = convert("to", "g-transformer", ours, tmp_path / "seg", "--max-tokens", "4")
+    assert mistake(capsys, status) == (
+        f"{ours}.ru, line 1: --max-tokens must be at least 5 for this sentence, but is 4"
+    )
+
+
+def test_windows_of_four_and_the_sentences_that_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"en": "a\nb\nc\nd\ne\nf\n", "ru": "А\nБ\nВ\nГ\nД\nЕ\n", "docid": "1\n" * 5 + "2\n"}
+    ours = write(tmp_path / "ours", files)
+    assert convert("to", "voita", ours, tmp_path / "v") == 0
+    assert (
+        "note: 4 sentences have fewer than 3 before them and no line of their own; "
+        "1 documents of fewer than 4 sentences are left out"
+    ) in capsys.readouterr().out
+    assert written(tmp_path / "v") == {
+        "en": "a _eos b _eos c _eos d\nb _eos c _eos d _eos e\n",
+        "ru": "А _eos Б _eos В _eos Г\nБ _eos В _eos Г _eos Д\n",
+    }
+    assert convert("from", "voita", tmp_path / "v", tmp_path / "back") == 0
+    assert "note: each line became a document of its own" in capsys.readouterr().out
+    assert written(tmp_path / "back") == {
+        "en": "a\nb\nc\nd\nb\nc\nd\ne\n",
+        "ru": "А\nБ\nВ\nГ\nБ\nВ\nГ\nД\n",
+        "docid": "1\n" * 4 + "2\n" * 4,
+    }
+    assert convert("to", "voita", tmp_path / "back", tmp_path / "again") == 0
+    assert written(tmp_path / "again") == written(tmp_path / "v")
+
+
+@pytest.mark.skipif(not CONSISTENCY.is_dir(), reason=f"no {CONSISTENCY}")
+def test_consistency_sets_there_and_back(tmp_path: Path) -> None:
+    for suffix, language in (("src", "en"), ("dst", "ru")):
+        shutil.copyfile(CONSISTENCY / f"ellipsis_vp.{suffix}", tmp_path / f"v.{language}")
+    assert convert("from", "voita", tmp_path / "v", tmp_path / "ours") == 0
+    assert convert("to", "voita", tmp_path / "ours", tmp_path / "again") == 0
+    assert len(written(tmp_path / "ours")["docid"].splitlines()) == 4 * 5203
+    assert written(tmp_path / "again") == written(tmp_path / "v")
+
+
+def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    en, ru = "<d>\na\n \n<d>\nc\n\n<d>\nd\n", "<d>\nА\nБ\n<d>\n\n\n<d>\nГ\n"
+    theirs = write(tmp_path / "theirs", {"en": en, "ru": ru})
+    status = convert("from", "selective-attn", theirs, tmp_path / "back")
+    assert mistake(capsys, status) == f"{theirs}.en, line 3: the line is empty"
+    assert convert("from", "selective-attn", theirs, tmp_path / "back", "--drop-empty") == 0
+    assert "note: 3 lines without text in some language dropped, the first was line 3" in (
+        capsys.readouterr().out
+    )
+    assert written(tmp_path / "back") == {"en": "a\nd\n", "ru": "А\nГ\n", "docid": "1\n3\n"}
+
+
+MALFORMED = [
+    ("contextual-mt", {"docids": "1\n1\n2\nx\n2\n"}, "docids, line 4: the document id must be an"),
+    ("contextual-mt", {"docids": "1\n1\n2\n1\n1\n"}, "line 4: document id '1' began at line 1"),
+    ("contextual-mt", {"docids": "1\n1\n2\n\n2\n"}, "docids, line 4: the line is empty"),
+    ("muda", {"docids": "1\n1\n"}, "docids has 2"),
+    ("muda", {"ru": "А\n\nВ\nГ\nД\n", "docids": "1\n" * 5}, "ru, line 2: the line is empty"),
+    ("han", {"doc": "1\n3\n"}, "doc, line 1: the first document must begin at 0, but begins at 1"),
+    ("focused-concat", {"en.heads": "2\n"}, "must begin at 0 or 1, but begins at 2"),
+    (
+        "han",
+        {"doc": "0\n3\n2\n"},
+        "doc, line 3: must be greater than the number before, 3, but is 2",
+    ),
+    ("han", {"doc": "0\n3\n3\n"}, "must be greater than the number before, 3, but is 3"),
+    ("han", {"doc": "0\n3\nx\n"}, "doc, line 3: must be the number of a line, but is 'x'"),
+    ("han", {"doc": "0\n-1\n"}, "must be the number of a line, but is '-1'"),
+    ("han", {"doc": ""}, "doc: no lines"),
+    (
+        "han",
+        {"doc": "0\n4\n5\n"},
+        "doc, line 3: a document must begin at 4 or before, for the text has 5 lines counted "
+        "from 0, but begins at 5",
+    ),
+    ("focused-concat", {"en.heads": "1\n6\n"}, "line 2: a document must begin at 5 or before"),
+    ("han", {"en": "", "ru": "", "doc": "0\n"}, "en: no lines"),
+    ("han", {"en": "a\nb\n", "doc": "0\n"}, "en has 2"),
+    ("selective-attn", {}, "en, line 1: text before the first <d>"),
+    ("selective-attn", {"en": "<d>\na\n", "ru": "<d>\n<d>\n"}, "en, line 2: must be <d> as in"),
+    (
+        "selective-attn",
+        {"en": "<d>\n<d>\na\n", "ru": "<d>\n<d>\nА\n"},
+        "line 2: the document before",
+    ),
+    (
+        "selective-attn",
+        {"en": "<d>\na\n<d>\n", "ru": "<d>\nА\n<d>\n"},
+        "no sentence after the last",
+    ),
+    ("blank-lines", {"en": "a\n\nb\n", "ru": "А\nБ\nВ\n"}, "en, line 2: the line is empty"),
+    ("blank-lines", {"en": "a\n\n\nb\n", "ru": "А\n\n\nБ\n"}, "en, line 3: the document before"),
+    ("blank-lines", {"en": "\n", "ru": "\n"}, "en: no sentences"),
+    ("g-transformer", {}, "en, line 1: must be sentences <s> ... </s>"),
+    ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> </s>\n"}, "ru, line 1: must be sentences"),
+    ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> А <s> Б </s>\n"}, "but is '<s> А <s> Б"),
+    (
+        "g-transformer",
+        {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"},
+        "theirs.en, 1, but has 2",
+    ),
+    ("voita", {}, "en, line 1: must be 4 sentences joined by _eos, but has 1"),
+    (
+        "voita",
+        {"en": "a _eos b _eos c _eos d\n", "ru": "А _eos Б _eos _eos Г\n"},
+        "ru, line 1: a sentence beside _eos is empty",
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "files", "message"), MALFORMED)
+def test_malformed_input_is_refused_and_nothing_is_written(
+    form: str,
+    files: dict[str, str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    theirs = write(tmp_path / "theirs", {"en": EN, "ru": RU} | files)
+    status = convert("from", form, theirs, tmp_path / "new" / "back")
+    assert message in mistake(capsys, status)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "options", "message"),
+    [
+        ("selective-attn", {"en": EN.replace("d", "<d>")}, "", "en, line 3: the text holds '<d>'"),
+        ("g-transformer", {"ru": RU.replace("Г", "Г </s>")}, "", "line 3: the text holds '</s>'"),
+        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text holds '_eos'"),
+        ("voita", {}, "", "no document has 4 sentences"),
+        ("han", {"docid": "1\n2\n1\n3\n3\n"}, "", "document id '1' began at line 1"),
+        ("han", {"en": "", "ru": "", "docid": ""}, "", "en: no sentences"),
+        ("han", {}, "--max-tokens 5", "--max-tokens 5: han has no such limit"),
+        ("voita", {}, "--boundaries x", "--boundaries x: voita has no such file"),
+        ("han", {}, "--langs en en", "--langs must name each language once, but is en en"),
+        ("han", {}, "--output ours", "would overwrite an input"),
+        ("han", {}, "--langs en fr", "ours.fr: cannot be read"),
+    ],
+)
+def test_text_that_a_format_cannot_hold_and_impossible_options(
+    form: str,
+    files: dict[str, str],
+    options: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("ours"), NUMBERED | files)
+    before = written(tmp_path / "ours")
+    status = convert("to", form, Path("ours"), Path("new/theirs"), *options.split())
+    assert message in mistake(capsys, status)
+    assert written(tmp_path / "ours") == before and not Path("new").exists()
+
+
+def test_check_counts_and_names_the_first_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = write(tmp_path / "ours", NAMED | {"docid": "x\ny\ny\ny\nz\n"})
+    assert documents.main(["check", str(ours), "--langs", "en", "ru"]) == 0
+    assert capsys.readouterr().out == "3 documents, 5 sentences, the longest document 3 (y)\n"
+    write(ours, {"ru": "А\nБ\nВ\n\t\nД\n"})
+    status = documents.main(["check", str(ours), "--langs", "en", "ru"])
+    assert mistake(capsys, status) == f"{ours}.ru, line 4: the line is empty"
+
+
+SPLIT = "--langs en ru --valid-docs 3 --test-docs 4 --seed"
+
+
+def corpus(order: list[int]) -> dict[str, str]:
+    """Documents of one to three sentences, in the order of their numbers."""
+    rows = [(f"d{n} s{i}", f"д{n} п{i}", f"doc {n}") for n in order for i in range(1 + n % 3)]
+    columns = zip(*rows, strict=True)
+    texts = ("\n".join(column) + "\n" for column in columns)
+    return dict(zip(("en", "ru", "docid"), texts, strict=True))
+
+
+def split(prefix: Path, folder: Path, seed: int) -> dict[str, dict[str, str]]:
+    places = ["--input", str(prefix), "--output", str(folder)]
+    assert documents.main(["split", *places, *SPLIT.split(), str(seed)]) == 0
+    return {name: written(folder / name) for name in documents.SPLITS}
+
+
+def test_a_split_is_by_whole_documents_and_loses_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = list(range(20))
+    parts = split(write(tmp_path / "all", corpus(numbers)), tmp_path / "s", seed=1)
+    ids = {name: list(dict.fromkeys(part["docid"].splitlines())) for name, part in parts.items()}
+    assert {name: len(found) for name, found in ids.items()} == {"train": 13, "valid": 3, "test": 4}
+    for name, part in parts.items():
+        own = [n for n in numbers if f"doc {n}" in ids[name]]
+        assert part == corpus(own)
+    assert sum(len(part["en"].splitlines()) for part in parts.values()) == len(
+        corpus(numbers)["en"].splitlines()
+    )
+    assert capsys.readouterr().out.splitlines()[1].startswith("valid 3 documents, ")
+
+
+def test_a_split_depends_on_seed_and_ids_alone(tmp_path: Path) -> None:
+    numbers = list(range(20))
+    prefix = write(tmp_path / "all", corpus(numbers))
+    first = split(prefix, tmp_path / "s1", seed=1)
+    assert split(prefix, tmp_path / "s2", seed=1) == first
+    assert split(prefix, tmp_path / "s3", seed=2) != first
+    assert set(first["test"]["docid"].splitlines()) == {"doc 7", "doc 9", "doc 11", "doc 13"}
+    backwards = split(write(tmp_path / "back", corpus(numbers[::-1])), tmp_path / "s4", seed=1)
+    for name, part in backwards.items():
+        assert sorted(part["en"].splitlines()) == sorted(first[name]["en"].splitlines())
+
+
+def test_a_split_leaves_documents_to_train_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prefix = write(tmp_path / "all", corpus(list(range(7))))
+    places = ["--input", str(prefix), "--output", str(tmp_path / "new")]
+    status = documents.main(["split", *places, *SPLIT.split(), "1"])
+    assert mistake(capsys, status) == (
+        f"--valid-docs and --test-docs must leave a document of {prefix}.docid's 7 to train on, "
+        "but are 3 and 4"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_help_shows_every_format() -> None:
+    command = [sys.executable, documents.__file__, "from", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for name, form in FORMATS.items():
+        assert f"  {name} " in shown and form.example in shown

@@ -1,0 +1,404 @@
+"""Contrastive sets are read whole, and scores become the right accuracies."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep import discourse
+from fairseq_memattn.evaluation.contrastive import (
+    Group,
+    judge,
+    results,
+    results_text,
+    scoring_lines,
+)
+from fairseq_memattn.evaluation.contrastive_sets import read_contrapro, read_set, read_voita_flat
+from fairseq_memattn.evaluation.exchanged import exchanged, handle_exchanged
+from fairseq_memattn.evaluation.pronouns import german_pronoun
+
+DATA = Path(__file__).resolve().parents[2] / "../shared/data"
+VOITA = DATA / "voita-consistency-en-ru/consistency_testsets"
+CONTRAPRO = DATA / "contrapro-en-de"
+needs_voita = pytest.mark.skipif(not VOITA.is_dir(), reason=f"{VOITA} is missing")
+needs_contrapro = pytest.mark.skipif(not CONTRAPRO.is_dir(), reason=f"{CONTRAPRO} is missing")
+
+
+def group(size=2, true=0, phenomenon="any", distance=None, pronoun=None, texts=None):
+    candidates = tuple(("context", text) for text in texts or map(str, range(size)))
+    return Group(("context", "now"), candidates, true, phenomenon, distance, pronoun)
+
+
+@needs_voita
+@pytest.mark.parametrize(
+    ("name", "groups", "lines", "distances", "repeated"),
+    [
+        ("deixis_dev", 500, 1000, [180, 154, 166], 0),
+        ("deixis_test", 2500, 5000, [820, 846, 834], 0),
+        ("lex_cohesion_dev", 500, 1124, [198, 170, 132], 0),
+        ("lex_cohesion_test", 1500, 3428, [657, 460, 383], 0),
+        ("ellipsis_infl", 500, 2520, [460, 39, 1], 2),
+        ("ellipsis_vp", 500, 5203, [499, 1], 11),
+    ],
+)
+def test_voitas_sets(name, groups, lines, distances, repeated):
+    found = read_set(VOITA / f"{name}.json")
+    flat = VOITA / "scoring_data" / name
+    assert found == read_voita_flat(
+        flat.with_suffix(".src"), flat.with_suffix(".dst"), VOITA / f"{name}.json"
+    )
+    # Scored by what is right, so that only groups that no score can decide are lost.
+    right = [float(line.candidate == found[line.group].true_index) for line in scoring_lines(found)]
+    total = results(found, [score - 1 for score in right])["total"]
+    assert (total["groups"], total["lines"], total["repeated"]) == (groups, lines, repeated)
+    assert total["right"] == groups - repeated
+    assert [part["groups"] for part in total["distances"].values()] == distances
+    assert {len(text) for each in found for text in (each.source, *each.candidates)} == {4}
+
+
+@needs_voita
+@pytest.mark.parametrize(
+    ("handling", "groups", "done"),
+    [("keep", 500, "scored as they are"), ("swap", 500, "swapped back"), ("drop", 499, "left out")],
+)
+def test_the_exchanged_lines_of_ellipsis_infl(handling, groups, done):
+    before = read_set(VOITA / "ellipsis_infl.json")
+    handled = handle_exchanged(before, handling)
+    assert handled.sentence == (
+        "ellipsis_infl: source and target are exchanged in 1 of 500 groups (lines 1171-1175): "
+        f"{done}"
+    )
+    assert handled.report == {"handling": handling, "lines": ["1171-1175"]}
+    assert len(handled.groups) == groups
+    assert exchanged(handled.groups) == ([236] if handling == "keep" else [])
+    changed = [index for index in range(236) if handled.groups[index] != before[index]]
+    assert changed == []
+    assert handled.groups[-263:] == before[-263:]
+
+
+@needs_voita
+@pytest.mark.parametrize("name", ["deixis_test", "lex_cohesion_test", "ellipsis_vp"])
+def test_no_other_set_of_voitas_has_exchanged_lines(name):
+    before = read_set(VOITA / f"{name}.json")
+    assert handle_exchanged(before) == (before, {"handling": "keep", "lines": []}, "")
+
+
+@needs_contrapro
+def test_contrapro():
+    found = read_set(CONTRAPRO)
+    total = results(found, [0.0] * 36031)["total"]
+    assert (total["groups"], total["lines"], total["right"]) == (12000, 36031, 0)
+    assert total["ties"] == 12000
+    assert {name: part["groups"] for name, part in total["pronouns"].items()} == {
+        "er": 4000,
+        "es": 4000,
+        "sie": 4000,
+    }
+    assert sum(len(each.source) == 1 for each in found) == 6
+    assert exchanged(found) == []
+
+
+def test_the_projects_own_sets(tmp_path):
+    out = tmp_path / "corpus"
+    small = "--train-docs 1 --valid-docs 1 --test-docs 1 --contrast-groups 6".split()
+    assert discourse.main(["--out", str(out), *small]) == 0
+    chances = {"pronoun": 1 / 3, "deixis": 1 / 2, "ellipsis": 1 / 3, "cohesion": 1 / 2}
+    found = [each for name in chances for each in read_set(out / f"contrast/{name}.json")]
+    assert handle_exchanged(found).sentence == ""
+    # A model of the current sentence alone is right by chance, as docs/data.md has it.
+    scores = [
+        -float(sum(map(ord, line.target[-1]))) - line.candidate / 100
+        for line in scoring_lines(found)
+    ]
+    parts = results(found, scores)["phenomena"]
+    for name, chance in chances.items():
+        assert parts[name]["chance"] == pytest.approx(chance)
+        assert parts[name]["accuracy"] == pytest.approx(chance)
+        assert list(parts[name]["distances"]) == ["1", "2", "3"]
+
+
+NEXT = -1.0 - 2**-23  # the next float32 below -1
+
+
+@pytest.mark.parametrize(
+    ("scores", "true", "verdict"),
+    [
+        ([-1.0, -2.0, -3.0], 0, "right"),
+        ([-2.0, -1.0, -3.0], 0, "wrong"),
+        ([-2.0, -3.0, -1.0], 2, "right"),
+        ([-1.0, -2.0, -1.0], 0, "tie"),
+        ([-1.0, -2.0, -1.0], 2, "tie"),
+        ([-2.0, -1.0, -2.0], 0, "wrong"),
+        ([-1.0, NEXT, -2.0], 0, "right"),
+        ([-math.inf, -math.inf, -math.inf], 1, "tie"),
+        ([0.0, -1.0, 2.0], 2, "right"),
+    ],
+)
+def test_only_the_strictly_best_is_right(scores, true, verdict):
+    assert judge([group(3, true)], scores) == [verdict]
+
+
+@pytest.mark.parametrize("scores", [[-1.0, -2.0, -3.0], [-1.0, -1.0, -2.0], [-2.0, -1.0, -1.5]])
+def test_a_right_candidate_that_is_also_a_wrong_one_is_never_right(scores):
+    assert judge([group(true=0, texts=["a", "b", "a"])], scores) == ["repeated"]
+    assert judge([group(true=0, texts=["c", "a", "a"])], scores) != ["repeated"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([-1.0, -2.0, math.nan, -1.0], "the score of line 3 of 4 is NaN"),
+        ([-1.0] * 3, "there are 3 scores for 4 lines"),
+        ([1.0, 2.0, 0.5, 1.0], "all scores are above 0, the least being 0.5: these are losses"),
+    ],
+)
+def test_scores_that_cannot_be(scores, message):
+    with pytest.raises(ValueError, match=message):
+        judge([group(), group()], scores)
+    with pytest.raises(ValueError, match="no groups"):
+        results([], [])
+
+
+def test_lines_may_be_scored_in_any_order():
+    groups = [group(size, true=size - 1) for size in (2, 3, 5, 2)]
+    lines = scoring_lines(groups)
+    score = {line: random.Random(str(line)).uniform(-9, 0) for line in lines}
+    scores = [math.nan] * len(lines)
+    for number in random.Random(1).sample(range(len(lines)), len(lines)):
+        scores[number] = score[lines[number]]
+    expected = []
+    for index, one in enumerate(groups):
+        best = max((line for line in lines if line.group == index), key=score.__getitem__)
+        expected.append("right" if best.target == one.true else "wrong")
+    assert judge(groups, scores) == expected
+    assert len(set(expected)) == 2
+
+
+def test_counts_by_phenomenon_distance_and_pronoun():
+    groups = [
+        group(2, 0, "deixis", 1), group(2, 0, "deixis", 1), group(4, 0, "deixis", 3),
+        group(2, 0, "contrapro", None, "sie"), group(2, 0, "contrapro", None, "er"),
+        group(2, 0, "contrapro", None, None),
+    ]  # fmt: skip
+    scores = [-1, -2, -2, -2, -1, -2, -2, -2, -2, -1, -1, -2, -1, -3]
+    summary = results(groups, scores)
+    assert json.loads(json.dumps(summary)) == summary
+    pick = ("groups", "lines", "right", "ties", "accuracy", "chance")
+    parts = {
+        "total": summary["total"],
+        **summary["phenomena"],
+        **summary["phenomena"]["deixis"]["distances"],
+        **summary["phenomena"]["contrapro"]["pronouns"],
+    }
+    assert {name: tuple(part[key] for key in pick) for name, part in parts.items()} == {
+        "total": (6, 14, 4, 1, 4 / 6, 2.75 / 6),
+        "deixis": (3, 8, 2, 1, 2 / 3, 1.25 / 3),
+        "1": (2, 4, 1, 1, 0.5, 0.5),
+        "3": (1, 4, 1, 0, 1.0, 0.25),
+        "contrapro": (3, 6, 2, 0, 2 / 3, 0.5),
+        "er": (1, 2, 1, 0, 1.0, 0.5),
+        "sie": (1, 2, 0, 0, 0.0, 0.5),
+    }
+    assert results_text(summary).splitlines() == [
+        "              groups  lines  right  ties  repeated  accuracy  chance",
+        "deixis             3      8      2     1         0    66.7 %  41.7 %",
+        "  distance 1       2      4      1     1         0    50.0 %  50.0 %",
+        "  distance 3       1      4      1     0         0   100.0 %  25.0 %",
+        "contrapro          3      6      2     0         0    66.7 %  50.0 %",
+        "  er               1      2      1     0         0   100.0 %  50.0 %",
+        "  sie              1      2      0     0         0     0.0 %  50.0 %",
+        "total              6     14      4     1         0    66.7 %  45.8 %",
+    ]
+
+
+RUSSIAN = Group(("Is it far ?", "No ."), (("Далеко ?", "Нет ."), ("Далеко ?", "Да .")), 0, "set")
+EXCHANGED = Group(
+    ("Далеко ?", "Нет ."), (("Is it far ?", "No ."), ("Is it far ?", "Да .")), 0, "set"
+)
+
+
+@pytest.mark.parametrize(
+    ("handling", "groups"),
+    [("keep", [RUSSIAN, EXCHANGED, RUSSIAN]), ("swap", [RUSSIAN] * 3), ("drop", [RUSSIAN] * 2)],
+)
+def test_an_exchanged_group(handling, groups):
+    handled = handle_exchanged([RUSSIAN, EXCHANGED, RUSSIAN], handling)
+    assert handled.groups == groups
+    assert handled.report == {"handling": handling, "lines": ["3-4"]}
+    assert handle_exchanged([EXCHANGED, RUSSIAN, EXCHANGED]).report["lines"] == ["3-4"]
+
+
+def test_exchanged_groups_can_only_be_handled_in_three_ways():
+    with pytest.raises(ValueError, match="must be one of keep, swap, drop, but is mend"):
+        handle_exchanged([RUSSIAN], "mend")
+
+
+@pytest.mark.parametrize(
+    ("pronoun", "reference", "variants"),
+    [
+        ("es", "Das Buch? Es liegt da.", ["Das Buch? Sie liegt da.", "Das Buch? Er liegt da."]),
+        ("er", "Ich sah ihn.", ["Ich sah es.", "Ich sah sie."]),
+        # Every variant leaves its own part of a repeated pronoun alone.
+        ("es", "Es ist, wo es war.", ["Sie ist, wo es war.", "Er ist, wo er war."]),
+        # A possessive goes along with the pronoun, in one of the variants or in all.
+        ("sie", "Sie hat ihre Zeit.", ["Er hat seine Zeit.", "Es hat seine Zeit."]),
+        ("er", "Er hat seine Zeit.", ["Sie hat ihre Zeit.", "Es hat seine Zeit."]),
+        ("es", "...und es geht!", ["...und \u201eer\u201c geht!", "...und sie da geht!"]),
+        (None, "Er sah sie.", ["Sie sah ihn.", "Es sah ihn."]),
+        (None, "Ein Haus.", ["Eine Haus.", "Einer Haus."]),
+    ],
+)
+def test_the_pronoun_is_what_every_variant_replaces(pronoun, reference, variants):
+    assert german_pronoun(reference, variants) == pronoun
+
+
+CONTRAPRO_FILES = {
+    "contrapro.text.en": ["It is here."] * 3 + ["I see it."] * 2,
+    "contrapro.text.de": [
+        "Er ist da.",
+        "Sie ist da.",
+        "Es ist da.",
+        "Ich sehe es.",
+        "Ich sehe ihn.",
+    ],
+    "contrapro.context.en": ["The tree?"] * 3 + [""] * 2,
+    "contrapro.context.de": ["Der Baum?"] * 3 + [""] * 2,
+    "sentence_groups.txt": ["0", "3"],
+}
+
+
+def write(folder, files):
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("end", [[], ["5"]])
+def test_an_empty_context_line_is_no_sentence(tmp_path, end):
+    files = {**CONTRAPRO_FILES, "sentence_groups.txt": ["0", "3", *end]}
+    first, second = read_set(write(tmp_path, files))
+    assert first.source == ("The tree?", "It is here.")
+    assert first.candidates == tuple(
+        ("Der Baum?", f"{pronoun} ist da.") for pronoun in ("Er", "Sie", "Es")
+    )
+    assert second.source == ("I see it.",)
+    assert second.candidates == (("Ich sehe es.",), ("Ich sehe ihn.",))
+    assert [(each.true_index, each.pronoun) for each in (first, second)] == [(0, "er"), (0, "es")]
+
+
+def test_contrapro_with_more_context_and_other_languages(tmp_path):
+    files = {
+        "contrapro.text.en": ["c"] * 2,
+        "contrapro.text.fr": ["C", "D"],
+        "contrapro.context.en": ["", "b"] * 2,
+        "contrapro.context.fr": ["", "B"] * 2,
+        "sentence_groups.txt": ["0"],
+    }
+    (found,) = read_contrapro(write(tmp_path, files), target_lang="fr")
+    assert (found.source, found.candidates) == (("b", "c"), (("B", "C"), ("B", "D")))
+    assert found.pronoun is None
+
+
+@pytest.mark.parametrize(
+    ("file", "lines", "message"),
+    [
+        (
+            "contrapro.text.en",
+            ["a", "a", "b", "c", "c"],
+            "contrapro.text.en, line 3: differs from l",
+        ),
+        ("contrapro.text.en", ["a"] * 4, "context.en has 5 lines, which is no multiple of the 4"),
+        (
+            "contrapro.context.de",
+            [""] * 5,
+            "lines 1-3: the source has 2 sentences, but a candidate",
+        ),
+        ("sentence_groups.txt", ["1", "3"], "line 1: must be from 0 to 0, but is 1"),
+        ("sentence_groups.txt", ["0", "3", "3"], "line 3: must be from 4 to 5, but is 3"),
+        ("sentence_groups.txt", ["0", "6"], "line 2: must be from 1 to 5, but is 6"),
+        ("sentence_groups.txt", ["0", "x"], "line 2: must be a line number, but is 'x'"),
+        ("sentence_groups.txt", ["0", "4"], "line 4: differs from line 1"),
+        ("sentence_groups.txt", [], "sentence_groups.txt is empty"),
+    ],
+)
+def test_contrapro_that_does_not_fit(tmp_path, file, lines, message):
+    folder = write(tmp_path, {**CONTRAPRO_FILES, file: lines})
+    with pytest.raises(ValueError, match=message):
+        read_contrapro(folder)
+
+
+ENTRY = {"src": "A . _eos B .", "dst": ["a . _eos b .", "a . _eos c ."], "true_ind": 1}
+
+
+def test_voitas_format(tmp_path):
+    path = tmp_path / "deixis.json"
+    path.write_text(json.dumps([ENTRY, {**ENTRY, "ctx_dist": 2}]))
+    found = Group(("A .", "B ."), (("a .", "b ."), ("a .", "c .")), 1, "deixis")
+    assert read_set(path)[0] == found
+    assert [each.distance for each in read_set(path)] == [None, 2]
+    assert [line[:2] for line in scoring_lines([found] * 2)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert scoring_lines([found])[1].target == ("a .", "c .")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([{**ENTRY, "true_ind": 2}], "group 1: the right one must be from 0 to 1, but is 2"),
+        ([ENTRY, {**ENTRY, "dst": ["a _eos b"]}], "group 2: there must be at least 2 candidates"),
+        ([{**ENTRY, "dst": ["a", "a _eos c"]}], "source has 2 sentences, but a candidate has 1"),
+        ([{**ENTRY, "src": "A _eos _eos B"}], "source has 3 sentences, but a candidate has 2"),
+        ([{**ENTRY, "dst": ["a _eos", "a _eos c"]}], "group 1: a sentence is empty"),
+        ([{**ENTRY, "true_ind": True}], "true_ind must be an integer, but is True"),
+        ([{**ENTRY, "ctx_dist": "1"}], "ctx_dist must be an integer, but is '1'"),
+        ([{**ENTRY, "src": None}], "group 1: src must be a text"),
+        ([{**ENTRY, "dst": "a"}], "group 1: dst must be a list of texts"),
+        (["A"], "group 1: must be an object"),
+        ([], "must hold a list of groups"),
+    ],
+)
+def test_voitas_format_that_does_not_fit(tmp_path, content, message):
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        read_set(path)
+
+
+def test_json_that_is_none_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "set.json"
+    path.write_text('[\n{"src": }]')
+    with pytest.raises(ValueError, match=r"set.json, line 2: no JSON: Expecting value"):
+        read_set(path)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "message"),
+    [
+        (
+            ["A _eos B"],
+            ["a _eos b", "a _eos c"],
+            "src has 1 lines, but .*set.json has 2 candidates",
+        ),
+        (["A _eos B", "A _eos C"], ["a _eos b", "a _eos c"], "src, line 2: differs from line 1"),
+        (["A _eos B"] * 2, ["a", "a _eos c"], r"lines 1-2 \(group 1\): the source has 2 sentences"),
+    ],
+)
+def test_flat_lines_that_do_not_fit(tmp_path, sources, targets, message):
+    (tmp_path / "set.json").write_text(json.dumps([ENTRY]))
+    write(tmp_path, {"src": sources, "dst": targets})
+    with pytest.raises(ValueError, match=message):
+        read_voita_flat(tmp_path / "src", tmp_path / "dst", tmp_path / "set.json")
+
+
+def test_neither_fairseq_nor_torch_is_imported():
+    code = (
+        "import sys\n"
+        "import fairseq_memattn.evaluation.contrastive_sets, fairseq_memattn.evaluation.exchanged\n"
+        "import fairseq_memattn.evaluation.scores, fairseq_memattn.cli.score\n"
+        "print({'fairseq', 'torch'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")

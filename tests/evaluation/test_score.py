@@ -1,0 +1,374 @@
+"""`memattn score` says what sacreBLEU says of the same sentences and documents."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from itertools import groupby
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import sacrebleu
+
+from fairseq_memattn.cli import main
+
+WORDS = "The a Cat dog Sees hears one bird tree , and then it stops near the old House".split()
+DOCUMENTS = {"b": 5, "a": 9, "c 1": 1, "d": 7, "e": 8}
+
+
+def spoil(lines, share, seed):
+    """The lines with a share of their words replaced."""
+    random_ = random.Random(seed)
+    return [
+        " ".join(
+            random_.choice(WORDS) if random_.random() < share else word for word in line.split(" ")
+        )
+        for line in lines
+    ]
+
+
+def join_documents(lines, ids):
+    pairs = groupby(zip(ids, lines, strict=True), key=lambda pair: pair[0])
+    return [" ".join(line for _, line in document) for _, document in pairs]
+
+
+class Case:
+    """Three systems, a reference and ids: texts in memory, the same as files in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        random_ = random.Random(1)
+        self.ids = [name for name, size in DOCUMENTS.items() for _ in range(size)]
+        reference = [
+            " ".join(random_.choice(WORDS) for _ in range(random_.randint(5, 14))) + "."
+            for _ in self.ids
+        ]
+        self.texts = {"reference": reference}
+        for name, share in (("base", 0.3), ("better", 0.1), ("same", 0.3)):
+            self.texts[name] = spoil(reference, share, name)
+        for name, lines in self.texts.items():
+            self.write(name, lines)
+            self.write(f"{name}.documents", join_documents(lines, self.ids))
+        self.write("ids", self.ids)
+
+    def write(self, name, lines):
+        (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def run(self, capsys, command):
+        """Exit status, what was shown, and the JSON where it was written."""
+        report = self.folder / "report.json"
+        command = command.format(d=self.folder).split(" ")
+        status = main(["score", *command, "--json", str(report)])
+        shown = capsys.readouterr()
+        content = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
+        return SimpleNamespace(status=status, out=shown.out, err=shown.err, report=content)
+
+
+@pytest.fixture
+def case(tmp_path):
+    return Case(tmp_path)
+
+
+ONE = "--system base={d}/base --reference {d}/reference"
+THREE = (
+    "--system base={d}/base --system better={d}/better --system {d}/same "
+    "--reference {d}/reference --docids {d}/ids"
+)
+
+
+def numbers(report, measure):
+    """(score, mean, interval, p) of each system, rounded as `sacrebleu --width 4` does."""
+    return [
+        tuple(
+            round(result[key], 4)
+            for key in ("score", "mean", "ci", "p_value")
+            if result[key] is not None
+        )
+        for result in report["measures"][measure]["systems"].values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "bleu", "chrf"),
+    [
+        ("", {}, {}),
+        (" --tokenize char", {"tokenize": "char"}, {}),
+        (" --lowercase", {"lowercase": True}, {"lowercase": True}),
+    ],
+)
+def test_scores_are_those_of_direct_calls(case, capsys, options, bleu, chrf):
+    done = case.run(capsys, THREE + " --resamples 0" + options)
+    measures = done.report["measures"]
+    reference = case.texts["reference"]
+    documents = join_documents(reference, case.ids)
+    assert [done.report[key] for key in ("sentences", "documents", "baseline")] == [30, 5, "base"]
+    for name in ("base", "better"):
+        lines = case.texts[name]
+        expected = {
+            "s-BLEU": sacrebleu.corpus_bleu(lines, [reference], **bleu),
+            "d-BLEU": sacrebleu.corpus_bleu(join_documents(lines, case.ids), [documents], **bleu),
+            "chrF2": sacrebleu.CHRF(**chrf).corpus_score(lines, [reference]),
+        }
+        assert {measure: each["systems"][name]["score"] for measure, each in measures.items()} == {
+            measure: score.score for measure, score in expected.items()
+        }
+    metric = sacrebleu.BLEU(**bleu)
+    metric.corpus_score(lines, [reference])
+    assert measures["d-BLEU"]["signature"] == str(metric.get_signature())
+    assert "±" not in done.out
+    assert len({score for score, *_ in numbers(done.report, "d-BLEU")}) == 3
+
+
+def sacrebleu_command(folder, seed, *args):
+    return subprocess.run(
+        [sys.executable, "-m", "sacrebleu", *args, "-w", "4", "--no-color", "-q"],
+        cwd=folder, env={**os.environ, "SACREBLEU_SEED": str(seed)},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("suffix", "metric", "measure"),
+    [("", "bleu", "s-BLEU"), ("", "chrf", "chrF2"), (".documents", "bleu", "d-BLEU")],
+)
+def test_paired_bootstrap_is_that_of_sacrebleus_command(case, capsys, suffix, metric, measure):
+    done = case.run(capsys, THREE + " --resamples 150 --seed 7")
+    systems = [f"{name}{suffix}" for name in ("base", "better", "same")]
+    shown = sacrebleu_command(
+        case.folder, 7, f"reference{suffix}", "-i", *systems, "-m", metric,
+        "--paired-bs", "--paired-bs-n", "150", "--format", "text",
+    )  # fmt: skip
+    values = re.findall(r"(\d+\.\d+) \((\d+\.\d+) ± (\d+\.\d+)\)", shown)
+    ps = re.findall(r"\(p = (\d\.\d+)\)", shown)
+    expected = [
+        tuple(map(float, (*value, *p)))
+        for value, p in zip(values, [(), *((p,) for p in ps)], strict=True)
+    ]
+    assert len(expected) == 3
+    assert numbers(done.report, measure) == expected
+    assert done.report["measures"][measure]["signature"] in shown
+    assert f"{measure}|{done.report['measures'][measure]['signature']}" in done.out
+
+
+def test_one_system_gets_sacrebleus_confidence_interval(case, capsys):
+    done = case.run(capsys, ONE + " --resamples 150 --seed 7")
+    shown = sacrebleu_command(
+        case.folder, 7, "reference", "-i", "base", "-m", "bleu", "chrf",
+        "--confidence", "--confidence-n", "150", "--format", "json",
+    )  # fmt: skip
+    expected = [
+        (each["score"], each["confidence_mean"], each["confidence_var"])
+        for each in json.loads(shown)
+    ]
+    assert [*numbers(done.report, "BLEU"), *numbers(done.report, "chrF2")] == expected
+    assert "150 bootstrap resamples, seed 7" in done.out
+    plain = sacrebleu_command(
+        case.folder, 7, "reference", "-i", "base", "-m", "bleu", "--format", "text"
+    )
+    signature = plain.split(" = ")[0]
+    assert done.out.startswith(f"{signature} = {expected[0][0]:.2f} ")
+
+
+def test_one_system_is_resampled_only_if_asked_and_several_a_thousand_times(case, capsys):
+    one = case.run(capsys, ONE)
+    assert [line.split("|")[0] for line in one.out.splitlines()] == ["BLEU", "chrF2"]
+    several = case.run(capsys, ONE + " --system {d}/better")
+    assert "1000 paired bootstrap resamples, seed 12345; p: against base" in several.out
+
+
+@pytest.mark.parametrize("before", [None, "99"])
+def test_the_seed_is_the_options_and_leaves_the_environment_alone(
+    case, capsys, monkeypatch, before
+):
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    if before:
+        monkeypatch.setenv("SACREBLEU_SEED", before)
+    first, again, other = (
+        numbers(case.run(capsys, f"{ONE} --resamples 50 --seed {seed}").report, "BLEU")
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert os.environ.get("SACREBLEU_SEED") == before
+
+
+def test_by_document(case, capsys):
+    done = case.run(capsys, THREE + " --resamples 0 --per-document")
+    rows = done.report["per_document"]
+    assert {row["document"]: row["sentences"] for row in rows} == DOCUMENTS
+    start, stop = 5, 14
+    for name in ("base", "better"):
+        lines, reference = (case.texts[x][start:stop] for x in (name, "reference"))
+        assert rows[1]["systems"][name] == {
+            "s-BLEU": sacrebleu.corpus_bleu(lines, [reference]).score,
+            "chrF2": sacrebleu.corpus_chrf(lines, [reference]).score,
+        }
+    row = next(line for line in done.out.splitlines() if line.startswith("a  "))
+    scores = [score for each in rows[1]["systems"].values() for score in each.values()]
+    assert row.split() == ["a", "9", *(f"{score:.2f}" for score in scores)]
+
+
+@pytest.mark.parametrize("option", ["--generated ", "--system ", "--system any="])
+def test_what_fairseq_generate_printed_is_told_from_text(case, capsys, option):
+    lines = [
+        f"H-{number}\t-0.5\t" + " ".join(f"\u2581{word}" for word in line.split(" "))
+        for number, line in enumerate(case.texts["base"])
+    ]
+    case.write("generated", ["S-0\tx", *reversed(lines), "Generate test: done"])
+    command = f"{option}{{d}}/generated --reference {{d}}/reference --resamples 0"
+    done = case.run(capsys, command + " --output {d}/text")
+    assert numbers(done.report, "BLEU") == numbers(
+        case.run(capsys, ONE + " --resamples 0").report, "BLEU"
+    )
+    assert (case.folder / "text").read_bytes() == (case.folder / "base").read_bytes()
+    assert done.err == ""
+
+
+def test_windows_with_document_ids_are_scored_by_their_last_sentences(case, capsys):
+    expected = case.run(capsys, THREE + " --resamples 0").report["measures"]
+    for name in ("base", "better", "same", "reference"):
+        case.write(name, [f"something else _eos {line}" for line in case.texts[name]])
+    done = case.run(capsys, THREE + " --resamples 0 --separator _eos")
+    assert done.report["measures"] == expected
+    assert "better: 0 of 30 hypotheses have another number of _eos" in done.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({3: "\u2581The"}, "1 of 30 lines hold SentencePiece's mark \u2581, first line 4"),
+        ({5: "The c@@ at", 7: "d@@"}, "2 of 30 lines hold subword-nmt's mark @@, first line 6"),
+        (
+            dict.fromkeys(range(2, 6), "Go ."),
+            "4 of 30 lines end in a full stop behind a space, first line 3",
+        ),
+        (dict.fromkeys(range(3), "Go ."), None),
+        ({0: "me@@home.org"}, None),
+    ],
+)
+@pytest.mark.parametrize("name", ["base", "reference"])
+def test_segmented_text_is_warned_of(case, capsys, name, changed, reason):
+    lines = [changed.get(index, line) for index, line in enumerate(case.texts[name])]
+    case.write(name, lines)
+    done = case.run(capsys, ONE + " --resamples 0")
+    shown = f"--reference {case.folder}/reference" if name == "reference" else name
+    assert done.status == 0
+    assert done.err == (
+        f"warning: {shown}: {reason}; scores are comparable on detokenised text alone\n"
+        if reason
+        else ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "text", "message"),
+    [
+        ("base", 30, None, "/base has 29 lines, but there are 30 references"),
+        ("ids", 30, None, "--docids {d}/ids has 29 lines, but --reference {d}/reference has 30"),
+        ("ids", 8, "b", "--docids {d}/ids, line 8: document id 'b' began at line 1 and had"),
+        ("ids", 3, " ", "--docids {d}/ids, line 3: the id is empty"),
+        ("reference", 2, "  ", "--reference {d}/reference, line 2: there is no reference; 1 of 30"),
+        ("base", 9, "H-0\t-1\ta", "/base has hypotheses of 1 sentences where 30 were expected"),
+        ("base", 9, "S-0\ta", "/base has no line that starts with H-"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(case, capsys, file, line, text, message):
+    lines = (case.folder / file).read_text().splitlines()
+    lines[line - 1 : line] = [] if text is None else [text]
+    case.write(file, lines)
+    done = case.run(capsys, ONE + " --docids {d}/ids")
+    assert done.status == 1
+    assert message.format(d=case.folder) in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (ONE + " --per-document", "--per-document needs --docids"),
+        (ONE + " --resamples -1", "--resamples must be at least 0, but is -1"),
+        (ONE + " --seed 0", "--seed must be at least 1, but is 0"),
+        (ONE + " --tokenize 14b", "--tokenize must be one of none, zh, 13a"),
+        (ONE + " --comet m", "--comet needs --source"),
+        (ONE + " --source {d}/reference", "--source is for --comet"),
+        (ONE + " --comet m --source {d}/reference", "--comet needs the package unbabel-comet"),
+        (ONE + " --output {d}/none/text", "the folder {d}/none does not exist"),
+        (ONE + " --output {d}", "--output {d} is a folder"),
+        (ONE + " --output {d}/base", "--output {d}/base would overwrite the input {d}/base"),
+        (THREE + " --output {d}/text", "--output takes one system, but 3 are given"),
+        (ONE + " --system base={d}/better", "--system base is given twice"),
+        (ONE + " --system better=", "--system must be NAME=FILE or FILE, but is 'better='"),
+        (ONE + " --system {d}/none", "No such file or directory: '{d}/none'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(case, capsys, monkeypatch, command, message):
+    monkeypatch.setitem(sys.modules, "comet", None)
+    done = case.run(capsys, command)
+    assert done.status == 1
+    assert message.format(d=case.folder) in done.err
+    assert len(done.err.splitlines()) == 1
+    assert done.out == ""
+
+
+class StandInForComet(ModuleType):
+    """Records how it is called, and scores by the length of the translations."""
+
+    __version__ = "0.1"
+
+    def __init__(self):
+        super().__init__("comet")
+        self.calls = []
+
+    def download_model(self, name):
+        if name == "Unknown/model":
+            raise KeyError("not supported")
+        self.calls.append(("download", name))
+        return "downloaded"
+
+    def load_from_checkpoint(self, path):
+        self.calls.append(("load", path))
+        return self
+
+    def predict(self, data, gpus):
+        self.calls.append(("predict", data, gpus))
+        return SimpleNamespace(system_score=sum(len(each["mt"]) for each in data) / 1000)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_file", "before"),
+    [("Some/model", False, ""), ("{d}/ids", True, ""), ("{d}/ids", True, "before _eos ")],
+)
+def test_comet_gets_sources_translations_and_references(
+    case, capsys, monkeypatch, model, is_file, before
+):
+    comet = StandInForComet()
+    monkeypatch.setitem(sys.modules, "comet", comet)
+    case.texts["source"] = [line.upper() for line in case.texts["reference"]]
+    for name, lines in case.texts.items():
+        case.write(name, [before + line for line in lines])
+    command = THREE + f" --resamples 0 --source {{d}}/source --comet {model}"
+    done = case.run(capsys, command + (" --separator _eos" if before else ""))
+    model = model.format(d=case.folder)
+    names = ["base", "better", "same"]
+    loading = [("load", model)] if is_file else [("download", model), ("load", "downloaded")]
+    assert comet.calls[:-3] == loading
+    assert [data for _, data, _ in comet.calls[-3:]] == [
+        [
+            {"src": reference.upper(), "mt": line, "ref": reference}
+            for line, reference in zip(case.texts[name], case.texts["reference"], strict=True)
+        ]
+        for name in names
+    ]
+    scores = [sum(map(len, case.texts[name])) / 1000 for name in names]
+    measure = done.report["measures"]["COMET"]
+    assert [each["score"] for each in measure["systems"].values()] == scores
+    assert measure["signature"] == f"model:{model}|version:0.1"
+    assert f"{scores[0]:.4f}" in done.out
+
+
+def test_a_model_that_comet_cannot_load_ends_in_a_sentence(case, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "comet", StandInForComet())
+    done = case.run(capsys, ONE + " --source {d}/base --comet Unknown/model")
+    assert done.status == 1
+    assert done.err.endswith("--comet Unknown/model cannot be loaded: 'not supported'\n")
