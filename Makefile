@@ -31,7 +31,7 @@ $(READY): constraints.txt setup.py Makefile
 	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
 	$(PIP) install -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
 		scikit-learn cffi packaging
-	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[dev]'
+	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[data,dev]'
 	touch $@
 
 demo: $(READY)

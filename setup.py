@@ -17,6 +17,8 @@ setup(
     # importing fairseq_memattn says exactly what is missing.
     install_requires=["numpy", "sacrebleu", "sentencepiece", "hydra-core", "matplotlib", "tqdm"],
     extras_require={
+        # data_prep's corpora that are tokenised, truecased or cut with BPE
+        "data": ["sacremoses", "subword-nmt"],
         "dev": [
             "pytest",
             "pytest-timeout",

@@ -12,8 +12,9 @@ class MemAttnError(ValueError):
 def end_commands_in_one_sentence() -> None:
     """Lets a fairseq command that fails on a `MemAttnError` print its sentence, no traceback.
 
-    fairseq re-raises what happens while a checkpoint is loaded as an exception of its own, so
-    the whole chain is searched. Programs other than fairseq's commands keep their tracebacks.
+    So does a file that is missing or cannot be read, as fairseq reports it. fairseq re-raises
+    what happens while a checkpoint is loaded as an exception of its own, so the whole chain is
+    searched. Programs other than fairseq's commands keep their tracebacks.
     """
     program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
@@ -26,6 +27,8 @@ def _print_sentence(
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, MemAttnError):
         cause = cause.__cause__ or cause.__context__
+    if cause is None and isinstance(error, OSError):
+        cause = error
     if cause is None:
         sys.__excepthook__(kind, error, traceback)
     else:

@@ -77,3 +77,18 @@ def test_help_explains_the_flags(arch):
     for flag, meaning in explained.items():
         assert flag in shown and meaning in shown
     assert ("ABC_CROSS_SLOTS" in shown) == ("lm" not in arch)
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "sentence"),
+    [
+        ("{data}", "--path nothing.pt", "Model file not found: nothing.pt"),
+        ("{data}", "--path {checkpoint} --gen-subset train7", "Dataset not found: train7"),
+        ("{data}/nothing", "--path {checkpoint} -s en -t ru", "[Errno 2] No such file"),
+    ],
+)
+def test_missing_files(data, flags, sentence, translator):
+    names = {"data": translator.data, "checkpoint": translator.checkpoint}
+    given = shlex.split(flags.format(**names))
+    done = attempt("fairseq-generate", data.format(**names), *PLUGGED, *given)
+    assert_one_sentence(done, "fairseq-generate", sentence)

@@ -221,8 +221,10 @@ BRIEFLY = {
     "optimization.update_freq": "[1]",
     "dataset.num_workers": 0,
 }
+TRANSLATING = {**SMALL, "task.source_lang": "en", "task.target_lang": "ru"}
 TASKS = {
-    "translation": ("bilingual", {**SMALL, "task.source_lang": "en", "task.target_lang": "ru"}),
+    "translation": ("bilingual", TRANSLATING),
+    "document_translation": ("document_data", TRANSLATING),
     "language_modeling": (
         "monolingual",
         {

@@ -1,0 +1,144 @@
+"""Single files out of tar and zip archives, however these are compressed, and out of folders."""
+
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+from tqdm import tqdm
+
+from data_prep.files import DataError, write_all_or_nothing
+
+BLOCK = 1 << 20
+ZIP_MAGIC = b"PK"
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    NotImplementedError,  # a zip's compression that Python does not know
+    RuntimeError,  # a zip with a password
+)
+Member = tuple[str, Callable[[], IO[bytes]]]
+
+
+def names(archive: Path) -> list[str]:
+    """The files in an archive or a folder.
+
+    Raises DataError where it is broken, or would write outside the folder it is unpacked to.
+    """
+    with _opened(archive) as members:
+        return [name for name, _ in members]
+
+
+def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
+    """Write files of an archive or a folder, all of them or none.
+
+    wanted: the end of each file's path in the archive, and where to write that file
+    Raises DataError where the archive is broken or would write outside its folder, and where a
+    file is not there, or there twice.
+    """
+    found: dict[str, str] = {}
+    with (
+        write_all_or_nothing(list(wanted.values())) as files,
+        _opened(archive) as members,
+    ):
+        for name, stream in members:
+            for end, file in zip(wanted, files, strict=True):
+                if not is_at(name, end):
+                    continue
+                if end in found:
+                    raise DataError(f"{archive}: has two files {end}: {found[end]} and {name}")
+                found[end] = name
+                with stream() as content:
+                    shutil.copyfileobj(content, file.buffer, BLOCK)
+        missing = [end for end in wanted if end not in found]
+        if missing:
+            raise DataError(f"{archive}: has no file {missing[0]}")
+
+
+def sources(archive: Path, wanted: Mapping[str, Path]) -> list[Path]:
+    """The files that `extract` reads: the archive, or the wanted files of a folder."""
+    if archive.is_file():
+        return [archive]
+    ends = [(name, end) for name in names(archive) for end in wanted if is_at(name, end)]
+    return [archive / name for name, _ in ends]
+
+
+def is_at(name: str, end: str) -> bool:
+    """Whether a file's path is `end` or ends with it, at the name of a folder."""
+    return f"/{name}".endswith(f"/{end}")
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[Iterator[Member]]:
+    """The members of an archive, in its order; errors of reading it become a DataError."""
+    if archive.is_dir():
+        yield _folder_members(archive)
+        return
+    size = archive.stat().st_size
+    try:
+        with (
+            open(archive, "rb") as file,
+            tqdm.wrapattr(file, "read", total=size, desc=archive.name, disable=None) as bar,
+        ):
+            is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+            file.seek(0)
+            yield (_zip_members if is_zip else _tar_members)(cast(IO[bytes], bar), archive)
+    except BROKEN as error:
+        if isinstance(error, OSError) and error.errno is not None:  # a full disk, for example
+            raise DataError(f"{archive}: unpacking stopped ({error.strerror})") from None
+        reason = str(error).partition(":\n")[0] or type(error).__name__
+        raise DataError(
+            f"{archive}: cannot be unpacked ({reason}); "
+            "the file is broken, or no tar or zip archive"
+        ) from None
+
+
+def _folder_members(folder: Path) -> Iterator[Member]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), partial(_file_stream, path)
+
+
+def _zip_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as content:
+        for info in content.infolist():
+            name = _safe(info.filename, archive)
+            if not info.is_dir():
+                yield name, partial(content.open, info)
+
+
+def _tar_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
+    with tarfile.open(fileobj=file, mode="r:*") as content:
+        for info in content:
+            name = _safe(info.name, archive)
+            if info.isfile():
+                yield name, partial(_tar_stream, content, info)
+        stream = cast(IO[bytes], content.fileobj)
+        while stream.read(BLOCK):  # the checksum of a compressed archive comes at its very end
+            pass
+
+
+def _file_stream(path: Path) -> IO[bytes]:
+    return open(path, "rb")
+
+
+def _tar_stream(content: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    return cast(IO[bytes], content.extractfile(info))  # not None, as it is a file
+
+
+def _safe(name: str, archive: Path) -> str:
+    """A member's path without "./", or a DataError if it leads out of the folder."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts:
+        raise DataError(f"{archive}: refused, since its file {name!r} lies outside of its folder")
+    return str(path)

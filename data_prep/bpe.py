@@ -1,0 +1,62 @@
+"""Byte pair encoding as subword-nmt does it (Sennrich et al., 2016)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.lines import LineFunction
+
+NEEDED = "subword-nmt==0.3.8"
+
+
+def subword_nmt() -> tuple[Any, Any]:
+    """The library's modules that learn and apply; a DataError where it is not installed."""
+    try:
+        from subword_nmt import apply_bpe, learn_bpe
+    except ImportError:
+        raise DataError(
+            f"subword-nmt is not installed; run `python -m pip install {NEEDED}`"
+        ) from None
+    return learn_bpe, apply_bpe
+
+
+def version() -> str:
+    """The version of subword-nmt, on which the segmentation depends."""
+    subword_nmt()
+    return metadata.version("subword-nmt")
+
+
+def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Counter[str]:
+    """Learn merges from all inputs together; returns how many there are.
+
+    symbols: the merges, or with `total` the merges and characters together
+    Raises DataError where there is nothing to learn from.
+    """
+    library, _ = subword_nmt()
+    library.tqdm = partial(tqdm, desc=str(codes), unit=" merges", disable=None)
+    if not any(len(word) > 1 for line in _words(inputs) for word in line.split(" ")):
+        raise DataError(f"{inputs[0]}: no text to learn from")
+    with write_all_or_nothing([codes]) as [file]:
+        library.learn_bpe(_words(inputs), file, symbols, total_symbols=total)
+    return Counter(merges=sum(1 for _ in read_lines(codes)) - 1)  # the first line is a header
+
+
+def segmenter(codes: Path) -> LineFunction:
+    """Words split at "@@ " with what `learn` wrote."""
+    _, library = subword_nmt()
+    with open(codes, encoding="utf-8", newline="\n") as file:
+        bpe = library.BPE(file)
+    return lambda line: str(bpe.segment(" ".join(line.split())))
+
+
+def _words(inputs: Sequence[Path]) -> Iterator[str]:
+    """Lines with single spaces, for a space of another kind would be part of a word."""
+    for path in inputs:
+        for line in tqdm(read_lines(path), desc=str(path), unit=" lines", disable=None):
+            yield " ".join(line.split())

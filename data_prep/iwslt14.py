@@ -1,0 +1,170 @@
+"""IWSLT14 Spanish-English TED talks, as documents, for fairseq."""
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+if not __package__:  # run as `python data_prep/iwslt14.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.archives import extract, is_at, names, sources
+from data_prep.download import Archive, obtain
+from data_prep.files import DataError
+from data_prep.lines import raw_pairs
+from data_prep.pipeline import (
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+    run_command,
+)
+from data_prep.segments import read_segment_pairs
+from data_prep.windows import positive
+
+LANGUAGES = ("es", "en")
+TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
+ARCHIVE = Archive("2014-01.tgz", "https://wit3.fbk.eu/2014-01")
+INNER = "es/en/es-en.tgz"
+TAG = re.compile(
+    "</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc|transcript)\\b"
+)
+TEST_LINES = 4706  # in the copy that Miculicich et al. publish with HAN_NMT
+DESCRIPTION = """\
+IWSLT14 Spanish-English (TED talks) as the ABC paper used it after Miculicich et al. (2018): dev2010
+to validate on, tst2010 to tst2012 to test on, a document a talk; Moses' punctuation normalisation,
+tokenisation and truecasing; 30,000 BPE merges for both languages together.
+
+  iwslt14.py --archive 2014-01.tgz --output iwslt14
+
+The archive takes a browser: it is release 2014-01 on https://wit3.fbk.eu. Its es-en.tgz alone, or
+a folder with the files in it, will do as well.
+
+FOLDER/text/      sentences as released: test.en is the reference for scores of plain text
+FOLDER/pieces/    tokenised, truecased and segmented
+FOLDER/bin/       fairseq's data, with document ids
+"""
+
+
+def wanted_files() -> dict[str, str]:
+    """The files of the archive, and their names in raw/."""
+    train = [f"train.tags.es-en.{language}" for language in LANGUAGES]
+    tests = [
+        f"IWSLT14.TED.{name}.es-en.{language}.xml"
+        for members in TEST_SETS.values()
+        for name in members
+        for language in LANGUAGES
+    ]
+    return {name: name for name in (*train, *tests)}
+
+
+def inner_archive(pipeline: Pipeline, archive: Path) -> Path:
+    """The archive of this language pair, which the whole release holds."""
+    if not any(is_at(name, INNER) for name in names(archive)):
+        return archive
+    target = pipeline.folder / "raw" / "es-en.tgz"
+    wanted = {INNER: target}
+    work = partial(extract, archive, wanted)
+    pipeline.stages.run("raw-es-en", sources(archive, wanted), [target], work)
+    return target
+
+
+def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
+    """Spanish, English and document id of each pair of lines that are no mark-up.
+
+    A document begins with text after a <title>; its id is the number in <talkid>.
+    Raises DataError where only one side has a mark, and for text before the first title.
+    """
+    talk, title, document = "", False, ""
+    taken: Counter[str] = Counter()
+    for number, row in enumerate(raw_pairs(files, counts), start=1):
+        kind = kind_of_mark(files, row, number)
+        if kind is not None:
+            counts["lines of mark-up left out"] += 1
+            title = title or kind == "title"
+            talk = re.sub("<[^>]*>", "", row[0]).strip() if kind == "talkid" else talk
+            continue
+        if title and any(row):
+            document = new_id(talk, taken)
+            talk, title = "", False
+        if any(row) and not document:
+            raise DataError(f"{files[0]}, line {number}: text before the first <title>")
+        yield row[0], row[1], document
+
+
+def kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str | None:
+    """The tag that both lines begin with, None where they are text."""
+    kinds = [mark and mark[1] for mark in map(TAG.match, row)]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            f"{files[0]}, line {number}: {row[0][:40]!r}, but {files[1]} has {row[1][:40]!r}; "
+            "mark-up must be the same on both sides"
+        )
+    return kinds[0]
+
+
+def new_id(talk: str, taken: Counter[str]) -> str:
+    """The talk's number, or else the document's; with -2 and so on where it comes back."""
+    name = talk or str(taken.total() + 1)
+    taken[name] += 1
+    return name if taken[name] == 1 else f"{name}-{taken[name]}"
+
+
+def test_rows(
+    raw: Mapping[str, Path], members: Sequence[str], counts: Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Spanish, English and document id (SET.TALK) of each segment of some test sets."""
+    for name in members:
+        source, target = (raw[f"IWSLT14.TED.{name}.es-en.{side}.xml"] for side in LANGUAGES)
+        for document, spanish, english in read_segment_pairs(source, target, counts):
+            yield spanish, english, f"{name}.{document}"
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archive to bin/."""
+    pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
+    archive = obtain(ARCHIVE, args.archive, args.output / "archives", args.unchecked)
+    raw = pipeline.unpack(inner_archive(pipeline, archive), wanted_files())
+    train = [raw[f"train.tags.es-en.{language}"] for language in LANGUAGES]
+    pipeline.write_text("train", train, partial(train_rows, train), documents=True)
+    counts = {}
+    for split, members in TEST_SETS.items():
+        files = [path for name, path in raw.items() if any(f".{one}." in name for one in members)]
+        rows = partial(test_rows, raw, members)
+        counts[split] = pipeline.write_text(split, files, rows, documents=True)
+    if counts["test"]["pairs"] != TEST_LINES:
+        print(
+            f"note: the test set has {counts['test']['pairs']:,} pairs; the one that Miculicich "
+            f"et al. published with HAN_NMT has {TEST_LINES:,}"
+        )
+    pipeline.tokenise()
+    pipeline.truecase()
+    learnt_from = pipeline.paths("truecased", "train")
+    codes = pipeline.learn_bpe(learnt_from, "codes", args.bpe_merges)
+    pipeline.apply_bpe("truecased", dict.fromkeys(LANGUAGES, codes))
+    pipeline.copy_docids()
+    pipeline.binarise()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_archive_arguments(top)
+    top.add_argument(
+        "--bpe-merges", type=positive, default=30_000, metavar="N", help="default: %(default)s"
+    )
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Lines of official corpora, read with what is known to be wrong with them, and rewritten."""
+
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
+from multiprocessing import Pool
+from pathlib import Path
+
+from tqdm import tqdm
+
+from data_prep.files import DataError, decode_line, read_lines, write_all_or_nothing
+
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
+BYTE_ORDER_MARK = "\ufeff"
+BLOCK = 2000  # lines for a process at a time
+LineFunction = Callable[[str], str]
+
+
+def raw_lines(path: Path, counts: Counter[str]) -> Iterator[str]:
+    """The lines of a corpus as it was released, without white space around them.
+
+    Control characters become spaces and are counted: a carriage return among them would be the
+    end of a line to fairseq. Raises DataError, with the line, where the bytes are not UTF-8.
+    """
+    try:
+        with open(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                line = decode_line(raw.rstrip(b"\r\n").replace(b"\r", b"\0"), path, number)
+                line, found = CONTROL.subn(" ", line)
+                if found:
+                    counts["control characters made spaces"] += found
+                yield (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """`raw_lines` of line-aligned files, row by row; a DataError where one of them is shorter."""
+    rows = zip_longest(*(raw_lines(path, counts) for path in paths))
+    for number, row in enumerate(rows, start=1):
+        for path, line in zip(paths, row, strict=True):
+            if line is None:
+                others = " and ".join(str(other) for other in paths if other != path)
+                raise DataError(
+                    f"{path}: ends before line {number}, but {others} goes on; they must have "
+                    "the same number of lines"
+                )
+        yield row
+
+
+def rewrite(source: Path, target: Path, make: Callable[[], LineFunction], workers: int) -> Counter:
+    """Write `source`, line by line, through a function; returns the number of lines.
+
+    make: gives the function, once a process; picklable
+    """
+    counts: Counter[str] = Counter()
+    with write_all_or_nothing([target]) as [file]:
+        lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
+        for line in map_lines(make, lines, workers):
+            file.write(line + "\n")
+            counts["lines"] += 1
+    return counts
+
+
+def map_lines(
+    make: Callable[[], LineFunction], lines: Iterable[str], workers: int
+) -> Iterator[str]:
+    """What the function gives for each line, in the order of the lines."""
+    if workers == 1:
+        yield from map(make(), lines)
+        return
+    source = iter(lines)
+    with Pool(workers, _start, (make, os.getpid())) as pool:
+        while blocks := list(islice(source, workers * BLOCK)):
+            yield from pool.map(_apply, blocks, chunksize=-(-len(blocks) // workers))
+
+
+_function: LineFunction
+
+
+def _start(make: Callable[[], LineFunction], parent: int) -> None:
+    global _function
+    _function = make()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """Processes of a pool would outlive a parent that is killed."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _apply(line: str) -> str:
+    return _function(line)

@@ -1,0 +1,150 @@
+"""Moses' preprocessing as sacremoses does it, and the way back to plain text."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+
+from tqdm import tqdm
+
+if not __package__:  # run as `python data_prep/moses.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
+from data_prep.lines import LineFunction, rewrite
+
+NEEDED = "sacremoses==0.2.0"
+DESCRIPTION = """\
+Turn translations of Moses' tokens, segmented with subword-nmt, into plain text.
+
+  moses.py detokenise --lang en --capitalise --input hypotheses.txt --output plain.txt
+      joins subwords and tokens; line i of the output is line i of the input
+"""
+
+
+def sacremoses() -> ModuleType:
+    """The library; a DataError where it is not installed."""
+    try:
+        import sacremoses as library
+    except ImportError:
+        raise DataError(
+            f"sacremoses is not installed; run `python -m pip install {NEEDED}`"
+        ) from None
+    return library
+
+
+def version() -> str:
+    """The version of sacremoses, on which the text depends."""
+    return str(sacremoses().__version__)
+
+
+def tokeniser(language: str, printable_only: bool = False) -> LineFunction:
+    """Moses' normalize-punctuation, then `tokenizer -a`, which escapes & | < > ' " [ ].
+
+    printable_only: remove-non-printing-char in between, which makes a space of every character
+    of Unicode's categories C
+    """
+    library = sacremoses()
+    import regex  # sacremoses needs it too
+
+    normaliser = library.MosesPunctNormalizer(lang=language)
+    tokens = library.MosesTokenizer(lang=language)
+    unprintable = regex.compile(r"\p{C}")
+
+    def function(line: str) -> str:
+        line = normaliser.normalize(line)
+        if printable_only:
+            line = unprintable.sub(" ", line)
+        return str(tokens.tokenize(line, aggressive_dash_splits=True, return_str=True))
+
+    return function
+
+
+def learn_truecaser(source: Path, model: Path) -> Counter[str]:
+    """Count the cases of words within sentences; returns the number of lines.
+
+    source: tokenised text; model: where to write Moses' format
+    """
+    truecaser = sacremoses().MosesTruecaser()
+    counts: Counter[str] = Counter()
+
+    def sentences() -> Iterator[list[str]]:
+        for line in tqdm(read_lines(source), desc=str(model), unit=" lines", disable=None):
+            counts["lines"] += 1
+            yield line.split()
+
+    truecaser.train(sentences())
+    with TemporaryDirectory() as folder, write_all_or_nothing([model]) as [file]:
+        truecaser.save_model(str(Path(folder, "model")))
+        file.write(Path(folder, "model").read_text(encoding="utf-8"))
+    return counts
+
+
+def truecaser(model: Path) -> LineFunction:
+    """Moses' truecase: the first word of a sentence as it is written within sentences.
+
+    model: what `learn_truecaser` wrote
+    """
+    cases = sacremoses().MosesTruecaser(str(model))
+    # As Moses does, and unlike sacremoses' default, leave known spellings within a sentence.
+    return lambda line: str(cases.truecase(line, return_str=True, use_known=True))
+
+
+def detokeniser(language: str, capitalise: bool = False) -> LineFunction:
+    """Plain text from tokens: subwords joined at "@@ ", words at "@-@", entities unescaped.
+
+    capitalise: begin sentences with a capital, for text that was truecased
+    """
+    library = sacremoses()
+    cases = library.MosesDetruecaser()
+    tokens = library.MosesDetokenizer(lang=language)
+
+    def function(line: str) -> str:
+        line = f"{line} ".replace("@@ ", "").rstrip(" ")
+        if capitalise:
+            line = cases.detruecase(line, return_str=True)
+        return str(tokens.detokenize(line.split()))
+
+    return function
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command = top.add_subparsers(dest="command", required=True).add_parser(
+        "detokenise", help="tokens, segmented or not, to plain text"
+    )
+    command.add_argument("--lang", required=True, help="the language of the text: en, de, es, ...")
+    command.add_argument(
+        "--capitalise", action="store_true", help="begin sentences with a capital: for IWSLT14"
+    )
+    command.add_argument("--input", required=True, type=Path, metavar="FILE")
+    command.add_argument("--output", required=True, type=Path, metavar="FILE")
+    command.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes (default: 1)"
+    )
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    args = parser().parse_args(argv)
+    try:
+        refuse_overwriting([args.input], [args.output])
+        make = partial(detokeniser, args.lang, args.capitalise)
+        counts = rewrite(args.input, args.output, make, args.workers)
+        print(f"{counts['lines']} lines written to {args.output}")
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Voita et al.'s English-Russian subtitles (2019), sentences and groups of four, for fairseq."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+if not __package__:  # run as `python data_prep/opensubtitles_en_ru.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.document_formats.voita import SENTENCES, SEPARATOR
+from data_prep.download import Archive, obtain
+from data_prep.files import DataError
+from data_prep.lines import raw_pairs
+from data_prep.pipeline import (
+    SPLITS,
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+    run_command,
+)
+from data_prep.windows import positive
+
+LANGUAGES = ("en", "ru")
+AGNOSTIC, AWARE = "context_agnostic", "context_aware"
+RELEASED_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
+ARCHIVE = Archive(
+    "acl19_good_translation_wrong_in_context.zip",
+    "https://github.com/lena-voita/good-translation-wrong-in-context",
+    "https://www.dropbox.com/s/5drjpx07541eqst/acl19_good_translation_wrong_in_context.zip?dl=1",
+)
+DESCRIPTION = """\
+English-Russian subtitles as Voita et al. (2019) released them, tokenised: 6 million sentence
+pairs to train a model without context (context_agnostic), and 1.5 million groups of four sentences
+(context_aware). A group becomes a document of four lines. BPE is learnt from the sentences of
+context_agnostic, 32,000 merges for both languages together or for each, and used for both sets,
+as is the dictionary: a model can begin with one set and go on with the other.
+
+  opensubtitles_en_ru.py --output opensubtitles
+
+FOLDER/SET/text/      sentences as released (in lower case with --lowercase, as the authors suggest)
+FOLDER/SET/pieces/    segmented
+FOLDER/SET/bin/       fairseq's data, with document ids for context_aware
+"""
+
+
+def sentence_rows(
+    files: Sequence[Path], lowercase: bool, counts: Counter[str]
+) -> Iterator[tuple[str, ...]]:
+    """The pairs of the set without context."""
+    for row in raw_pairs(files, counts):
+        yield tuple(line.lower() if lowercase else line for line in row)
+
+
+def group_rows(
+    files: Sequence[Path], lowercase: bool, counts: Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """The sentence pairs of the groups, and the line of their group, from 1, as document id.
+
+    Groups with an empty sentence are left out and counted.
+    Raises DataError where a side has another number of sentences than four.
+    """
+    for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
+        sides = [[part.strip() for part in f" {line} ".split(f" {SEPARATOR} ")] for line in row]
+        for path, side in zip(files, sides, strict=True):
+            if len(side) != SENTENCES:
+                raise DataError(
+                    f"{path}, line {number}: {len(side)} sentences joined by {SEPARATOR}, "
+                    f"but a group has {SENTENCES}"
+                )
+        if not all(map(all, sides)):
+            counts["groups with an empty sentence dropped"] += 1
+            continue
+        for source, target in zip(*sides, strict=True):
+            yield source, target, str(number)
+
+
+def write_texts(pipeline: Pipeline, archive: Path, name: str, args: argparse.Namespace) -> None:
+    """A set from the archive to text/."""
+    members = {
+        (split, language): args.layout.format(
+            set=name, language=language, split=RELEASED_SPLITS[split]
+        )
+        for split in SPLITS
+        for language in LANGUAGES
+    }
+    raw = pipeline.unpack(
+        archive, {end: f"{split}.{language}" for (split, language), end in members.items()}
+    )
+    rows = group_rows if name == AWARE else sentence_rows
+    for split in SPLITS:
+        files = [raw[members[split, language]] for language in LANGUAGES]
+        pipeline.write_text(
+            split,
+            files,
+            partial(rows, files, args.lowercase),
+            documents=name == AWARE,
+            lowercase=args.lowercase,
+        )
+
+
+def learn_codes(pipeline: Pipeline, merges: int, each: bool) -> Mapping[str, Path]:
+    """BPE codes of each language from the sentences to train on."""
+    files = dict(zip(LANGUAGES, pipeline.paths("text", "train"), strict=True))
+    if not each:
+        return dict.fromkeys(LANGUAGES, pipeline.learn_bpe([*files.values()], "codes", merges))
+    return {
+        language: pipeline.learn_bpe([path], f"codes.{language}", merges)
+        for language, path in files.items()
+    }
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archive to bin/ of both sets."""
+    sets = {
+        name: Pipeline(args.output / name, LANGUAGES, workers=args.workers, force=args.force)
+        for name in (AGNOSTIC, AWARE)
+    }
+    archive = obtain(ARCHIVE, args.archive, args.output / "archives", args.unchecked)
+    for name, pipeline in sets.items():
+        print(f"== {name}")
+        write_texts(pipeline, archive, name, args)
+    codes = learn_codes(sets[AGNOSTIC], args.bpe_merges, args.bpe == "each")
+    for name, pipeline in sets.items():
+        print(f"== {name}")
+        pipeline.apply_bpe("text", codes)
+    sets[AGNOSTIC].binarise()
+    sets[AWARE].copy_docids()
+    sets[AWARE].binarise(dictionary=sets[AGNOSTIC].folder / "bin" / f"dict.{LANGUAGES[0]}.txt")
+
+
+def layout(value: str) -> str:
+    """An argparse type: a pattern with {set}, {language} and {split}."""
+    try:
+        value.format(set="", language="", split="")
+    except (KeyError, IndexError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"may hold {{set}}, {{language}} and {{split}} and no other braces, but is {value!r}"
+        ) from None
+    return value
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_archive_arguments(top)
+    top.add_argument(
+        "--layout",
+        type=layout,
+        default="{set}/{language}_{split}",
+        metavar="PATTERN",
+        help="where the files are in the archive; {split} is train, dev or test "
+        "(default: %(default)s)",
+    )
+    top.add_argument(
+        "--bpe",
+        choices=("joint", "each"),
+        default="joint",
+        help="merges for both languages together or for each (default: %(default)s)",
+    )
+    top.add_argument(
+        "--bpe-merges", type=positive, default=32_000, metavar="N", help="default: %(default)s"
+    )
+    top.add_argument("--lowercase", action="store_true", help="all text in lower case")
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Your own text, with document ids or without, to fairseq's data in one command."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+if not __package__:  # run as `python data_prep/own_corpus.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep import subword
+from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
+from data_prep.binarise import split_and_prefix
+from data_prep.files import DataError
+from data_prep.pipeline import Pipeline, add_common_arguments, run_command
+from data_prep.splits import find_splits
+from data_prep.windows import positive, separator_token
+
+DESCRIPTION = """\
+Your own text to fairseq's data: checked, tokenised if you wish, segmented with a SentencePiece
+model that is trained on the training text of all languages, and binarised with its document ids.
+
+  own_corpus.py --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
+      reads my/train.en and my/train.es, and so on, a sentence a line; where my/train.docid,
+      my/dev.docid and my/test.docid exist as well, each line's document, as docs/data.md has it
+
+  own_corpus.py --text train=my/train valid=my/dev --langs en --output my/data
+      one language: data for language modelling
+
+FOLDER/text/      your sentences: test.es is the reference for scores of plain text
+FOLDER/pieces/    segmented with FOLDER/spm.model
+FOLDER/bin/       fairseq's data, with document ids
+"""
+
+
+def rows(files: Sequence[Path], documents: bool, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The lines of a split, and with `documents`, whose file is the last, their ids last.
+
+    Raises DataError at an empty side of a pair; in a single language an empty line may stand.
+    """
+    texts = files[:-1] if documents else files
+    sentences = (
+        contiguous(read_with_ids(files), files[-1])
+        if documents
+        else (Sentence(row, "", number) for number, row in aligned_lines(files))
+    )
+    for sentence in sentences:
+        if len(texts) > 1:
+            for path, line in zip(texts, sentence.texts, strict=True):
+                refuse_empty(path, sentence.line, line)
+        yield (*sentence.texts, sentence.document) if documents else sentence.texts
+
+
+def train_model(pipeline: Pipeline, kind: str, vocab_size: int, separator: str, seed: int) -> Path:
+    """A SentencePiece model of KIND/train in all languages."""
+    inputs = pipeline.paths(kind, "train")
+    model = pipeline.folder / "spm"
+    outputs = [model.with_suffix(suffix) for suffix in (".model", ".vocab")]
+    pipeline.stages.run(
+        "spm",
+        inputs,
+        outputs,
+        partial(subword.train, inputs, model, vocab_size, separator, seed),
+        vocab_size=vocab_size,
+        separator=separator,
+        seed=seed,
+    )
+    return outputs[0]
+
+
+def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -> None:
+    """KIND/ to pieces/."""
+    for split in splits:
+        inputs, outputs = (pipeline.paths(folder, split) for folder in (kind, "pieces"))
+        work = partial(subword.encode, model, inputs, outputs[0].parent)
+        pipeline.stages.run(f"pieces-{split}", [*inputs, model], outputs, work)
+
+
+def write_texts(pipeline: Pipeline, text: dict[str, Path]) -> bool:
+    """The user's files to text/; returns whether they have document ids."""
+    found = find_splits(text, pipeline.languages)
+    for split in text:
+        files = found.texts(split)
+        files += [found.docids(split)] if found.documents else []
+        read = partial(rows, files, found.documents)
+        pipeline.write_text(split, files, read, documents=found.documents)
+    return found.documents
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the user's files to bin/."""
+    text = dict(args.text)
+    if len(text) < len(args.text):
+        raise DataError("--text names a split twice")
+    if "train" not in text:
+        raise DataError("--text has no train to learn the segmentation from")
+    pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
+    documents = write_texts(pipeline, text)
+    splits = [*text]
+    kind = "text"
+    if args.tokenise:
+        pipeline.tokenise(splits)
+        kind = "tokens"
+    model = train_model(pipeline, kind, args.vocab_size, args.separator, args.seed)
+    segment(pipeline, kind, splits, model)
+    if documents:
+        pipeline.copy_docids(splits)
+    pipeline.binarise(splits=splits)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument(
+        "--text",
+        required=True,
+        nargs="+",
+        type=split_and_prefix,
+        metavar="SPLIT=PREFIX",
+        help="where the text of train, valid, test, valid1, test1, ... lies: PREFIX.LANG",
+    )
+    top.add_argument(
+        "--langs",
+        required=True,
+        nargs="+",
+        metavar="LANG",
+        help="source and target, or one language for language modelling",
+    )
+    top.add_argument(
+        "--tokenise",
+        action="store_true",
+        help="normalise punctuation and tokenise with Moses' rules before segmenting",
+    )
+    top.add_argument(
+        "--vocab-size", type=positive, default=8000, metavar="N", help="default: %(default)s"
+    )
+    top.add_argument(
+        "--separator",
+        type=separator_token,
+        default="_eos",
+        metavar="TOKEN",
+        help="kept one token, for windows of sentences (default: %(default)s)",
+    )
+    top.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

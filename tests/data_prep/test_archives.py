@@ -1,0 +1,216 @@
+"""Fetching archives in pieces, checking them, and taking files out of them."""
+
+import hashlib
+import io
+import re
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from official_archives import write_tar, write_zip
+
+from data_prep import download
+from data_prep.archives import extract, names, sources
+from data_prep.download import Archive, obtain, obtain_all
+from data_prep.files import DataError
+
+CONTENT = bytes(range(256)) * 40
+FILES = {"x/a.txt": "eins\n", "x/b.txt": "zwei\n", "y/a.txt": "drei\n"}
+WRITERS = {"tar": write_tar, "zip": write_zip}
+
+
+@dataclass
+class Site:
+    """A server of one file; `sends` is how many bytes it gets out before the connection breaks."""
+
+    url: str = ""
+    content: bytes = CONTENT
+    version: str = '"1"'
+    sends: int = len(CONTENT)
+    ranges: bool = True
+    served: list[tuple[int, int]] = field(default_factory=list)  # status, first byte
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        asked = re.fullmatch("bytes=([0-9]+)-", handler.headers.get("Range", ""))
+        same = handler.headers.get("If-Range") == self.version
+        start = int(asked[1]) if asked and same and self.ranges else 0
+        status = 206 if start else 200
+        self.served.append((status, start))
+        handler.send_response(status)
+        handler.send_header("ETag", self.version)
+        handler.send_header("Content-Length", str(len(self.content) - start))
+        handler.end_headers()
+        handler.wfile.write(self.content[start : start + self.sends])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    found = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    found.url = f"http://127.0.0.1:{server.server_port}/corpus.tgz"
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_broken_download_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "corpus.tgz"
+    site.sends = 4000
+    for part in (4000, 8000):
+        with pytest.raises(DataError, match=f"ended after {part} of 10240 bytes; run .* again"):
+            download.fetch(site.url, target)
+        assert not target.exists()
+    download.fetch(site.url, target)
+    assert target.read_bytes() == CONTENT
+    assert site.served == [(200, 0), (206, 4000), (206, 8000)]
+    assert [path.name for path in target.parent.iterdir()] == ["corpus.tgz"]
+
+
+@pytest.mark.parametrize("change", ["version", "no ranges"])
+def test_what_cannot_go_on_starts_again(site: Site, tmp_path: Path, change: str) -> None:
+    target = tmp_path / "corpus.tgz"
+    site.sends = 100
+    with pytest.raises(DataError):
+        download.fetch(site.url, target)
+    site.sends = len(CONTENT)
+    if change == "version":
+        site.version, site.content = '"2"', CONTENT[::-1]
+    else:
+        site.ranges = False
+    download.fetch(site.url, target)
+    assert target.read_bytes() == site.content
+    assert site.served[-1] == (200, 0)
+
+
+def test_a_download_that_only_had_to_be_renamed(site: Site, tmp_path: Path) -> None:
+    target = tmp_path / "corpus.tgz"
+    site.sends = len(CONTENT) - 1
+    with pytest.raises(DataError):
+        download.fetch(site.url, target)
+    with open(tmp_path / "corpus.tgz.part", "ab") as file:
+        file.write(CONTENT[-1:])
+    download.fetch(site.url, target)
+    assert target.read_bytes() == CONTENT
+    assert len(site.served) == 1
+
+
+def test_no_server(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be fetched .* --archive"):
+        download.fetch("http://127.0.0.1:9/corpus.tgz", tmp_path / "corpus.tgz")
+
+
+@pytest.mark.parametrize(
+    ("size", "digest", "expected"),
+    [
+        (len(CONTENT), f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", None),
+        (None, f"md5:{hashlib.md5(CONTENT).hexdigest()}", None),
+        (None, None, None),
+        (5, None, "10240 bytes, but the official corpus.tgz has 5"),
+        (None, "md5:0", "but the official corpus.tgz has 0; fetch it again, or .*--unchecked"),
+    ],
+)
+def test_checksums(
+    size: int | None, digest: str | None, expected: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.tgz"
+    path.write_bytes(CONTENT)
+    archive = Archive("corpus.tgz", "https://example.org", None, size, digest)
+    assert obtain(archive, path, tmp_path, unchecked=True) == path
+    if expected is None:
+        assert obtain(archive, path, tmp_path) == path
+    else:
+        with pytest.raises(DataError, match=expected):
+            obtain(archive, path, tmp_path)
+
+
+def test_several_archives_are_known_by_their_names(site: Site, tmp_path: Path) -> None:
+    mine = tmp_path / "a.tgz"
+    mine.write_bytes(b"mine")
+    archives = [Archive("a.tgz", "page"), Archive("b.tgz", "page", site.url)]
+    found = obtain_all(archives, [mine], tmp_path / "archives")
+    assert found == [mine, tmp_path / "archives/b.tgz"]
+    assert found[1].read_bytes() == CONTENT
+    with pytest.raises(DataError, match="c.tgz: the name must be one of a.tgz, b.tgz"):
+        obtain_all(archives, [tmp_path / "c.tgz"], tmp_path)
+    with pytest.raises(DataError, match="names a.tgz twice"):
+        obtain_all(archives, [mine, tmp_path / "other/a.tgz"], tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip", "folder"])
+def test_files_are_found_by_the_end_of_their_path(kind: str, tmp_path: Path) -> None:
+    if kind == "folder":
+        archive = tmp_path / "folder"
+        for name, text in FILES.items():
+            (archive / name).parent.mkdir(parents=True, exist_ok=True)
+            (archive / name).write_text(text)
+    else:
+        archive = WRITERS[kind](tmp_path / "archive", {f"./top/{n}": t for n, t in FILES.items()})
+    wanted = {"x/a.txt": tmp_path / "out/1", "b.txt": tmp_path / "out/2"}
+    extract(archive, wanted)
+    assert [path.read_text() for path in wanted.values()] == ["eins\n", "zwei\n"]
+    assert [name.removeprefix("top/") for name in names(archive)] == [*FILES]
+    inputs = [archive / "x/a.txt", archive / "x/b.txt"] if kind == "folder" else [archive]
+    assert sources(archive, wanted) == inputs
+    for end, expected in (
+        ("a.txt", "two files a.txt: .*x/a.txt and .*y/a.txt"),
+        ("c", "no file c"),
+    ):
+        with pytest.raises(DataError, match=f"{archive.name}: has {expected}"):
+            extract(archive, {"b.txt": tmp_path / "new/b", end: tmp_path / "new/x"})
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", [*WRITERS])
+@pytest.mark.parametrize(
+    "name", ["../evil.txt", "/tmp/evil.txt", "x/../../evil.txt", "..\\evil.txt"]
+)
+def test_paths_that_lead_out_of_the_folder_are_refused(
+    kind: str, name: str, tmp_path: Path
+) -> None:
+    archive = WRITERS[kind](tmp_path / "archive", {name: "evil\n", "b.txt": "good\n"})
+    with pytest.raises(DataError, match="refused, since its file '.*evil.txt' lies outside"):
+        extract(archive, {"b.txt": tmp_path / "out" / "b"})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_is_no_file(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "archive", "w") as archive:
+        link = tarfile.TarInfo("a.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        archive.addfile(link, io.BytesIO())
+    with pytest.raises(DataError, match="has no file a.txt"):
+        extract(tmp_path / "archive", {"a.txt": tmp_path / "out" / "a"})
+
+
+@pytest.mark.parametrize("kind", [*WRITERS])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "page", "empty"])
+def test_broken_archives(kind: str, damage: str, tmp_path: Path) -> None:
+    text = "".join(f"{i} {i * i}\n" for i in range(5000))
+    archive = WRITERS[kind](tmp_path / "archive", {"a.txt": text, "b.txt": "zwei\n"})
+    data = archive.read_bytes()
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 0x10
+    archive.write_bytes(
+        {
+            "cut": data[: len(data) * 2 // 3],
+            "flipped": bytes(flipped),
+            "page": b"<!DOCTYPE html><title>Sign in</title>",
+            "empty": b"",
+        }[damage]
+    )
+    with pytest.raises(DataError, match="/archive: cannot be unpacked .* broken, or no tar or zip"):
+        extract(archive, {"a.txt": tmp_path / "out" / "a"})
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,125 @@
+"""A user's own text to binary data in one command."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from official_archives import lines, message
+
+from data_prep import own_corpus
+
+NOUNS = {"house": "casa", "table": "mesa", "letter": "carta", "garden": "huerta"}
+SIZES = (("old", "vieja"), ("new", "nueva"), ("small", "chica"))
+TEXT = [
+    (f"The {a}'s {size[0]} & well-made.", f"La {b} es {size[1]}.")
+    for (a, b), size in product(NOUNS.items(), SIZES)
+]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for split, text in (("train", TEXT), ("dev", TEXT[:3])):
+        for side, language in enumerate(("en", "es")):
+            content = "".join(pair[side] + "\n" for pair in text)
+            (folder / f"{split}.{language}").write_text(content, encoding="utf-8")
+        docids = [f"doc {number // 2}" for number in range(len(text))]
+        (folder / f"{split}.docid").write_text("".join(f"{x}\n" for x in docids))
+    return folder
+
+
+def run(mine: Path, *options: str, langs: str = "en es") -> int:
+    argv = f"--text train={mine / 'train'} valid={mine / 'dev'} --langs {langs}"
+    return own_corpus.main(
+        [*argv.split(), "--output", str(mine / "data"), "--vocab-size", "30", *options]
+    )
+
+
+def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mine) == 0
+    data = mine / "data"
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "spm.model"))
+    for split, name in (("train", "train"), ("valid", "dev")):
+        for language in ("en", "es"):
+            text = lines(mine / f"{name}.{language}")
+            assert lines(data / f"text/{split}.{language}") == text
+            pieces = lines(data / f"pieces/{split}.{language}")
+            assert [processor.decode(line.split()) for line in pieces] == text
+        docids = (data / f"bin/{split}.en-es.docids").read_bytes()
+        assert docids == (mine / f"{name}.docid").read_bytes()
+    before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
+    assert run(mine) == 0
+    assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+    capsys.readouterr()
+    assert run(mine, "--seed", "2") == 2
+    assert "or replace what is there with --force" in message(capsys.readouterr().err)
+
+
+def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without document ids, and with an empty line, which may stand between paragraphs."""
+    calls = []
+    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *args, **_: calls.append(args))
+    for name in ("train", "dev"):
+        (mine / f"{name}.docid").unlink()
+    with open(mine / "dev.en", "a") as file:
+        file.write("\nThe end.\n")
+    assert run(mine, "--tokenise", langs="en") == 0
+    tokens = lines(mine / "data/tokens/valid.en")
+    assert tokens[0] == "The house &apos;s old &amp; well @-@ made ."
+    assert tokens[3:] == ["", "The end ."]
+    assert [len(lines(path)) for path in sorted((mine / "data/pieces").iterdir())] == [12, 5]
+    [(text, languages, output)] = calls
+    assert text == {"train": mine / "data/pieces/train", "valid": mine / "data/pieces/valid"}
+    assert (languages, output) == (("en",), mine / "data/bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("dev.es", "a\n\nb\n", "dev.es, line 2: the line is empty"),
+        ("dev.es", "a\nb\n", "must have the same number of lines: "),
+        ("dev.docid", "1\n2\n1\n", "dev.docid, line 3: document id '1' began at line 1"),
+        ("dev.docid", None, "dev.docid: no such file"),
+        ("train.en", b"\xff\n", "train.en, line 1: not UTF-8"),
+        ("train.es", None, "train.es: no such file"),
+    ],
+)
+def test_mistakes(
+    name: str,
+    content: str | bytes | None,
+    expected: str,
+    mine: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = mine / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert run(mine) == 2
+    assert expected in message(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("train={0}/train train={0}/dev", "names a split twice"), ("valid={0}/dev", "has no train")],
+)
+def test_splits_that_cannot_be(
+    text: str, expected: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = f"--text {text.format(mine)} --langs en es --output {mine / 'data'}"
+    assert own_corpus.main(argv.split()) == 2
+    assert expected in message(capsys.readouterr().err)
+
+
+def test_the_users_own_files_are_never_overwritten(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = mine.rename(mine.with_name("text"))
+    before = {path: path.read_bytes() for path in text.iterdir()}
+    argv = f"--text train={text / 'train'} valid={text / 'dev'} --langs en es"
+    assert own_corpus.main([*argv.split(), "--output", str(text.parent)]) == 2
+    assert "train.en: the output would overwrite an input" in message(capsys.readouterr().err)
+    assert {path: path.read_bytes() for path in text.iterdir()} == before

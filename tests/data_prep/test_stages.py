@@ -1,0 +1,231 @@
+"""Stages, lines, Moses' and BPE's steps, each by itself."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+from official_archives import lines, message, nist_set
+
+from data_prep import bpe, moses
+from data_prep.files import DataError, write_all_or_nothing
+from data_prep.lines import map_lines, raw_lines, raw_pairs, rewrite
+from data_prep.segments import read_segment_pairs, read_segments
+from data_prep.stages import Stages
+
+TEXT = [
+    "The US is big . The dog sleeps in the US .",
+    "He sees the dog and us .",
+    "&quot; The house is old , &quot; says IBM .",
+    "Dog and IBM .",
+]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.en"
+    path.write_text("\n".join(TEXT) + "\n", encoding="utf-8")
+    return path
+
+
+def run_stage(folder: Path, source: Path, option: int = 1, force: bool = False) -> int:
+    """Run a stage that copies a file; returns how often its work was done."""
+    done = []
+
+    def work() -> Counter[str]:
+        done.append(1)
+        with write_all_or_nothing([folder / "copy"]) as [file]:
+            file.write(source.read_text())
+        return Counter(copies=1)
+
+    counts = Stages(folder, force).run("copy", [source], [folder / "copy"], work, option=option)
+    assert counts == {"copies": 1}
+    assert (folder / "copy").read_text() == source.read_text()
+    return len(done)
+
+
+def test_a_stage_is_done_once(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert run_stage(folder, text) == 1
+    assert run_stage(folder, text) == 0
+    record = json.loads((folder / "stages/copy.json").read_text())
+    assert list(record["inputs"]) == ["text.en"] and list(record["outputs"]) == ["copy"]
+    moved = folder.rename(tmp_path / "moved")
+    assert run_stage(moved, text) == 0
+    (moved / "copy").unlink()
+    assert run_stage(moved, text) == 1
+
+
+@pytest.mark.parametrize("change", ["input", "option", "output"])
+def test_what_was_made_otherwise_is_replaced_on_demand(
+    change: str, text: Path, tmp_path: Path
+) -> None:
+    folder, option = tmp_path / "out", 1
+    run_stage(folder, text)
+    if change == "option":
+        option = 2
+    else:
+        path = text if change == "input" else folder / "copy"
+        path.write_text("other\n")
+    with pytest.raises(DataError, match="choose another --output, or replace .* --force"):
+        run_stage(folder, text, option)
+    assert run_stage(folder, text, option, force=True) == 1
+    assert run_stage(folder, text, option) == 0
+
+
+def test_a_stage_refuses_to_overwrite_its_input(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="would overwrite an input; change --output"):
+        Stages(tmp_path).run("copy", [text], [text], dict)
+
+
+def test_leftovers_of_the_dead_are_removed(text: Path, tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    dead, alive = (folder / f"copy.part{process}" for process in (child.pid, os.getppid()))
+    for path in (dead, alive):
+        path.touch()
+    run_stage(folder, text)
+    assert not dead.exists() and alive.exists()
+
+
+def test_raw_lines_mend_what_they_count(tmp_path: Path) -> None:
+    path = tmp_path / "raw.en"
+    path.write_bytes("\ufeff one\r\ntwo\rhalves \0\nthree\x85\tx\n".encode())
+    counts: Counter[str] = Counter()
+    assert list(raw_lines(path, counts)) == ["one", "two halves", "three\x85\tx"]
+    assert counts == {"control characters made spaces": 2}
+
+
+def test_unequal_sides_are_told_with_the_line(text: Path, tmp_path: Path) -> None:
+    shorter = tmp_path / "text.de"
+    shorter.write_text("Eins\nZwei\n")
+    with pytest.raises(DataError, match="text.de: ends before line 3, but .*text.en goes on"):
+        list(raw_pairs([text, shorter], Counter()))
+
+
+def test_processes_do_not_change_the_result(text: Path, tmp_path: Path) -> None:
+    make = partial(moses.tokeniser, "en")
+    many = [f"{line} {number}" for number in range(3000) for line in TEXT[:2]]
+    assert list(map_lines(make, many, 2)) == list(map_lines(make, many, 1))
+    assert rewrite(text, tmp_path / "tokens", make, 2) == {"lines": 4}
+
+
+def test_tokens_and_back() -> None:
+    plain = 'It\'s a well-known "fact" [1]: A & B <b> cost 5,300.50 €, and/or more...'
+    tokens = moses.tokeniser("en")(plain)
+    assert tokens == (
+        "It &apos;s a well @-@ known &quot; fact &quot; &#91; 1 &#93; : A &amp; B &lt; b &gt; "
+        "cost 5,300.50 € , and / or more ..."
+    )
+    assert moses.tokeniser("en")("„co\u00adop“\u200b") == "&quot; co \u00ad op &quot; \u200b"
+    assert moses.tokeniser("en", printable_only=True)("„co\u00adop“\u200b") == (
+        "&quot; co op &quot;"
+    )
+    assert moses.detokeniser("en")("it &apos;s a well @-@ kn@@ own fa@@ ct .") == (
+        "it's a well-known fact."
+    )
+    assert moses.detokeniser("en", True)("&quot; yes &quot; . it &apos;s a@@") == '"Yes". It\'s a'
+
+
+def test_truecasing_follows_moses(text: Path, tmp_path: Path) -> None:
+    model = tmp_path / "truecase.en"
+    assert moses.learn_truecaser(text, model) == {"lines": 4}
+    truecase = moses.truecaser(model)
+    assert [truecase(line) for line in TEXT] == [
+        # "us" is known, though "US" is more frequent; nobody has seen "He" within a sentence.
+        "the US is big . the dog sleeps in the US .",
+        "He sees the dog and us .",
+        "&quot; the house is old , &quot; says IBM .",
+        "dog and IBM .",
+    ]
+
+
+def subword_nmt(command: str) -> None:
+    """What the library's own command does."""
+    argv = [str(Path(sys.executable).with_name("subword-nmt")), *command.split()]
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("total", [False, True])
+def test_bpe_is_that_of_subword_nmt(total: bool, text: Path, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    counts = bpe.learn([text, text], mine, 45, total)
+    twice = tmp_path / "twice"
+    twice.write_bytes(text.read_bytes() * 2)
+    subword_nmt(f"learn-bpe -i {twice} -o {theirs} -s 45 {'-t' * total}")
+    assert mine.read_bytes() == theirs.read_bytes()
+    assert counts == {"merges": len(lines(mine)) - 1} and counts["merges"] > 5
+    subword_nmt(f"apply-bpe -i {text} -o {tmp_path / 'applied'} -c {theirs}")
+    segment = bpe.segmenter(mine)
+    assert [segment(line) for line in TEXT] == lines(tmp_path / "applied")
+    assert segment("  the\u2003dog\u2028 ") == segment("the dog")
+
+
+def test_nothing_to_learn_from(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n\n b c \n")
+    with pytest.raises(DataError, match="text: no text to learn from"):
+        bpe.learn([tmp_path / "text"], tmp_path / "codes", 10, total=False)
+
+
+@pytest.mark.parametrize(
+    ("library", "call"), [("sacremoses", moses.version), ("subword_nmt", bpe.version)]
+)
+def test_missing_libraries(library: str, call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    name = library.replace("_", "-")
+    with pytest.raises(DataError, match=f"{name} is not installed; run `.* install {name}=="):
+        call()
+
+
+def test_the_command_makes_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "hyp", tmp_path / "plain"
+    source.write_text("it &apos;s a do@@ g .\n\nand us ?\n", encoding="utf-8")
+    argv = f"detokenise --lang en --capitalise --input {source} --output"
+    assert moses.main([*argv.split(), str(target)]) == 0
+    assert lines(target) == ["It's a dog.", "", "And us?"]
+    assert moses.main([*argv.split(), str(source)]) == 2
+    assert "would overwrite an input" in message(capsys.readouterr().err)
+
+
+SEGMENT = '<doc docid="a"><seg id="1">one</seg>'
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("<seg id='1'>one</seg>\n", "", "src, line 1: a <seg> outside of a <doc"),
+        (f"{SEGMENT}\n<seg id=2>two\n", "", "src: the last <seg> has no </seg>"),
+        (f"{SEGMENT}\n<seg id=2>two\n<seg>3</seg>", "", "src, line 2: a <seg> without </seg>"),
+        ("<doc docid='a'></doc>\n", "", "src: no <seg>"),
+        (b"\n\xff\n", "", "src, line 2: not UTF-8 at byte 1"),
+        (SEGMENT, SEGMENT.replace('"a"', '"b"'), "src, line 1: document a, but .*ref, line 1"),
+        (SEGMENT, f"{SEGMENT}<seg>2</seg>", "src has 1 segments, but .*ref has 2"),
+    ],
+)
+def test_test_sets_that_are_not_as_they_should_be(
+    source: str | bytes, target: str, expected: str, tmp_path: Path
+) -> None:
+    paths = tmp_path / "src", tmp_path / "ref"
+    for path, content in zip(paths, (source, target), strict=True):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=expected):
+        list(read_segment_pairs(*paths, Counter()))
+
+
+def test_segments(tmp_path: Path) -> None:
+    path = tmp_path / "set.sgm"
+    text = nist_set("srcset", {"x": ["One & two.", "2 &lt; 3 &quot;&#233;&quot;"], "y": ["3"]})
+    path.write_text(text.replace("seg", "SEG").replace("two", "\n two"), encoding="utf-8")
+    segments = list(read_segments(path, Counter()))
+    assert [segment[:2] for segment in segments] == [
+        ("x", "One & two."),
+        ("x", '2 < 3 "é"'),
+        ("y", "3"),
+    ]
+    assert [segment.line for segment in segments] == [6, 8, 12]
