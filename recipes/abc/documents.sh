@@ -36,18 +36,8 @@ fi
 task="--task document_translation --source-context $context --target-context $context"
 
 if [ ! -d "$raw" ]; then echo "error: no folder $raw; set DATA" >&2; exit 2; fi
-if [ ! -e "$data/spm.model" ]; then
-  "$BIN"/python data_prep/subword.py train --input "$raw/train.$source" "$raw/train.$target" \
-    --model "$data/spm" --vocab-size 4000
-fi
-if [ ! -e "$data/pieces/test.docid" ]; then
-  "$BIN"/python data_prep/subword.py encode --model "$data/spm.model" \
-    --input "$raw"/{train,dev,test}."$source" "$raw"/{train,dev,test}."$target" \
-    --output "$data/pieces"
-  cp "$raw"/{train,dev,test}.docid "$data/pieces"
-fi
-"$BIN"/python data_prep/binarise.py --langs "$source" "$target" --output "$data/bin" \
-  --text train="$data/pieces/train" valid="$data/pieces/dev" test="$data/pieces/test"
+"$BIN"/python data_prep/own_corpus.py --langs "$source" "$target" --output "$data" \
+  --text train="$raw/train" valid="$raw/dev" test="$raw/test" --vocab-size 4000
 
 "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $task $arch $DEVICE \
   --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
