@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from data_prep.discourse_corpus.contrastive import (
     CANDIDATES,
-    PHENOMENA,
     SENTENCES,
     SEPARATOR,
     Group,

@@ -5,7 +5,8 @@
 #
 #   CORPUS  bible  English-Spanish, verses in chapters: $DATA/docmt/bible-en-es
 #           chat   English-German, customer service: $DATA/docmt/chat-bcontrast-en-de
-#   SYSTEM  softmax | abc-32-8 | abc-32-32 | abc-128-64   (cross slots - causal slots)
+#   SYSTEM  softmax | abc-32-8 | abc-32-32 | abc-128-64   (cross slots - causal slots);
+#           abc-128-64-shared: the heads of a layer share one control
 #   CONTEXT previous sentences that the model sees, on both sides: 0 is translation by sentence
 #
 #   DATA    folder of the corpora (default: data)     WORK     results (default: outputs/abc)
@@ -26,11 +27,12 @@ case $corpus in
 esac
 if [ "$system" = softmax ]; then
   arch="--arch transformer"
-elif [[ $system =~ ^abc-([0-9]+)-([0-9]+)$ ]]; then
+elif [[ $system =~ ^abc-([0-9]+)-([0-9]+)(-shared)?$ ]]; then
   arch="--arch abc_mlp_transformer --abc-cross-slots ${BASH_REMATCH[1]}"
   arch="$arch --abc-causal-slots ${BASH_REMATCH[2]}"
+  if [ -n "${BASH_REMATCH[3]}" ]; then arch="$arch --abc-phi-heads shared"; fi
 else
-  echo "error: SYSTEM must be softmax or abc-CROSS-CAUSAL, but is $system" >&2
+  echo "error: SYSTEM must be softmax or abc-CROSS-CAUSAL[-shared], but is $system" >&2
   exit 2
 fi
 task="--task document_translation --source-context $context --target-context $context"
