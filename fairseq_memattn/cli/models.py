@@ -37,6 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="score on the CPU though there is a GPU")
 
 
+def check_paths(data: str, path: str) -> None:
+    """Refuses a folder of data or a checkpoint, or one of an ensemble, that is not there."""
+    for checkpoint in path.split(":"):
+        if not Path(checkpoint).is_file():
+            raise ValueError(f"--path {checkpoint}: there is no such file")
+    if not Path(data).is_dir():
+        raise ValueError(f"{data}: there is no such folder")
+
+
 class Loaded(NamedTuple):
     """A task with its dictionaries, and a scorer by numbers of context sentences."""
 
@@ -62,11 +71,7 @@ def load(args: argparse.Namespace) -> Loaded:
     from fairseq_memattn.decoding.scoring import Scorer
     from fairseq_memattn.errors import MemAttnError
 
-    for path in args.path.split(":"):
-        if not Path(path).is_file():
-            raise MemAttnError(f"--path {path}: there is no such file")
-    if not Path(args.data).is_dir():
-        raise MemAttnError(f"{args.data}: there is no such folder")
+    check_paths(args.data, args.path)
     if args.max_tokens < 1:
         raise MemAttnError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
     models, _, task = load_model_ensemble_and_task(

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fairseq_memattn.cli.models import check_paths
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="folder made by fairseq-preprocess")
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> None:
 
     if not args.output.parent.is_dir():
         raise ValueError(f"--output {args.output}: the folder {args.output.parent} does not exist")
+    check_paths(args.data, args.path)
     (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
     task.load_dataset(args.subset)
     dataset = task.dataset(args.subset)

@@ -132,6 +132,11 @@ class DocumentTranslationTask(TranslationTask):
             prefix = str(folder / f"{split}.{pair}.{language}")
             sides.append(data_utils.load_indexed_dataset(prefix, dictionary, self.cfg.dataset_impl))
         source, target = sides
+        if combine and Path(f"{folder / split}1.{pair}.{self.cfg.source_lang}.bin").exists():
+            raise MemAttnError(
+                f"{folder} has {split}1 beside {split}; --task document_translation takes one "
+                "training set, so join them before binarising"
+            )
         if source is None:
             raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
         if target is not None and len(source) != len(target):

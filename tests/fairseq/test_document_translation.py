@@ -229,6 +229,13 @@ def test_bleu_in_validation_is_that_of_the_translations(
     assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
 
 
+def test_validate_as_training_did(document_model):
+    path = ["--path", document_model.checkpoint, "--max-tokens", 1000, "--log-format", "json"]
+    done = run("fairseq-validate", document_model.data, *PLUGGED, *WINDOWS, *path)
+    (again,) = logged(done.stdout + done.stderr, "valid")
+    assert again["valid_loss"] == logged(document_model.log, "valid")[-1]["valid_loss"]
+
+
 def test_two_processes_validate_every_document_once(document_data, tmp_path):
     """Each update sees the same two batches, so the model is the same but for rounding."""
     arguments = '{"beam": 1, "max_len_a": 1, "max_len_b": 10}'
@@ -286,3 +293,12 @@ def test_other_windows_than_in_training_are_pointed_out(document_model):
     done = run("fairseq-generate", document_model.data, *PLUGGED, *WINDOWS, *path)
     message = "the model was trained with --source-context 2, but now it is 1"
     assert message in done.stdout + done.stderr
+
+
+def test_a_second_part_of_the_training_set_is_not_left_out_in_silence(document_data, tmp_path):
+    folder = tmp_path / "bin"
+    shutil.copytree(document_data, folder)
+    for path in folder.glob("train.*.bin"):
+        shutil.copy(path, folder / path.name.replace("train", "train1"))
+    done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
+    assert "has train1 beside train" in done.stderr.splitlines()[-1]

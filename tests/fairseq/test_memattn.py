@@ -58,3 +58,17 @@ def test_plot_refuses(translator, tmp_path, flags, message):
     )  # fmt: skip
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "message"),
+    [
+        ("nowhere", None, "nowhere: there is no such folder"),
+        (None, "no.pt", "--path no.pt: there is no such file"),
+    ],
+)
+def test_plot_names_what_is_missing(data, path, message, translator, tmp_path):
+    output = ["--output", tmp_path / "memory.png"]
+    given = [data or translator.data, "--path", path or translator.checkpoint]
+    done = attempt("memattn", "plot", *given, *output)
+    assert done.stderr.splitlines()[-1] == f"memattn plot: error: {message}"
