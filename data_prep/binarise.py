@@ -18,7 +18,7 @@ if not __package__:  # run as `python data_prep/binarise.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
-from data_prep.files import DataError, make_folders
+from data_prep.files import DataError, make_folders, run_command
 from data_prep.splits import Splits, find_splits
 
 VERSION = 1  # raise it whenever the same input gives other bytes
@@ -254,12 +254,9 @@ def split_and_prefix(value: str) -> tuple[str, Path]:
     return split, Path(prefix)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    top.add_argument(
+def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """--text and --langs: which files of which splits."""
+    parser.add_argument(
         "--text",
         required=True,
         nargs="+",
@@ -267,13 +264,21 @@ def parser() -> argparse.ArgumentParser:
         metavar="SPLIT=PREFIX",
         help="where the text of train, valid, test, valid1, test1, ... lies: PREFIX.LANG",
     )
-    top.add_argument(
+    parser.add_argument(
         "--langs",
         required=True,
         nargs="+",
         metavar="LANG",
         help="source and target, or one language for language modelling",
     )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_text_arguments(top)
     top.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where to write")
     top.add_argument(
         "--joined-dictionary",
@@ -294,27 +299,26 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    text = dict(args.text)
+    if len(text) < len(args.text):
+        raise DataError("--text names a split twice")
+    done = binarise(
+        text,
+        args.langs,
+        args.output,
+        joined_dictionary=args.joined_dictionary,
+        dictionary=args.dictionary,
+        workers=args.workers,
+        force=args.force,
+    )
+    print(f"{args.output} is ready" if done else f"{args.output} already holds this data")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    args = parser().parse_args(argv)
-    try:
-        text = dict(args.text)
-        if len(text) < len(args.text):
-            raise DataError("--text names a split twice")
-        done = binarise(
-            text,
-            args.langs,
-            args.output,
-            joined_dictionary=args.joined_dictionary,
-            dictionary=args.dictionary,
-            workers=args.workers,
-            force=args.force,
-        )
-        print(f"{args.output} is ready" if done else f"{args.output} already holds this data")
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(run, parser().parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ if not __package__:  # run as `python data_prep/discourse.py`
 from data_prep.discourse_corpus.contrastive import PHENOMENA
 from data_prep.discourse_corpus.corpus import SPLITS, Corpus, Options
 from data_prep.discourse_corpus.documents import MAX_DISTANCE
-from data_prep.files import DataError, write_all_or_nothing
+from data_prep.files import DataError, run_command, write_all_or_nothing
 
 VERSION = 1  # raise it whenever the same options give other text
 RECORD = "corpus.json"
@@ -145,21 +145,20 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
+    check(options)
+    if is_done(args.out, options, args.force):
+        print(f"{args.out} already holds this corpus")
+        return
+    for name, count in write_corpus(args.out, options).items():
+        print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    args = parser().parse_args(argv)
-    options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
-    try:
-        check(options)
-        if is_done(args.out, options, args.force):
-            print(f"{args.out} already holds this corpus")
-            return 0
-        for name, count in write_corpus(args.out, options).items():
-            print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(run, parser().parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ if not __package__:  # run as `python data_prep/documents.py`
 from data_prep.aligned import read_documents
 from data_prep.document_formats import FORMATS, OURS
 from data_prep.document_formats.convert import Counts, convert_from, convert_to
-from data_prep.files import DataError, refuse_overwriting, write_all_or_nothing
+from data_prep.files import DataError, refuse_overwriting, run_command, write_all_or_nothing
 from data_prep.windows import positive
 
 SPLITS = ("train", "valid", "test")
@@ -168,15 +168,14 @@ def report(args: argparse.Namespace) -> list[str]:
     return convert_to(*places, boundaries=args.boundaries, max_tokens=args.max_tokens)
 
 
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    print("\n".join(report(args)))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    args = parser().parse_args(argv)
-    try:
-        print("\n".join(report(args)))
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(run, parser().parse_args(argv))
 
 
 if __name__ == "__main__":

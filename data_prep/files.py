@@ -1,7 +1,9 @@
 """Reading text strictly and writing it all or not at all; shared by the scripts of this folder."""
 
+import argparse
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -9,6 +11,16 @@ from typing import TextIO
 
 class DataError(Exception):
     """Something in the user's data or options; the message is one sentence that says where."""
+
+
+def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
+    """Run a script of this folder; returns the exit status, 2 for a DataError, which it prints."""
+    try:
+        work(args)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def decode_line(raw: bytes, path: Path, number: int) -> str:

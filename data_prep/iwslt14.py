@@ -13,13 +13,12 @@ if not __package__:  # run as `python data_prep/iwslt14.py`
 
 from data_prep.archives import extract, is_at, names, sources
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError
+from data_prep.files import DataError, run_command
 from data_prep.lines import raw_pairs
 from data_prep.pipeline import (
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
-    run_command,
 )
 from data_prep.segments import read_segment_pairs
 from data_prep.windows import positive

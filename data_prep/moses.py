@@ -14,7 +14,13 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/moses.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
+from data_prep.files import (
+    DataError,
+    read_lines,
+    refuse_overwriting,
+    run_command,
+    write_all_or_nothing,
+)
 from data_prep.lines import LineFunction, rewrite
 
 NEEDED = "sacremoses==0.2.0"
@@ -132,18 +138,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    refuse_overwriting([args.input], [args.output])
+    make = partial(detokeniser, args.lang, args.capitalise)
+    counts = rewrite(args.input, args.output, make, args.workers)
+    print(f"{counts['lines']} lines written to {args.output}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    args = parser().parse_args(argv)
-    try:
-        refuse_overwriting([args.input], [args.output])
-        make = partial(detokeniser, args.lang, args.capitalise)
-        counts = rewrite(args.input, args.output, make, args.workers)
-        print(f"{counts['lines']} lines written to {args.output}")
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(run, parser().parse_args(argv))
 
 
 if __name__ == "__main__":

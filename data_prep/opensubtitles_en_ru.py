@@ -12,14 +12,13 @@ if not __package__:  # run as `python data_prep/opensubtitles_en_ru.py`
 
 from data_prep.document_formats.voita import SENTENCES, SEPARATOR
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError
+from data_prep.files import DataError, run_command
 from data_prep.lines import raw_pairs
 from data_prep.pipeline import (
     SPLITS,
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
-    run_command,
 )
 from data_prep.windows import positive
 

@@ -12,9 +12,9 @@ if not __package__:  # run as `python data_prep/own_corpus.py`
 
 from data_prep import subword
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
-from data_prep.binarise import split_and_prefix
-from data_prep.files import DataError
-from data_prep.pipeline import Pipeline, add_common_arguments, run_command
+from data_prep.binarise import add_text_arguments
+from data_prep.files import DataError, run_command
+from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.splits import find_splits
 from data_prep.windows import positive, separator_token
 
@@ -115,21 +115,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    top.add_argument(
-        "--text",
-        required=True,
-        nargs="+",
-        type=split_and_prefix,
-        metavar="SPLIT=PREFIX",
-        help="where the text of train, valid, test, valid1, test1, ... lies: PREFIX.LANG",
-    )
-    top.add_argument(
-        "--langs",
-        required=True,
-        nargs="+",
-        metavar="LANG",
-        help="source and target, or one language for language modelling",
-    )
+    add_text_arguments(top)
     top.add_argument(
         "--tokenise",
         action="store_true",

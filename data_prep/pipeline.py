@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -249,13 +248,3 @@ def add_archive_arguments(parser: argparse.ArgumentParser, several: bool = False
         action="store_true",
         help="accept archives and corpora of another size or checksum than the official ones",
     )
-
-
-def run_command(prepare: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """Run a corpus's script; returns the exit status."""
-    try:
-        prepare(args)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0

@@ -17,7 +17,13 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/subword.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
+from data_prep.files import (
+    DataError,
+    read_lines,
+    refuse_overwriting,
+    run_command,
+    write_all_or_nothing,
+)
 
 
 def train(inputs: Sequence[Path], model: Path, vocab_size: int, separator: str, seed: int) -> None:
@@ -74,7 +80,7 @@ def _without(separator: str, line: str) -> str:
     return " ".join(word for word in line.split() if word != separator)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,17 +104,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> int:
-    args = _parser().parse_args()
-    try:
-        if args.command == "train":
-            train(args.input, args.model, args.vocab_size, args.separator, args.seed)
-        else:
-            encode(args.model, args.input, args.output)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    if args.command == "train":
+        train(args.input, args.model, args.vocab_size, args.separator, args.seed)
+    else:
+        encode(args.model, args.input, args.output)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(run, parser().parse_args(argv))
 
 
 if __name__ == "__main__":

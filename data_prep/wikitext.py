@@ -14,13 +14,12 @@ if not __package__:  # run as `python data_prep/wikitext.py`
 
 from data_prep.archives import is_at, names
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError, read_lines
+from data_prep.files import DataError, read_lines, run_command
 from data_prep.pipeline import (
     SPLITS,
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
-    run_command,
 )
 
 LANGUAGE = "en"

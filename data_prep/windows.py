@@ -17,7 +17,13 @@ if not __package__:  # run as `python data_prep/windows.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import read_documents, uneven_counts
-from data_prep.files import DataError, read_lines, refuse_overwriting, write_all_or_nothing
+from data_prep.files import (
+    DataError,
+    read_lines,
+    refuse_overwriting,
+    run_command,
+    write_all_or_nothing,
+)
 
 DESCRIPTION = """\
 Turn text with document ids into n-sentence windows, or a windowed translation back into sentences.
@@ -182,26 +188,25 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    if args.command == "make":
+        count = make(args.input, args.langs, args.output, args.sentences, args.separator)
+        print(f"{count} windows written to {args.output}.{{{','.join(args.langs)}}}")
+    else:
+        wrong = last(args.input, args.source, args.output, args.separator)
+        if wrong:
+            print(
+                f"warning: {len(wrong)} lines of {args.input} have another number of "
+                f"{args.separator!r} than {args.source}, the first at line {wrong[0]}; "
+                "their text after the last one was kept",
+                file=sys.stderr,
+            )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    args = parser().parse_args(argv)
-    try:
-        if args.command == "make":
-            count = make(args.input, args.langs, args.output, args.sentences, args.separator)
-            print(f"{count} windows written to {args.output}.{{{','.join(args.langs)}}}")
-        else:
-            wrong = last(args.input, args.source, args.output, args.separator)
-            if wrong:
-                print(
-                    f"warning: {len(wrong)} lines of {args.input} have another number of "
-                    f"{args.separator!r} than {args.source}, the first at line {wrong[0]}; "
-                    "their text after the last one was kept",
-                    file=sys.stderr,
-                )
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(run, parser().parse_args(argv))
 
 
 if __name__ == "__main__":

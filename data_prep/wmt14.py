@@ -14,14 +14,13 @@ if not __package__:  # run as `python data_prep/wmt14.py`
 
 from data_prep.aligned import aligned_lines
 from data_prep.download import Archive, obtain_all
-from data_prep.files import write_all_or_nothing
+from data_prep.files import run_command, write_all_or_nothing
 from data_prep.lines import raw_pairs
 from data_prep.pipeline import (
     SPLITS,
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
-    run_command,
 )
 from data_prep.segments import read_segment_pairs
 from data_prep.windows import positive
