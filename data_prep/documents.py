@@ -52,6 +52,7 @@ def split(
     valid_docs: int,
     test_docs: int,
     seed: int,
+    force: bool = False,
 ) -> dict[str, Counts]:
     """Split PREFIX by whole documents into FOLDER/{train,valid,test}; the rest is for training.
 
@@ -62,7 +63,11 @@ def split(
     """
     inputs = OURS.paths(prefix, languages)
     outputs = {name: OURS.paths(str(folder / name), languages) for name in SPLITS}
-    refuse_overwriting(inputs, [path for paths in outputs.values() for path in paths])
+    everything = [path for paths in outputs.values() for path in paths]
+    refuse_overwriting(inputs, everything)
+    for path in everything:
+        if path.exists() and not force:
+            raise DataError(f"{path} exists; --force replaces it by another split")
     documents = list(dict.fromkeys(sentence.document for sentence in read_documents(inputs)))
     if valid_docs + test_docs >= len(documents):
         raise DataError(
@@ -73,7 +78,7 @@ def split(
     place = dict.fromkeys(documents[valid_docs : valid_docs + test_docs], "test")
     place |= dict.fromkeys(documents[:valid_docs], "valid")
     counts = {}
-    with write_all_or_nothing([path for paths in outputs.values() for path in paths]) as files:
+    with write_all_or_nothing(everything) as files:
         for number, name in enumerate(SPLITS):
             own = files[number * len(inputs) : (number + 1) * len(inputs)]
             chosen = (s for s in read_documents(inputs) if place.get(s.document, "train") == name)
@@ -143,6 +148,7 @@ def parser() -> argparse.ArgumentParser:
     splitting.add_argument(
         "--seed", type=int, default=1, metavar="N", help="another seed, another split (default: 1)"
     )
+    splitting.add_argument("--force", action="store_true", help="replace a split in --output")
     return top
 
 
@@ -154,7 +160,13 @@ def report(args: argparse.Namespace) -> list[str]:
         return [str(check(args.input, args.langs))]
     if args.command == "split":
         counts = split(
-            args.input, args.langs, args.output, args.valid_docs, args.test_docs, args.seed
+            args.input,
+            args.langs,
+            args.output,
+            args.valid_docs,
+            args.test_docs,
+            args.seed,
+            args.force,
         )
         return [f"{name:5} {count}" for name, count in counts.items()]
     form = FORMATS[args.format]

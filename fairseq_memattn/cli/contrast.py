@@ -13,7 +13,7 @@ from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.exchanged import DEFAULT, HANDLINGS, handle_exchanged
 
 # Above this share of unknown tokens the text has hardly been segmented as the model's was.
-MANY_UNKNOWN = 0.1
+MANY_UNKNOWN = 0.02
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +93,10 @@ def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
 
 def _segmenter(args: argparse.Namespace) -> Callable[[str], str]:
     """What cuts a sentence into pieces separated by spaces."""
+    for flag in ("sentencepiece_model", "subword_nmt"):
+        path = getattr(args, flag)
+        if path and not path.is_file():
+            raise ValueError(f"--{flag.replace('_', '-')} {path}: there is no such file")
     if args.sentencepiece_model:
         import sentencepiece
 

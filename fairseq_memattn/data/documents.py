@@ -78,6 +78,9 @@ def read_docids(path: Path, sentences: int) -> Documents:
     ids = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if len(ids) != sentences:
         raise MemAttnError(f"{path} has {len(ids)} lines, but its split has {sentences} sentences")
+    if not all(map(str.strip, ids)):
+        number = [not text.strip() for text in ids].index(True)
+        raise MemAttnError(f"{path}, line {number + 1}: the document id is empty")
     return Documents.from_ids(ids, str(path))
 
 

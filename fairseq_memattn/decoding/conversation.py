@@ -30,5 +30,6 @@ class Conversation:
         self.sources.append(source)
         self.translations.append(translation)
         kept = self.keep if len(source) > 1 else 0
-        del self.sources[: len(self.sources) - kept]
-        del self.translations[: len(self.translations) - kept]
+        surplus = max(0, len(self.sources) - kept)
+        del self.sources[:surplus]
+        del self.translations[:surplus]

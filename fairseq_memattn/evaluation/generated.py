@@ -38,10 +38,18 @@ def read_hypotheses(path: Path, expected: int) -> list[str]:
     of `--required-batch-size-multiple`, and those too long for the model.
     """
     best: dict[int, str] = {}
+    last = -1
     for line in read_lines(path):
         found = HYPOTHESIS.match(line)
         if found:
-            best.setdefault(int(found[1]), found[2])
+            number = int(found[1])
+            if number in best and number != last:
+                raise ValueError(
+                    f"{path} has hypotheses of sentence {number} (from 0) in two places: was "
+                    "more than one output put into it?"
+                )
+            best.setdefault(number, found[2])
+            last = number
     if not best:
         raise ValueError(f"{path} has no line that starts with H-, as fairseq-generate prints them")
     if max(best) >= expected:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ class DocumentTranslationConfig(TranslationConfig):
         },
     )
     seed: int = II("common.seed")
+    num_shards: int = II("dataset.num_shards")
+    shard_id: int = II("dataset.shard_id")
 
 
 @register_task("document_translation", dataclass=DocumentTranslationConfig)
@@ -98,18 +100,24 @@ class DocumentTranslationTask(TranslationTask):
         _check(cfg)
         task = super().setup_task(cfg, **kwargs)
         for dictionary in (task.src_dict, task.tgt_dict):
+            # Text that holds the separator itself has it in its dictionary: see `load_dataset`.
+            task.separator_in_text |= cfg.context_separator in dictionary
             dictionary.add_symbol(cfg.context_separator)
         return task
 
     def __init__(self, cfg: DocumentTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
         self.as_sequences = False
+        self.separator_in_text = False
+        self._warned: set[str] = set()
         self._limits: dict[str, tuple[int | None, int | None]] = {}
         self._shards: dict[str, range] = {}
         self._decoders: dict[str, tuple[Any, DocumentDecoder]] = {}
         self._conversation = Conversation(max(cfg.source_context, cfg.target_context))
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        if from_checkpoint:
+            self._warn_of_other_windows(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.as_sequences = bool(getattr(model, "takes_sequences", False))
         return model
@@ -144,6 +152,9 @@ class DocumentTranslationTask(TranslationTask):
                 f"split {split} in {folder} has {len(source)} {self.cfg.source_lang} sentences, "
                 f"but {len(target)} {self.cfg.target_lang} ones"
             )
+        if self.separator_in_text:
+            for sentences, side in zip(sides, ("source", "target"), strict=True):
+                self._check_separator(sentences, side, split)
         documents = read_docids(folder / f"{split}.{pair}.docids", len(source))
         sizes = (np.asarray(source.sizes), None if target is None else np.asarray(target.sizes))
         dataset = DocumentDataset(
@@ -156,6 +167,18 @@ class DocumentTranslationTask(TranslationTask):
                 f"--max-{side}-positions {getattr(self.cfg, f'max_{side}_positions')}"
             )
         self.datasets[split] = dataset
+
+    def _check_separator(self, sentences: Any, side: str, split: str) -> None:
+        """Refuses single sentences that hold the separator, such as windows made beforehand."""
+        dictionary = self.src_dict if side == "source" else self.tgt_dict
+        symbol = dictionary.index(self.cfg.context_separator)
+        for number in range(0 if sentences is None else len(sentences)):
+            if bool(sentences[number].eq(symbol).any()):
+                raise MemAttnError(
+                    f"{split}, {side} sentence {number + 1}: the text already holds the separator "
+                    f"{self.cfg.context_separator!r}; binarise single sentences, or choose another "
+                    "--context-separator"
+                )
 
     def _options(self) -> WindowOptions:
         cfg = self.cfg
@@ -178,9 +201,10 @@ class DocumentTranslationTask(TranslationTask):
     def _warn_of_other_windows(self, trained: Any) -> None:
         for name in ("source_context", "target_context", "context_separator"):
             before, now = getattr(trained, name, None), getattr(self.cfg, name)
-            if before is not None and before != now:
+            if before is not None and before != now and name not in self._warned:
                 flag = "--" + name.replace("_", "-")
                 logger.warning(f"the model was trained with {flag} {before}, but now it is {now}")
+                self._warned.add(name)
 
     def get_batch_iterator(
         self,
@@ -216,6 +240,9 @@ class DocumentTranslationTask(TranslationTask):
                 **others,
             )
         _check_sizes(dataset, max_tokens, max_positions)
+        if num_shards == 1:
+            # fairseq-generate shards by processes alone, and reads its own flags for it nowhere.
+            num_shards, shard_id = self.cfg.num_shards, self.cfg.shard_id
         self._limits[dataset.name] = (max_tokens, max_sentences)
         shards = [dataset.documents.shard(num_shards, number) for number in range(num_shards)]
         self._shards[dataset.name] = shards[shard_id]
@@ -322,13 +349,16 @@ class DocumentTranslationTask(TranslationTask):
         """Lines, of which an empty one ends a document."""
         self._decoders.pop(TYPED, None)
         self._typed = 0
-        self.datasets[TYPED] = self._dataset_of(src_tokens)
-        return self.datasets[TYPED]
+        self.datasets[TYPED] = self._dataset_of(src_tokens, self._options())
+        # fairseq prints the batches that it makes: the lines, without their context.
+        alone = replace(self._options(), source_context=0, target_context=0)
+        return self._dataset_of(src_tokens, alone)
 
-    def _dataset_of(self, lines: list[Tensor]) -> DocumentDataset:
+    @staticmethod
+    def _dataset_of(lines: list[Tensor], options: WindowOptions) -> DocumentDataset:
         sizes = np.array([len(line) for line in lines], dtype=np.int64)
         documents = documents_of_lines(lines)
-        return DocumentDataset(lines, None, (sizes, None), documents, self._options(), name=TYPED)
+        return DocumentDataset(lines, None, (sizes, None), documents, options, name=TYPED)
 
     def _continue_conversation(
         self, generator: Any, models: Sequence[nn.Module], count: int, device: torch.device
@@ -338,7 +368,7 @@ class DocumentTranslationTask(TranslationTask):
         if self._typed == 0:
             self._earlier = len(talk.sources)
             known = dict(enumerate(talk.translations))
-            dataset = self._dataset_of([*talk.sources, *lines.source])
+            dataset = self._dataset_of([*talk.sources, *lines.source], self._options())
             self._shards[TYPED] = range(len(dataset.documents))
             self._decoders.pop(TYPED, None)
             self._decoder(dataset, generator, models, device, known)
@@ -393,11 +423,13 @@ def _check_sizes(dataset: DocumentDataset, max_tokens: int | None, max_positions
                 f"{dataset.name or 'the input'}, {side} sentence {number + 1}: {lengths[number]} "
                 f"tokens are more than the {limit} of --max-{side}-positions"
             )
-    everything = dataset.num_tokens_vec(np.arange(len(dataset)))
-    if max_tokens and everything.max(initial=0) > max_tokens:
+    windows = dataset.num_tokens_vec(np.arange(len(dataset)))
+    if max_tokens and windows.max(initial=0) > max_tokens:
+        number = int(np.argmax(windows))
         raise MemAttnError(
-            f"{dataset.name or 'the input'}: a window of {everything.max()} tokens is more than "
-            f"--max-tokens {max_tokens}"
+            f"{dataset.name or 'the input'}, sentence {number + 1}: its window has "
+            f"{windows[number]} tokens, more than --max-tokens {max_tokens}; raise that, or lower "
+            "--source-context, --target-context or --max-source-positions"
         )
 
 

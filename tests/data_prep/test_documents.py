@@ -368,6 +368,19 @@ def test_a_split_depends_on_seed_and_ids_alone(tmp_path: Path) -> None:
         assert sorted(part["en"].splitlines()) == sorted(first[name]["en"].splitlines())
 
 
+def test_a_split_is_replaced_only_by_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prefix = write(tmp_path / "all", corpus(list(range(20))))
+    first = split(prefix, tmp_path / "s", seed=1)
+    again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]
+    assert documents.main(again) == 2
+    assert "train.en exists; --force replaces it" in capsys.readouterr().err
+    assert written(tmp_path / "s" / "train") == first["train"]
+    assert documents.main([*again, "--force"]) == 0
+    assert written(tmp_path / "s" / "train") != first["train"]
+
+
 def test_a_split_leaves_documents_to_train_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

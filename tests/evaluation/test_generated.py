@@ -45,6 +45,16 @@ def test_a_lost_or_a_surplus_sentence_is_refused(generated, expected, message):
         read_hypotheses(generated, expected)
 
 
+def test_a_sentence_in_two_places_is_refused(tmp_path):
+    """Several hypotheses of a sentence follow one another; two outputs in one file do not."""
+    path = tmp_path / "generated.txt"
+    path.write_text("H-0\t-1\ta\nH-0\t-2\tb\nH-1\t-1\tc\n", encoding="utf-8")
+    assert read_hypotheses(path, 2) == ["a", "c"]
+    path.write_text("H-0\t-1\ta\nH-1\t-1\tc\nH-0\t-1\ta\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"hypotheses of sentence 0 \(from 0\) in two places"):
+        read_hypotheses(path, 2)
+
+
 def test_lines_end_at_newlines_alone(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("one\u2028still one\r\ntwo\n\n".encode())

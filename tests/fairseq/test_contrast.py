@@ -209,6 +209,11 @@ def test_cxmi(document_model, corpus, tmp_path):
         ("contrast", "--sets SET --separator ##", "--separator ## is no symbol"),
         ("contrast", "--sets SET --json no/where.json", "no/where.json: the folder"),
         ("contrast", "--sets SET --max-tokens 0", "--max-tokens must be at least 1, but is 0"),
+        (
+            "contrast",
+            "--sets SET --sentencepiece-model no.model",
+            "--sentencepiece-model no.model:",
+        ),
         ("cxmi", "--subset nothing", "--subset nothing: there is no"),
         ("cxmi", "--source-context 0 --target-context 0", "the model sees no context"),
         ("cxmi", "--document 9 --picture x.png", "--document must be from 0 to 3, but is 9"),

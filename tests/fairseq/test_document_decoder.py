@@ -91,14 +91,13 @@ def test_an_empty_line_ends_a_document():
     assert ranges == [[0, 1], [2], [3], [4, 5], [6]]
 
 
-def test_a_conversation_keeps_what_the_next_sentence_needs():
-    talk = Conversation(keep=2)
-    for words in (1, 2, 3):
+@pytest.mark.parametrize("keep", range(6))
+def test_a_conversation_keeps_what_the_next_sentence_needs(keep):
+    talk = Conversation(keep)
+    for words in range(1, 9):
         talk.remember(line(words), line(words + 10))
-    assert [len(source) for source in talk.sources] == [3, 4]
-    assert [len(tokens) for tokens in talk.translations] == [13, 14]
+        last = range(max(1, words - keep + 1), words + 1)
+        assert [len(source) - 1 for source in talk.sources] == list(last)
+        assert [len(tokens) - 11 for tokens in talk.translations] == list(last)
     talk.remember(line(0), line(0))
     assert talk.sources == talk.translations == []
-    forgetful = Conversation(keep=0)
-    forgetful.remember(line(1), line(1))
-    assert forgetful.sources == []

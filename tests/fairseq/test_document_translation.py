@@ -1,5 +1,6 @@
 """The task document_translation through fairseq's own commands."""
 
+import itertools
 import re
 import shlex
 import shutil
@@ -19,6 +20,7 @@ from harness import (
     hypotheses,
     lines_of,
     logged,
+    preprocess,
     run,
     train,
     train_on_two,
@@ -85,6 +87,7 @@ def test_shards_are_whole_documents_and_together_everything(document_model, gene
         for i in range(3)
     ]
     assert all(shards)
+    assert sum(map(len, shards)) == len(generated["beam"])
     assert_same({n: h for shard in shards for n, h in shard.items()}, generated["beam"])
 
 
@@ -204,6 +207,7 @@ def test_interactive_with_empty_lines_between_documents(buffer, document_model, 
     assert list(found) == list(range(len(lines)))
     assert_same({i: found[place] for i, place in enumerate(places)}, generated["beam"])
     assert {found[i].text for i, line in enumerate(lines) if not line} == {""}
+    assert "_eos" not in done.stdout.partition("S-0")[2]
 
 
 def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, corpus):
@@ -279,6 +283,30 @@ def test_bad_flags_end_in_one_sentence(flags, message, document_model):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_another_task_than_in_training_ends_in_one_sentence(document_model):
+    path = ["--path", document_model.checkpoint]
+    done = attempt("fairseq-generate", document_model.data, *PLUGGED, *path)
+    assert "which adds a separator" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_text_that_holds_the_separator_is_refused(document_data, corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    for split, lang in itertools.product(("train", "valid"), ("en", "ru")):
+        text = (corpus / f"{split}.{lang}").read_text(encoding="utf-8")
+        if (split, lang) == ("train", "ru"):
+            text = text.replace("\n", " _eos\n", 7)
+        (tmp_path / "text" / f"{split}.{lang}").write_text(text, encoding="utf-8")
+    joined = "-s en -t ru --joined-dictionary".split()
+    folder = preprocess(tmp_path / "text", *joined, splits="train valid")
+    for split in ("train", "valid"):
+        shutil.copy(document_data / f"{split}.en-ru.docids", folder)
+    done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
+    assert (
+        "train, target sentence 1: the text already holds the sep" in done.stderr.splitlines()[-1]
+    )
 
 
 def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):

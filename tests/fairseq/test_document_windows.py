@@ -57,7 +57,11 @@ def test_an_id_that_comes_back_is_refused():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "is missing"), ("a\na\nb\n", "has 3 lines, but its split has 4 sentences")],
+    [
+        (None, "is missing"),
+        ("a\na\nb\n", "has 3 lines, but its split has 4 sentences"),
+        ("a\na\n\nb\n", "line 3: the document id is empty"),
+    ],
 )
 def test_a_bad_sidecar_is_refused(tmp_path, text, message):
     path = tmp_path / "train.en-ru.docids"
