@@ -1,9 +1,10 @@
-# make demo   build a corpus, train, translate and score a bounded-memory transformer
-# make test   lint, type-check and run every test
-# make env    only the environment (.venv), which the other targets make when it is missing
+# make demo        build a corpus, train, translate and score a bounded-memory transformer
+# make discourse   the same corpus with and without context: contrastive sets, document BLEU
+# make test        lint, type-check and run every test
+# make env         only the environment (.venv), which the other targets make when it is missing
 #
-# TORCH       another build of torch, for example  make env TORCH=torch==2.13.0+cu130
-# PYTHON      the Python to build on, 3.11 or 3.12
+# TORCH            another build of torch, for example  make env TORCH=torch==2.13.0+cu130
+# PYTHON           the Python to build on, 3.11 or 3.12
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -14,7 +15,7 @@ READY := $(VENV)/ready-$(subst =,,$(TORCH))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo check unit test clean
+.PHONY: help env demo discourse check unit test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -36,6 +37,9 @@ $(READY): constraints.txt setup.py Makefile
 
 demo: $(READY)
 	BIN=$(BIN) recipes/demo/run.sh
+
+discourse: $(READY)
+	BIN=$(BIN) recipes/discourse/run.sh
 
 check: $(READY)
 	$(BIN)/ruff check .

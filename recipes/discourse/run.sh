@@ -4,10 +4,10 @@
 # where it stopped.
 #
 #   OUT      where to write (default: outputs/discourse)
-#   UPDATES  of training (default: 3000)     SEED  default: 1
+#   UPDATES  of training (default: 8000)     SEED  default: 1
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-3000} SEED=${SEED:-1}
+BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-8000} SEED=${SEED:-1}
 step() { printf '\n== %s\n' "$*"; }
 
 step "Corpus, SentencePiece, binary data"
