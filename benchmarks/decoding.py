@@ -15,7 +15,8 @@ The target always grows to the length asked for: special symbols are never chose
    step grows evenly, the steps at the middles of --parts equal parts are timed as in 1 and stand
    for their parts; with --whole it decodes for real too, and the estimate is reported beside.
 
---generator decodes with fairseq's SequenceGenerator on top, --beam hypotheses a sentence.
+--generator decodes with fairseq's SequenceGenerator on top, --beam hypotheses a sentence, the
+contenders in turns.
 """
 
 import argparse
@@ -204,9 +205,8 @@ def measure_generator(
     source = random_source(args, dictionary, length)
     lengths = torch.full((args.batch,), source.shape[1])
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
-    taken = {}
-    for name, model in models.items():
-        generator = SequenceGenerator(
+    generators = {
+        name: SequenceGenerator(
             [model],
             dictionary,
             beam_size=args.beam,
@@ -215,12 +215,24 @@ def measure_generator(
             min_len=length,
             max_len=length + 1,
         )
-        work = (generator, sample)
-        taken[name] = seconds(args.clock, lambda work=work: work[0].generate([], work[1]))
-        print(f"SequenceGenerator, length {length}: {name} {taken[name]:.1f} s", flush=True)
+        for name, model in models.items()
+    }
+    rounds: dict[str, list[float]] = {name: [] for name in models}
+    for round_ in range(args.generator_rounds):
+        for name, generator in generators.items():
+            work = (generator, sample)
+            time = seconds(args.clock, lambda work=work: work[0].generate([], work[1]))
+            rounds[name].append(time)
+            print(
+                f"SequenceGenerator, length {length}, round {round_ + 1} of "
+                f"{args.generator_rounds}: {name} {time:.1f} s",
+                flush=True,
+            )
+    taken = {name: statistics.median(times) for name, times in rounds.items()}
     speed = {name: args.batch * length / time for name, time in taken.items()}
     return {
         "length": length,
+        "seconds_rounds": rounds,
         "tokens_per_second": speed,
         "ratio": speed["abc"] / speed["softmax"],
     }
@@ -266,6 +278,7 @@ def parse_arguments() -> Namespace:
     add("--lengths", default=steps, help="of part 1, at least 2 (%(default)s)", **lengths)
     add("--sentences", default=[1024, 2048], help="lengths of part 2 (%(default)s)", **lengths)
     add("--generator", default=[], help="lengths for SequenceGenerator (%(default)s)", **lengths)
+    add("--generator-rounds", type=int, default=2, help="turns of each contender (%(default)s)")
     add("--beam", type=int, default=1, help="of SequenceGenerator (%(default)s)")
     add("--source-length", type=int, help="of the source; as long as the target unless given")
     add("--batch", type=int, default=16, help="sentences (%(default)s)")

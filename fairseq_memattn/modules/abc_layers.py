@@ -1,5 +1,6 @@
 """fairseq's transformer encoder and decoder with bounded memories in the place of attention."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from fairseq.distributed import fsdp_wrap
@@ -139,14 +140,15 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 "full-context alignment needs a decoder that sees the future, "
                 "which a causal memory never does; use --abc-causal-slots 0 for it"
             )
-        return super().extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-        )
+        with nullcontext() if self.cross_controls is None else self.cross_controls.one_source():
+            return super().extract_features(
+                prev_output_tokens,
+                encoder_out,
+                incremental_state,
+                full_context_alignment,
+                alignment_layer,
+                alignment_heads,
+            )
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """fairseq's T x T mask, which only softmax attention needs."""

@@ -1,5 +1,8 @@
 """Learned controls, and which layers share them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -22,9 +25,19 @@ class MLPControl(nn.Module):
         # For inputs of unit variance: write logits of standard deviation 4, so that a slot starts
         # with a few tokens in it, other ones than its neighbours, and not with the mean of all.
         nn.init.normal_(self.proj.weight, std=4 * embed_dim**-0.5)
+        self.keeps = False
+        self.kept: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (S, B, E). Returns log alpha (B, heads, S, M), in float32."""
+        if self.kept is not None and self.kept[0] is x:
+            return self.kept[1]
+        log_alpha = self._log_alpha(x)
+        if self.keeps:
+            self.kept = (x, log_alpha)
+        return log_alpha
+
+    def _log_alpha(self, x: Tensor) -> Tensor:
         length, batch, _ = x.shape
         logits = self.proj(x).view(length, batch, self.heads, self.slots)
         return log_control(logits.permute(1, 2, 0, 3), self.activation)
@@ -53,6 +66,18 @@ class ControlPool(nn.ModuleList):
         control = self[-1]
         assert isinstance(control, MLPControl)
         return control
+
+    @contextmanager
+    def one_source(self) -> Iterator[None]:
+        """While all layers read one and the same source, a tied control looks at it once."""
+        controls = [control for control in self if isinstance(control, MLPControl)]
+        for control in controls:
+            control.keeps = True
+        try:
+            yield
+        finally:
+            for control in controls:
+                control.keeps, control.kept = False, None
 
 
 def drop_writes(log_alpha: Tensor, p: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 import copy
 from argparse import Namespace
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
 
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control import MLPControl
+from fairseq_memattn.modules.control import ControlPool, MLPControl
 
 TINY = {
     f"{side}_{name}": value
@@ -424,6 +425,30 @@ def test_every_parameter_learns(options, gradients):
         optimiser.step()
     model.eval()
     assert loss_of(model) < first
+
+
+@pytest.mark.parametrize(("sharing", "calls"), [("shared", 1), ("separate", 2)])
+def test_a_tied_control_looks_at_the_source_once(sharing, calls, monkeypatch, gradients):
+    model = translator(abc_phi_layers=sharing)
+    seen = []
+    look = MLPControl._log_alpha
+
+    def counted(control, x):
+        if any(control is cross for cross in model.decoder.cross_controls):
+            seen.append(control)
+        return look(control, x)
+
+    monkeypatch.setattr(MLPControl, "_log_alpha", counted)
+    loss, grads = gradients_of(model)
+    assert len(seen) == calls
+
+    model.zero_grad()
+    monkeypatch.setattr(ControlPool, "one_source", lambda pool: nullcontext())
+    each_layer, each_grads = gradients_of(model)
+    assert len(seen) == calls + 2
+    assert torch.equal(loss, each_layer)
+    for name, grad in grads.items():
+        torch.testing.assert_close(grad, each_grads[name], msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_checkpointed_activations_give_the_same_gradients(gradients):
