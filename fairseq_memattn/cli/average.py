@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_memattn.cli.outputs import check_output
 from fairseq_memattn.compat import read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     paths = select(args.inputs, args.last_epochs, args.last_updates, args.upper_bound)
-    check_output(args.output, paths)
+    check_output("--output", args.output, paths)
     write(average(paths), args.output)
     print(f"averaged {', '.join(map(str, paths))} into {args.output}")
 
@@ -111,17 +112,6 @@ def latest(
             f"{option} is {n}, but {inputs[0]} holds {len(numbered)} such checkpoints{upto}"
         )
     return [path for _, path in sorted(numbered)[-n:]]
-
-
-def check_output(output: Path, inputs: Sequence[Path]) -> None:
-    """Refuse, before the work is done, an output that cannot or should not be written."""
-    if output.is_dir():
-        raise ValueError(f"--output {output} is a folder, not a file")
-    if not output.parent.is_dir():
-        raise ValueError(f"--output {output}: the folder {output.parent} does not exist")
-    for path in inputs:
-        if output.exists() and output.samefile(path):
-            raise ValueError(f"--output {output} would overwrite the input {path}")
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli import models
+from fairseq_memattn.cli.outputs import check_output
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.exchanged import DEFAULT, HANDLINGS, handle_exchanged
@@ -55,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     groups, reports = _read(args)
     segment = _segmenter(args)
-    for path in (args.json, args.scores):
-        if path and not path.absolute().parent.is_dir():
-            raise ValueError(f"{path}: the folder {path.absolute().parent} does not exist")
+    check_output("--json", args.json, args.sets)
+    check_output("--scores", args.scores, args.sets)
     loaded = models.load(args)
     scores = _score(groups, loaded, segment)
     summary = results(groups, scores)

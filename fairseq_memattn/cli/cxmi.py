@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import models
+from fairseq_memattn.cli.outputs import check_output
 from fairseq_memattn.evaluation.tables import table
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for path in (args.json, args.tokens, args.picture):
-        if path and not path.absolute().parent.is_dir():
-            raise ValueError(f"{path}: the folder {path.absolute().parent} does not exist")
+    for name in ("json", "tokens", "picture"):
+        check_output(f"--{name}", getattr(args, name))
     loaded = models.load(args)
     if not loaded.source_context and not loaded.target_context:
         raise ValueError("the model sees no context; give --source-context or --target-context")

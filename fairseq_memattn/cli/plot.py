@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.models import check_paths
+from fairseq_memattn.cli.outputs import check_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.evaluation.plots import draw_memory
 
-    if not args.output.parent.is_dir():
-        raise ValueError(f"--output {args.output}: the folder {args.output.parent} does not exist")
+    check_output("--output", args.output)
     check_paths(args.data, args.path)
     (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
     task.load_dataset(args.subset)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli.outputs import check_output
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.documents import Document, read_documents
 from fairseq_memattn.evaluation.generated import (
@@ -175,14 +176,8 @@ def check_outputs(args: argparse.Namespace, systems: Sequence[Path]) -> None:
     if args.output and len(systems) > 1:
         raise ValueError(f"--output takes one system, but {len(systems)} are given")
     inputs = [path for path in (*systems, args.reference, args.docids, args.source) if path]
-    for option, path in (("--output", args.output), ("--json", args.json)):
-        if path and path.is_dir():
-            raise ValueError(f"{option} {path} is a folder, not a file")
-        if path and not path.parent.is_dir():
-            raise ValueError(f"{option} {path}: the folder {path.parent} does not exist")
-        for other in inputs:
-            if path and path.exists() and other.exists() and path.samefile(other):
-                raise ValueError(f"{option} {path} would overwrite the input {other}")
+    check_output("--output", args.output, inputs)
+    check_output("--json", args.json, inputs)
 
 
 def read_systems(

@@ -1,0 +1,54 @@
+# What multi30k.sh and documents.sh share, and source: the systems, and one setting for all of them.
+#
+#   SYSTEM  softmax | abc-32-8 | abc-32-32 | abc-128-64   (cross slots - causal slots);
+#           abc-128-64-shared: the heads of a layer share one control
+#
+#   DATA    folder of the corpora (default: data)     WORK     results (default: outputs/abc)
+#   SEED    default 1                                 UPDATES  of training
+#   DEVICE  flags of fairseq-train and fairseq-generate, for example "--fp16" (default: --cpu)
+DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE:---cpu}
+BIN=${BIN:-.venv/bin}
+
+# choose_arch SYSTEM: the flags of the system, in $arch
+choose_arch() {
+  if [ "$1" = softmax ]; then
+    arch="--arch transformer"
+  elif [[ $1 =~ ^abc-([0-9]+)-([0-9]+)(-shared)?$ ]]; then
+    arch="--arch abc_mlp_transformer --abc-cross-slots ${BASH_REMATCH[1]}"
+    arch="$arch --abc-causal-slots ${BASH_REMATCH[2]}"
+    if [ -n "${BASH_REMATCH[3]}" ]; then arch="$arch --abc-phi-heads shared"; fi
+  else
+    echo "error: SYSTEM must be softmax or abc-CROSS-CAUSAL[-shared], but is $1" >&2
+    exit 2
+  fi
+}
+
+# prepare FOLDER SOURCE TARGET SPLIT=PREFIX...: the corpus in FOLDER, binarised in $data
+prepare() {
+  local folder=$1 source=$2 target=$3
+  shift 3
+  if [ ! -d "$folder" ]; then echo "error: no folder $folder; set DATA" >&2; exit 2; fi
+  "$BIN"/python data_prep/own_corpus.py --langs "$source" "$target" --output "$data" \
+    --vocab-size 4000 --text "$@"
+}
+
+# train [FLAG...]: the system in $arch on $data, to $run
+train() {
+  "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn "$@" $arch $DEVICE \
+    --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
+    --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler inverse_sqrt \
+    --warmup-updates 400 --clip-norm 1.0 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --max-tokens 2048 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
+    --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
+    --keep-interval-updates 1 --validate-interval-updates 500 \
+    --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
+}
+
+# translate [FLAG...]: the test set with the last checkpoint, to $run.generated
+translate() {
+  "$BIN"/fairseq-generate "$data/bin" --user-dir fairseq_memattn "$@" $DEVICE \
+    --path "$run/checkpoint_last.pt" --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 \
+    --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 > "$run.generated"
+}
