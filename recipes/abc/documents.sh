@@ -7,7 +7,9 @@
 #           chat   English-German, customer service: $DATA/docmt/chat-bcontrast-en-de
 #   CONTEXT previous sentences that the model sees, on both sides: 0 is translation by sentence
 #
-# SYSTEM and the variables that are understood are in translation.sh; UPDATES is 2000 unless set.
+#   FROM    checkpoint of the same SYSTEM to start from, for example one without context
+#
+# SYSTEM and the other variables are in translation.sh; UPDATES is 2000 unless set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source recipes/abc/translation.sh
@@ -19,12 +21,13 @@ case $corpus in
   chat)  target=de raw=$DATA/docmt/chat-bcontrast-en-de ;;
   *) echo "error: CORPUS must be bible or chat, but is $corpus" >&2; exit 2 ;;
 esac
-data=$WORK/$corpus run=$WORK/$corpus/$system-context-$context-$SEED
+data=$WORK/$corpus run=$WORK/$corpus/$system-context-$context-$SEED${FROM:+-continued}
 task="--task document_translation --source-context $context --target-context $context"
+if [ -n "${FROM:-}" ] && [ ! -e "$FROM" ]; then echo "error: no FROM $FROM" >&2; exit 2; fi
 
 choose_arch "$system"
 prepare "$raw" en "$target" train="$raw/train" valid="$raw/dev" test="$raw/test"
-train $task
+train $task ${FROM:+--finetune-from-model "$FROM"}
 translate $task
 "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test.$target" \
   --docids "$raw/test.docid" --resamples 1000 | tee "$run.score"

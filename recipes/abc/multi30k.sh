@@ -3,7 +3,7 @@
 #
 #   recipes/abc/multi30k.sh SYSTEM      with the corpus in $DATA/multi30k-en-de
 #
-# SYSTEM and the variables that are understood are in translation.sh; UPDATES is 1500 unless set.
+# SYSTEM and the variables are in translation.sh; UPDATES is 1500 unless set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source recipes/abc/translation.sh

@@ -3,21 +3,24 @@
 # Everything goes to outputs/discourse; a step that is done is not done again, and training goes on
 # where it stopped.
 #
-#   OUT      where to write (default: outputs/discourse)
-#   UPDATES  of training (default: 8000)     SEED  default: 1
+#   OUT       where to write (default: outputs/discourse)     SEED  default: 1
+#   UPDATES   of training with 3 sentences of context (default: 12000). Batches are of 2048 tokens: by
+#             sentence, a quarter of the updates sees as many sentences.
+#   CONTEXTS  sentences of context, one system for each (default: "0 3")
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-8000} SEED=${SEED:-1}
+BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-12000} SEED=${SEED:-1}
+CONTEXTS=${CONTEXTS:-0 3}
 step() { printf '\n== %s\n' "$*"; }
 
 step "Corpus, SentencePiece, binary data"
 "$BIN"/python data_prep/discourse.py --out "$OUT/corpus" --train-docs 8000 --valid-docs 50 \
   --test-docs 100 --contrast-groups 300 --seed 1
-"$BIN"/python data_prep/own_corpus.py --langs en ru --output "$OUT/data" --vocab-size 1200 \
+"$BIN"/python data_prep/own_corpus.py --langs en ru --output "$OUT/data" --vocab-size 2500 \
   --text train="$OUT/corpus/train" valid="$OUT/corpus/valid" test="$OUT/corpus/test"
 
-for context in 0 3; do
-  run=$OUT/context-$context-$SEED
+for context in $CONTEXTS; do
+  run=$OUT/context-$context-$SEED updates=$((UPDATES * (context + 1) / 4))
   task="--task document_translation --source-context $context --target-context $context"
   generate="--gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.5 --max-len-b 20"
 
@@ -26,10 +29,11 @@ for context in 0 3; do
     --arch abc_mlp_transformer --abc-cross-slots 64 --abc-causal-slots 32 \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.0 \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 4e-3 --lr-scheduler inverse_sqrt \
-    --warmup-updates 300 --clip-norm 1.0 \
+    --encoder-normalize-before --decoder-normalize-before \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr 3e-3 \
+    --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 400 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-tokens 4096 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
+    --max-tokens 2048 --max-update "$updates" --seed "$SEED" --num-workers 0 \
     --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
     --no-epoch-checkpoints --save-dir "$run" --log-interval 20 --log-file "$run.log"
 
@@ -50,4 +54,10 @@ for context in 0 3; do
     "$BIN"/memattn score --generated "$run.$kind.txt" --reference "$OUT/corpus/test.ru" \
       --docids "$OUT/corpus/test.docid" | tee "$run.$kind.score"
   done
+
+  if [ "$context" -gt 0 ]; then
+    step "What the context adds, $context sentences of context"
+    "$BIN"/memattn cxmi "$OUT/data/bin" --path "$run/checkpoint_last.pt" --cpu --subset test \
+      --json "$run.cxmi.json" --picture "$run.context.png" | tee "$run.cxmi.txt"
+  fi
 done
