@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_memattn.cli.outputs import check_output
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.compat import read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     paths = select(args.inputs, args.last_epochs, args.last_updates, args.upper_bound)
-    check_output("--output", args.output, paths)
+    check_outputs({"--output": args.output}, paths)
     write(average(paths), args.output)
     print(f"averaged {', '.join(map(str, paths))} into {args.output}")
 

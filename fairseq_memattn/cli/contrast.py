@@ -3,12 +3,13 @@
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli import models
-from fairseq_memattn.cli.outputs import check_output
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.exchanged import DEFAULT, HANDLINGS, handle_exchanged
@@ -54,10 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    inputs = [
+        *args.sets,
+        *models.checkpoints(args.path),
+        args.sentencepiece_model,
+        args.subword_nmt,
+    ]
+    check_outputs({"--json": args.json, "--scores": args.scores}, inputs)
     groups, reports = _read(args)
     segment = _segmenter(args)
-    check_output("--json", args.json, args.sets)
-    check_output("--scores", args.scores, args.sets)
     loaded = models.load(args)
     scores = _score(groups, loaded, segment)
     summary = results(groups, scores)
@@ -82,7 +88,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
     groups, reports = [], {}
+    names = Counter(path.stem for path in args.sets)
     for path in args.sets:
+        if names[path.stem] > 1:
+            raise ValueError(f"--sets: {names[path.stem]} sets have the name {path.stem}")
+        if not path.exists():
+            raise ValueError(f"--sets {path}: there is no such file")
         handled = handle_exchanged(read_set(path), args.exchanged)
         if handled.sentence:
             print(handled.sentence, file=sys.stderr)
@@ -100,7 +111,12 @@ def _segmenter(args: argparse.Namespace) -> Callable[[str], str]:
     if args.sentencepiece_model:
         import sentencepiece
 
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(args.sentencepiece_model))
+        try:
+            processor = sentencepiece.SentencePieceProcessor(str(args.sentencepiece_model))
+        except RuntimeError:
+            raise ValueError(
+                f"--sentencepiece-model {args.sentencepiece_model}: not a SentencePiece model"
+            ) from None
         return lambda sentence: " ".join(processor.encode(sentence, out_type=str))
     if args.subword_nmt:
         from subword_nmt.apply_bpe import BPE

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import models
-from fairseq_memattn.cli.outputs import check_output
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.tables import table
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for name in ("json", "tokens", "picture"):
-        check_output(f"--{name}", getattr(args, name))
+    outputs = {f"--{name}": getattr(args, name) for name in ("json", "tokens", "picture")}
+    check_outputs(outputs, models.checkpoints(args.path))
     loaded = models.load(args)
     if not loaded.source_context and not loaded.target_context:
         raise ValueError("the model sees no context; give --source-context or --target-context")

@@ -37,10 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="score on the CPU though there is a GPU")
 
 
+def checkpoints(path: str) -> list[Path]:
+    """The files of `--path`."""
+    return [Path(part) for part in path.split(":")]
+
+
 def check_paths(data: str, path: str) -> None:
     """Refuses a folder of data or a checkpoint, or one of an ensemble, that is not there."""
-    for checkpoint in path.split(":"):
-        if not Path(checkpoint).is_file():
+    for checkpoint in checkpoints(path):
+        if not checkpoint.is_file():
             raise ValueError(f"--path {checkpoint}: there is no such file")
     if not Path(data).is_dir():
         raise ValueError(f"{data}: there is no such folder")

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.models import check_paths
-from fairseq_memattn.cli.outputs import check_output
+from fairseq_memattn.cli.models import check_paths, checkpoints
+from fairseq_memattn.cli.outputs import check_outputs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.evaluation.plots import draw_memory
 
-    check_output("--output", args.output)
+    check_outputs({"--output": args.output}, checkpoints(args.path))
     check_paths(args.data, args.path)
     (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
     task.load_dataset(args.subset)

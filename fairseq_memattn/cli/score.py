@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.outputs import check_output
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.documents import Document, read_documents
 from fairseq_memattn.evaluation.generated import (
@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check(args)
     paths = system_paths(args)
-    check_outputs(args, list(paths.values()))
+    check_results(args, list(paths.values()))
     references = read_lines(args.reference)
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
@@ -171,13 +171,12 @@ def system_paths(args: argparse.Namespace) -> dict[str, Path]:
     return paths
 
 
-def check_outputs(args: argparse.Namespace, systems: Sequence[Path]) -> None:
+def check_results(args: argparse.Namespace, systems: Sequence[Path]) -> None:
     """Refuse, before the work is done, what cannot or should not be written."""
     if args.output and len(systems) > 1:
         raise ValueError(f"--output takes one system, but {len(systems)} are given")
-    inputs = [path for path in (*systems, args.reference, args.docids, args.source) if path]
-    check_output("--output", args.output, inputs)
-    check_output("--json", args.json, inputs)
+    inputs = [*systems, args.reference, args.docids, args.source]
+    check_outputs({"--output": args.output, "--json": args.json}, inputs)
 
 
 def read_systems(

@@ -19,7 +19,14 @@ SEPARATOR = "_eos"
 
 def read_set(path: Path) -> list[Group]:
     """Voita's format from a file, ContraPro from a folder; see `read_voita`, `read_contrapro`."""
-    return read_contrapro(path) if path.is_dir() else read_voita(path)
+    if not path.is_dir():
+        return read_voita(path)
+    if not any(path.glob("contrapro.text.*")):
+        raise ValueError(
+            f"{path} is a folder, but not ContraPro's: it has no contrapro.text.*; "
+            "of other sets name the JSON files"
+        )
+    return read_contrapro(path)
 
 
 def read_voita(path: Path, separator: str = SEPARATOR) -> list[Group]:

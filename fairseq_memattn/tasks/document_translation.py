@@ -278,6 +278,10 @@ class DocumentTranslationTask(TranslationTask):
             if getattr(args, name, None):
                 flag = "--" + name.replace("_", "-")
                 raise MemAttnError(f"{flag} does not work with --task document_translation")
+        if getattr(args, "diverse_beam_groups", 0) > 1:
+            raise MemAttnError(
+                "--diverse-beam-groups does not work with --task document_translation"
+            )
         if getattr(args, "no_repeat_ngram_size", 0) and self.cfg.target_context:
             raise MemAttnError(
                 "--no-repeat-ngram-size would count the target context, too; use --target-context 0"
@@ -346,7 +350,16 @@ class DocumentTranslationTask(TranslationTask):
     def build_dataset_for_inference(
         self, src_tokens: list[Tensor], src_lengths: Any, constraints: Any = None
     ) -> DocumentDataset:
-        """Lines, of which an empty one ends a document."""
+        """Lines, of which an empty one ends a document.
+
+        Raises MemAttnError for a line that holds the separator.
+        """
+        for number, line in enumerate(src_tokens, start=1):
+            if bool(line.eq(self.src_dict.index(self.cfg.context_separator)).any()):
+                raise MemAttnError(
+                    f"line {number} of the input holds the separator "
+                    f"{self.cfg.context_separator!r}; give single sentences, a line each"
+                )
         self._decoders.pop(TYPED, None)
         self._typed = 0
         self.datasets[TYPED] = self._dataset_of(src_tokens, self._options())
@@ -402,6 +415,13 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         if value < least:
             flag = "--" + name.replace("_", "-")
             raise MemAttnError(f"{flag} must be {least} or more, but is {value}")
+    if cfg.num_shards < 1:
+        raise MemAttnError(f"--num-shards must be 1 or more, but is {cfg.num_shards}")
+    if not 0 <= cfg.shard_id < cfg.num_shards:
+        raise MemAttnError(
+            f"--shard-id must be from 0 to {cfg.num_shards - 1} with --num-shards "
+            f"{cfg.num_shards}, but is {cfg.shard_id}"
+        )
     if cfg.context_separator.split() != [cfg.context_separator]:
         raise MemAttnError(
             "--context-separator must be one symbol without spaces, but is "

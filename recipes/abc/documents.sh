@@ -24,6 +24,9 @@ esac
 data=$WORK/$corpus run=$WORK/$corpus/$system-context-$context-$SEED${FROM:+-continued}
 task="--task document_translation --source-context $context --target-context $context"
 if [ -n "${FROM:-}" ] && [ ! -e "$FROM" ]; then echo "error: no FROM $FROM" >&2; exit 2; fi
+if [ -n "${FROM:-}" ] && [ -e "$run/checkpoint_last.pt" ]; then
+  echo "going on with $run, which started before: FROM is not read again" >&2
+fi
 
 choose_arch "$system"
 prepare "$raw" en "$target" train="$raw/train" valid="$raw/dev" test="$raw/test"

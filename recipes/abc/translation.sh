@@ -6,6 +6,9 @@
 #   DATA    folder of the corpora (default: data)     WORK     results (default: outputs/abc)
 #   SEED    default 1                                 UPDATES  of training
 #   DEVICE  flags of fairseq-train and fairseq-generate, for example "--fp16" (default: --cpu)
+#   BIN     folder of the programs (default: .venv/bin)
+#
+# Paths are the repository's unless they begin with a slash. A run that stopped is gone on with.
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE:---cpu}
 BIN=${BIN:-.venv/bin}
 

@@ -204,7 +204,13 @@ def test_cxmi(document_model, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
-        ("contrast", "--sets nothing.json", "nothing.json"),
+        ("contrast", "--sets nothing.json", "--sets nothing.json: there is no such file"),
+        ("contrast", "--sets SET SET", "--sets: 2 sets have the name deixis"),
+        ("contrast", "--sets CORPUS", "is a folder, but not ContraPro's"),
+        ("contrast", "--sets SET --json x.out --scores x.out", "x.out is the file of --json"),
+        ("contrast", "--sets SET --json MODEL", "would overwrite the input"),
+        ("contrast", "--sets SET --sentencepiece-model SET", "not a SentencePiece model"),
+        ("cxmi", "--tokens MODEL", "would overwrite the input"),
         ("contrast", "--sets SET --source-context -1", "--source-context must be 0 or more"),
         ("contrast", "--sets SET --separator ##", "--separator ## is no symbol"),
         ("contrast", "--sets SET --json no/where.json", "no/where.json: the folder"),
@@ -220,7 +226,12 @@ def test_cxmi(document_model, corpus, tmp_path):
     ],
 )
 def test_bad_flags_end_in_one_sentence(command, flags, message, document_model, corpus, capsys):
-    flags = flags.replace("SET", str(corpus / "contrast" / "deixis.json")).split()
+    paths = {
+        "SET": corpus / "contrast" / "deixis.json",
+        "CORPUS": corpus / "contrast",
+        "MODEL": document_model.checkpoint,
+    }
+    flags = [str(paths.get(flag, flag)) for flag in flags.split()]
     path = ["--path", str(document_model.checkpoint), "--cpu"]
     assert main([command, str(document_model.data), *path, *flags]) == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]

@@ -273,6 +273,9 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
         ("--prefix-size 1", "--prefix-size does not work"),
         ("--print-alignment", "--print-alignment does not work"),
+        ("--diverse-beam-groups 2 --beam 4", "--diverse-beam-groups does not work"),
+        ("--num-shards 0", "--num-shards must be 1 or more, but is 0"),
+        ("--num-shards 3 --shard-id 5", "--shard-id must be from 0 to 2 with --num-shards 3, but"),
     ],
 )
 def test_bad_flags_end_in_one_sentence(flags, message, document_model):
@@ -307,6 +310,15 @@ def test_text_that_holds_the_separator_is_refused(document_data, corpus, tmp_pat
     assert (
         "train, target sentence 1: the text already holds the sep" in done.stderr.splitlines()[-1]
     )
+
+
+def test_typed_text_that_holds_the_separator_is_refused(document_model):
+    flags = ["--path", document_model.checkpoint, *WINDOWS, "--buffer-size", 9, "--max-tokens", 99]
+    done = attempt(
+        "fairseq-interactive", document_model.data, *PLUGGED, *flags, stdin="a b\na _eos b\n"
+    )
+    assert done.returncode != 0
+    assert "line 2 of the input holds the separator '_eos'" in done.stderr.splitlines()[-1]
 
 
 def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
