@@ -244,7 +244,7 @@ def test_two_processes_validate_every_document_once(document_data, tmp_path):
     """Each update sees the same two batches, so the model is the same but for rounding."""
     arguments = '{"beam": 1, "max_len_a": 1, "max_len_b": 10}'
     flags = [*TRANSLATOR, *WINDOWS, "--eval-bleu", "--eval-bleu-args", arguments]
-    flags += ["--max-update", 30, "--dropout", 0]
+    flags += ["--max-update", 80, "--dropout", 0]
     one = train(document_data, tmp_path / "one", *flags, "--update-freq", 2)
     two = train_on_two(document_data, tmp_path / "two", *flags)
     ours, theirs = (logged(trained.log, "valid")[-1] for trained in (two, one))
