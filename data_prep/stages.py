@@ -16,8 +16,8 @@ Counts = Mapping[str, int]
 class Stages:
     """The steps that lead to one folder, with a record of each in FOLDER/stages/.
 
-    A record says from which input and options a step's output was made, and what was counted. It
-    is written when the output is in its place, so a step without one has to be done.
+    A record says from which input and options a step's output is made. When the output is in its
+    place it also says what was counted; a step that does not has to be done.
     """
 
     def __init__(self, folder: Path, force: bool = False) -> None:
@@ -36,8 +36,8 @@ class Stages:
     ) -> Counts:
         """Do `work`, which makes `outputs` all or none, unless they are there; print its counts.
 
-        Raises DataError where the outputs are there but made from something else, or changed
-        since, unless `force` is on; and where an output is an input.
+        Raises DataError where the outputs are there but not made here, made from something else,
+        or changed since, unless `force` is on; and where an output is an input.
         """
         for path in inputs:
             if not path.is_file():
@@ -52,10 +52,13 @@ class Stages:
         counts = self._done(record, made_from, outputs)
         state = "done before"
         if counts is None:
+            self._refuse_foreign(record, outputs)
             remove_leftovers([*outputs, record])
+            self._write(record, made_from)
             counts = work() or {}
             state = "done"
-            self._write(record, {**made_from, "counts": counts}, outputs)
+            made = {self._label(path): self._digest(path) for path in outputs}
+            self._write(record, {**made_from, "counts": counts, "outputs": made})
         told = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         print(f"{name}: {told or state}", flush=True)
         return counts
@@ -86,8 +89,16 @@ class Stages:
             )
         return None
 
-    def _write(self, record: Path, contents: dict[str, object], outputs: Sequence[Path]) -> None:
-        contents["outputs"] = {self._label(path): self._digest(path) for path in outputs}
+    def _refuse_foreign(self, record: Path, outputs: Sequence[Path]) -> None:
+        """A DataError for files in the way that no step has made or begun."""
+        there = [path for path in outputs if path.exists()]
+        if there and not record.exists() and not self.force:
+            raise DataError(
+                f"{there[0]} is there, but was not made here (no {record}); choose another "
+                "--output, or replace what is there with --force"
+            )
+
+    def _write(self, record: Path, contents: Mapping[str, object]) -> None:
         with write_all_or_nothing([record]) as [file]:
             file.write(json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
 

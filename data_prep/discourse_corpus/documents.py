@@ -14,6 +14,7 @@ from data_prep.discourse_corpus.scenes import ANYWHERE, SCENES, SPOKEN, Scene, i
 
 MAX_DISTANCE = 3  # how many sentences before the one that needs it a cue may be
 GAPS = (0, 0, 0, 1, 1, 2)  # neutral sentences in between, short gaps more often
+NOUN_WEIGHTS = (3, 1)  # of a noun's two renderings, the first is the more usual
 COUNTABLE = ("thing", "text", "clothes", "furniture", "animal")
 
 
@@ -68,9 +69,12 @@ class Story:
             "f": rng.choice(lexicon.FUTURE_WORDS),
         }
 
-    def rendering(self, english: str, swaps: list[dict[str, Word]]) -> dict[str, Word]:
+    def rendering(
+        self, english: str, swaps: list[dict[str, Word]], weights: Sequence[int] | None = None
+    ) -> dict[str, Word]:
         """The rendering of an English word, drawn once for the whole document."""
-        return self.renderings.setdefault(english, self.rng.choice(swaps))
+        (drawn,) = self.rng.choices(swaps, weights)
+        return self.renderings.setdefault(english, drawn)
 
     def neutral(self, between: bool) -> Pair:
         """A sentence that depends on nothing, and that may stand `between` a cue and its use."""
@@ -153,7 +157,7 @@ def noun_cohesion(story: Story) -> Episode:
     kind = rng.choice(list(lexicon.SYNONYM_WORDS))
     renderings = rng.choice(lexicon.SYNONYM_WORDS[kind])
     swaps = [{"y": noun} for noun in renderings]
-    words = story.words("thing") | story.rendering(renderings[0].en[""], swaps)
+    words = story.words("thing") | story.rendering(renderings[0].en[""], swaps, NOUN_WEIGHTS)
     words["q"] = rng.choice(lexicon.GRADABLE_WORDS[kind])
     return Episode(story.pick(lines.NOUN_CUE), story.pick(lines.NOUN_AGAIN), words, swaps)
 

@@ -234,7 +234,8 @@ FOREIGN_SURNAMES = (
     ("Clark", "Кларк"),
 )
 
-# English, then two legitimate renderings with their genders (and stems, stress, plural forms).
+# English, then two legitimate renderings, the more usual first, with their genders (and stems,
+# stress, plural forms).
 SYNONYMS = {
     "place": """
         hotel | гостиница f | отель m
@@ -251,11 +252,11 @@ SYNONYMS = {
         cup | чашка f | кружка f
         film | фильм m | кино n 0
         story | рассказ m | история f
-        photo | снимок m снимк | фотография f
+        photo | фотография f | снимок m снимк
     """,
     "animal": """
         cat | кот m * | кошка f
-        dog | пёс m * пс | собака f
+        dog | собака f | пёс m * пс
         pony | пони m 0 | лошадка f
     """,
     "person": """

@@ -1,6 +1,7 @@
 """Trained translation models for the subcommands that score text with them."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,10 +85,18 @@ def load(args: argparse.Namespace) -> Loaded:
     )
     contexts: list[int] = []
     for side in ("source", "target"):
+        trained = getattr(task.cfg, f"{side}_context", 0)
         wanted = getattr(args, f"{side}_context")
-        wanted = getattr(task.cfg, f"{side}_context", 0) if wanted is None else wanted
+        wanted = trained if wanted is None else wanted
         if wanted < 0:
             raise MemAttnError(f"--{side}-context must be 0 or more, but is {wanted}")
+        sampled = getattr(task.cfg, "sample_context", False)
+        if wanted > trained or (wanted < trained and not sampled):
+            print(
+                f"warning: the model was trained with {trained} sentences of {side} context, but "
+                f"--{side}-context is {wanted}",
+                file=sys.stderr,
+            )
         contexts.append(wanted)
     separator = args.separator or getattr(task.cfg, "context_separator", "_eos")
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"

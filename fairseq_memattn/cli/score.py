@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check(args)
     paths = system_paths(args)
-    check_results(args, list(paths.values()))
+    check_files(args, list(paths.values()))
     references = read_lines(args.reference)
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
@@ -171,12 +171,20 @@ def system_paths(args: argparse.Namespace) -> dict[str, Path]:
     return paths
 
 
-def check_results(args: argparse.Namespace, systems: Sequence[Path]) -> None:
-    """Refuse, before the work is done, what cannot or should not be written."""
+def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
+    """Refuse, before the work is done, inputs that are not there and outputs that cannot be."""
     if args.output and len(systems) > 1:
         raise ValueError(f"--output takes one system, but {len(systems)} are given")
-    inputs = [*systems, args.reference, args.docids, args.source]
-    check_outputs({"--output": args.output, "--json": args.json}, inputs)
+    inputs = {"--generated" if args.generated else "--system": systems}
+    for name in ("reference", "docids", "source"):
+        path = getattr(args, name)
+        inputs[f"--{name}"] = [path] if path else []
+    for option, paths in inputs.items():
+        for path in paths:
+            if not path.is_file():
+                raise ValueError(f"{option} {path}: there is no such file")
+    read = [path for paths in inputs.values() for path in paths]
+    check_outputs({"--output": args.output, "--json": args.json}, read)
 
 
 def read_systems(

@@ -13,7 +13,7 @@ from fairseq.data import data_utils, iterators
 from fairseq.dataclass import ChoiceEnum
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationConfig, TranslationTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
@@ -24,14 +24,11 @@ from fairseq_memattn.decoding.context_generator import ContextEnsemble, ContextG
 from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines
 from fairseq_memattn.decoding.document_decoder import DocumentDecoder, Hypotheses
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation import validation_bleu
 
 logger = logging.getLogger(__name__)
 
 LOSSES = ChoiceEnum(["window", "current"])
-# What fairseq's validation sums up over batches and processes.
-BLEU_STATISTICS = ["_bleu_sys_len", "_bleu_ref_len"] + [
-    f"_bleu_{kind}_{order}" for kind in ("counts", "totals") for order in range(EVAL_BLEU_ORDER)
-]
 TYPED = ""  # the name of what is no split: lines that are typed, or come from a program
 
 
@@ -403,10 +400,14 @@ class DocumentTranslationTask(TranslationTask):
         if self.cfg.eval_bleu and self.datasets[sample["split"]].training:
             # A stand-in, where another process validates a batch more: it counts for nothing.
             loss, size, output = super(TranslationTask, self).valid_step(sample, model, criterion)
-            return loss, size, output | dict.fromkeys(BLEU_STATISTICS, 0)
+            return loss, size, output | dict.fromkeys(validation_bleu.STATISTICS, 0)
         # `inference_step` replaces entries of the batch.
         copy = {**sample, "net_input": dict(sample["net_input"])}
         return super().valid_step(copy, model, criterion)
+
+    def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
+        super(TranslationTask, self).reduce_metrics(logging_outputs, criterion)
+        validation_bleu.log_bleu(logging_outputs)
 
 
 def _check(cfg: DocumentTranslationConfig) -> None:
@@ -427,6 +428,8 @@ def _check(cfg: DocumentTranslationConfig) -> None:
             "--context-separator must be one symbol without spaces, but is "
             f"{cfg.context_separator!r}"
         )
+    if cfg.eval_bleu:
+        validation_bleu.check_options(cfg)
     if cfg.left_pad_target:
         raise MemAttnError("--left-pad-target does not work with --task document_translation")
 

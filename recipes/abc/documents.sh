@@ -15,6 +15,8 @@ cd "$(dirname "$0")/../.."
 source recipes/abc/translation.sh
 usage="usage: $0 CORPUS SYSTEM CONTEXT (see the top of the file)"
 corpus=${1:?"$usage"} system=${2:?"$usage"} context=${3:?"$usage"} UPDATES=${UPDATES:-2000}
+whole CONTEXT "$context"
+whole UPDATES "$UPDATES"
 
 case $corpus in
   bible) target=es raw=$DATA/docmt/bible-en-es ;;

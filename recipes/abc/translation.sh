@@ -12,6 +12,15 @@
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE:---cpu}
 BIN=${BIN:-.venv/bin}
 
+# whole NAME VALUE: a mistake is told before the data are prepared
+whole() {
+  if ! [[ $2 =~ ^[0-9]+$ ]]; then
+    echo "error: $1 must be a whole number of 0 or more, but is $2" >&2
+    exit 2
+  fi
+}
+whole SEED "$SEED"
+
 # choose_arch SYSTEM: the flags of the system, in $arch
 choose_arch() {
   if [ "$1" = softmax ]; then

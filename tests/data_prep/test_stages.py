@@ -82,6 +82,28 @@ def test_a_stage_refuses_to_overwrite_its_input(text: Path, tmp_path: Path) -> N
         Stages(tmp_path).run("copy", [text], [text], dict)
 
 
+def test_files_of_others_are_left_alone(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "copy").write_text("precious\n")
+    with pytest.raises(DataError, match="copy is there, but was not made here .* --force"):
+        run_stage(folder, text)
+    assert (folder / "copy").read_text() == "precious\n"
+    assert run_stage(folder, text, force=True) == 1
+
+
+def test_a_stage_killed_before_its_record_is_done_again(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+
+    def work() -> None:
+        (folder / "copy").write_text("as killed\n")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Stages(folder).run("copy", [text], [folder / "copy"], work)
+    assert run_stage(folder, text) == 1
+
+
 def test_leftovers_of_the_dead_are_removed(text: Path, tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()

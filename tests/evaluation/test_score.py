@@ -299,7 +299,8 @@ def test_files_that_do_not_fit_are_refused(case, capsys, file, line, text, messa
         (THREE + " --output {d}/text", "--output takes one system, but 3 are given"),
         (ONE + " --system base={d}/better", "--system base is given twice"),
         (ONE + " --system better=", "--system must be NAME=FILE or FILE, but is 'better='"),
-        (ONE + " --system {d}/none", "No such file or directory: '{d}/none'"),
+        (ONE + " --system {d}/none", "--system {d}/none: there is no such file"),
+        (ONE + " --docids {d}/no", "--docids {d}/no: there is no such file"),
     ],
 )
 def test_options_that_cannot_be_are_refused(case, capsys, monkeypatch, command, message):

@@ -159,9 +159,11 @@ def test_contrast(document_model, corpus, loaded, tmp_path):
 
 def test_contrast_without_context_is_chance(document_model, corpus, tmp_path):
     """The sets are balanced: half of the groups, whatever the model is like."""
-    _, _, summary = scored_sets(
+    _, done, summary = scored_sets(
         document_model, corpus, tmp_path, "--source-context", 0, "--target-context", 0
     )
+    for side in ("source", "target"):
+        assert f"was trained with 2 sentences of {side} context, but" in done.stderr
     for counts in summary["results"]["phenomena"].values():
         assert counts["accuracy"] == pytest.approx(0.5 * (1 - counts["ties"] / counts["groups"]))
 

@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
+from fairseq.logging import metrics
 from harness import (
     PLUGGED,
     SIZES,
@@ -26,6 +27,7 @@ from harness import (
     train_on_two,
 )
 
+from fairseq_memattn.evaluation import validation_bleu
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
@@ -227,10 +229,38 @@ def test_bleu_in_validation_is_that_of_the_translations(
     shutil.copy(document_model.checkpoint, tmp_path)
     again = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *bleu, "--max-update", 151)
     text = hypotheses(generate(again, *WINDOWS, *SHORT, *SEARCHES["beam"]))
-    references = lines_of(corpus / "test.ru")
+    known = {line.split(" ")[0] for line in lines_of(document_data / "dict.ru.txt")}
+    # fairseq has no word for what the dictionary lacks, with its punctuation, in the references.
+    references = [
+        " ".join(word if word in known else "UNKNOWN" for word in line.split())
+        for line in lines_of(corpus / "test.ru")
+    ]
     score = sacrebleu.corpus_bleu([h.text for h in text.values()], [references], force=True)
-    # Words that the dictionary lacks count as errors in both.
     assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
+
+
+def test_empty_translations_have_a_bleu_to_choose_checkpoints_by(document_data, tmp_path):
+    nothing = '{"min_len": 0, "max_len_b": 0}'
+    flags = ["--eval-bleu", "--eval-bleu-args", nothing, "--best-checkpoint-metric", "bleu"]
+    flags += ["--maximize-best-checkpoint-metric", "--max-update", 1]
+    trained = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *flags)
+    assert float(logged(trained.log, "valid")[-1]["valid_bleu"]) == 0
+
+
+def test_a_batch_of_empty_translations_counts_in_bleu():
+    hypotheses, references = [["a b c d e", "f g"], ["", ""]], [["a b c d x", "f g"], ["h i", "j"]]
+    batches = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        score = sacrebleu.corpus_bleu(hypothesis, [reference], tokenize="none")
+        log = {"_bleu_sys_len": score.sys_len, "_bleu_ref_len": score.ref_len}
+        for order, (count, total) in enumerate(zip(score.counts, score.totals, strict=True)):
+            log |= {f"_bleu_counts_{order}": count, f"_bleu_totals_{order}": total}
+        batches.append(log)
+    with metrics.aggregate() as whole:
+        for log in batches:
+            validation_bleu.log_bleu([log])
+    together = sacrebleu.corpus_bleu(sum(hypotheses, []), [sum(references, [])], tokenize="none")
+    assert whole.get_smoothed_values()["bleu"] == pytest.approx(together.score, abs=0.005)
 
 
 def test_validate_as_training_did(document_model):
@@ -274,6 +304,9 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ("--prefix-size 1", "--prefix-size does not work"),
         ("--print-alignment", "--print-alignment does not work"),
         ("--diverse-beam-groups 2 --beam 4", "--diverse-beam-groups does not work"),
+        ("--eval-bleu --eval-bleu-args {", "--eval-bleu-args must be JSON such as"),
+        ("--eval-bleu --eval-bleu-detok-args 3", "--eval-bleu-detok-args must be JSON such as"),
+        ("--eval-bleu --eval-bleu-detok m", "--eval-bleu-detok must be one of moses, nltk, space"),
         ("--num-shards 0", "--num-shards must be 1 or more, but is 0"),
         ("--num-shards 3 --shard-id 5", "--shard-id must be from 0 to 2 with --num-shards 3, but"),
     ],
