@@ -14,7 +14,7 @@ from data_prep.discourse_corpus.scenes import ANYWHERE, SCENES, SPOKEN, Scene, i
 
 MAX_DISTANCE = 3  # how many sentences before the one that needs it a cue may be
 GAPS = (0, 0, 0, 1, 1, 2)  # neutral sentences in between, short gaps more often
-NOUN_WEIGHTS = (3, 1)  # of a noun's two renderings, the first is the more usual
+NOUN_WEIGHTS = (3, 2)  # of a noun's two renderings, the first is the more usual
 COUNTABLE = ("thing", "text", "clothes", "furniture", "animal")
 
 

@@ -4,18 +4,18 @@
 # where it stopped.
 #
 #   OUT       where to write (default: outputs/discourse)     SEED  default: 1
-#   UPDATES   of training with 3 sentences of context (default: 12000). Batches are of 2048 tokens: by
+#   UPDATES   of training with 3 sentences of context (default: 13000). Batches are of 2048 tokens: by
 #             sentence, a quarter of the updates sees as many sentences.
 #   CONTEXTS  sentences of context, one system for each (default: "0 3")
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-12000} SEED=${SEED:-1}
+BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-13000} SEED=${SEED:-1}
 CONTEXTS=${CONTEXTS:-0 3}
 step() { printf '\n== %s\n' "$*"; }
 
 step "Corpus, SentencePiece, binary data"
 "$BIN"/python data_prep/discourse.py --out "$OUT/corpus" --train-docs 8000 --valid-docs 50 \
-  --test-docs 100 --contrast-groups 300 --seed 1
+  --test-docs 200 --contrast-groups 300 --seed 1
 "$BIN"/python data_prep/own_corpus.py --langs en ru --output "$OUT/data" --vocab-size 2500 \
   --text train="$OUT/corpus/train" valid="$OUT/corpus/valid" test="$OUT/corpus/test"
 
