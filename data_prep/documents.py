@@ -64,10 +64,7 @@ def split(
     inputs = OURS.paths(prefix, languages)
     outputs = {name: OURS.paths(str(folder / name), languages) for name in SPLITS}
     everything = [path for paths in outputs.values() for path in paths]
-    refuse_overwriting(inputs, everything)
-    for path in everything:
-        if path.exists() and not force:
-            raise DataError(f"{path} exists; --force replaces it by another split")
+    refuse_overwriting(inputs, everything, force)
     documents = list(dict.fromkeys(sentence.document for sentence in read_documents(inputs)))
     if valid_docs + test_docs >= len(documents):
         raise DataError(
@@ -131,6 +128,7 @@ def parser() -> argparse.ArgumentParser:
         )
     for command in (reading, writing):
         command.add_argument("--output", required=True, metavar="PREFIX", help="what to write")
+        command.add_argument("--force", action="store_true", help="replace files of --output")
     reading.add_argument(
         "--drop-empty",
         action="store_true",
@@ -174,10 +172,14 @@ def report(args: argparse.Namespace) -> list[str]:
         raise DataError(f"--boundaries {args.boundaries}: {args.format} has no such file")
     places = (form, args.input, args.langs, args.output)
     if args.command == "from":
-        return convert_from(*places, boundaries=args.boundaries, drop_empty=args.drop_empty)
+        return convert_from(
+            *places, boundaries=args.boundaries, drop_empty=args.drop_empty, force=args.force
+        )
     if args.max_tokens and not form.max_tokens:
         raise DataError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
-    return convert_to(*places, boundaries=args.boundaries, max_tokens=args.max_tokens)
+    return convert_to(
+        *places, boundaries=args.boundaries, max_tokens=args.max_tokens, force=args.force
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -47,17 +48,24 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with open(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
+                if number == 1 and raw.startswith(BOM_UTF8):
+                    raise DataError(
+                        f"{path}, line 1: begins with a byte-order mark, which would become part "
+                        "of the text; save the file as UTF-8 without it"
+                    )
                 yield decode_line(raw, path, number)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
-    """A DataError if an output is also an input."""
+def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path], force: bool = True) -> None:
+    """A DataError if an output is also an input or, without `force`, if it exists."""
     resolved = {path.resolve() for path in inputs}
     for path in outputs:
         if path.resolve() in resolved:
             raise DataError(f"{path}: the output would overwrite an input; change --output")
+        if path.exists() and not force:
+            raise DataError(f"{path} exists; choose another --output, or replace it with --force")
 
 
 @contextmanager

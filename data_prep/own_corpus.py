@@ -107,6 +107,8 @@ def prepare(args: argparse.Namespace) -> None:
     segment(pipeline, kind, splits, model)
     if documents:
         pipeline.copy_docids(splits)
+    else:
+        pipeline.drop_docids(splits)
     pipeline.binarise(splits=splits)
 
 

@@ -149,6 +149,11 @@ class Pipeline:
             copy = partial(_copy, source, target)
             self.stages.run(f"pieces-{split}-docid", [source], [target], copy)
 
+    def drop_docids(self, splits: Sequence[str] = SPLITS) -> None:
+        """Forget the document ids of an earlier text that had them."""
+        for split in splits:
+            self.stages.forget(f"pieces-{split}-docid")
+
     def binarise(
         self,
         kind: str = "pieces",

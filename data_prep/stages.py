@@ -54,6 +54,9 @@ class Stages:
         if counts is None:
             self._refuse_foreign(record, outputs)
             remove_leftovers([*outputs, record])
+            wanted = {self._label(path) for path in outputs}
+            for label in set(self._made(record)) - wanted:
+                (self.folder / label).unlink(missing_ok=True)
             self._write(record, made_from)
             counts = work() or {}
             state = "done"
@@ -62,6 +65,21 @@ class Stages:
         told = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         print(f"{name}: {told or state}", flush=True)
         return counts
+
+    def forget(self, name: str) -> None:
+        """Remove what a step has made, and its record, where it has been done."""
+        record = self.folder / "stages" / f"{name}.json"
+        for label in self._made(record):
+            (self.folder / label).unlink(missing_ok=True)
+        record.unlink(missing_ok=True)
+
+    @staticmethod
+    def _made(record: Path) -> list[str]:
+        """The labels of the outputs that a record speaks of."""
+        try:
+            return list(json.loads(record.read_text(encoding="utf-8"))["outputs"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
 
     def _done(
         self, record: Path, made_from: Mapping[str, object], outputs: Sequence[Path]

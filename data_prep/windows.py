@@ -81,13 +81,20 @@ def windows(
         yield tuple(join_window(language, separator) for language in zip(*history, strict=True))
 
 
-def make(prefix: str, languages: Sequence[str], output: str, sentences: int, separator: str) -> int:
+def make(
+    prefix: str,
+    languages: Sequence[str],
+    output: str,
+    sentences: int,
+    separator: str,
+    force: bool = False,
+) -> int:
     """Write one file of windows a language; returns the number of lines."""
     if len(set(languages)) < len(languages):
         raise DataError(f"--langs must name each language once, but is {' '.join(languages)}")
     inputs = [Path(f"{prefix}.{suffix}") for suffix in (*languages, "docid")]
     outputs = [Path(f"{output}.{language}") for language in languages]
-    refuse_overwriting(inputs, outputs)
+    refuse_overwriting(inputs, outputs, force)
     count = 0
     with write_all_or_nothing(outputs) as files:
         rows = tqdm(checked_rows(inputs, separator), unit=" lines", disable=None)
@@ -100,13 +107,15 @@ def make(prefix: str, languages: Sequence[str], output: str, sentences: int, sep
     return count
 
 
-def last(hypotheses: Path, source: Path, output: Path, separator: str) -> list[int]:
+def last(
+    hypotheses: Path, source: Path, output: Path, separator: str, force: bool = False
+) -> list[int]:
     """Write the last sentence of each hypothesis.
 
     Returns the lines whose number of separators is not their windowed source's. Their last
     sentence is written all the same, so that line i stays the translation of line i.
     """
-    refuse_overwriting([hypotheses, source], [output])
+    refuse_overwriting([hypotheses, source], [output], force)
     wrong = []
     pairs = zip_longest(read_lines(hypotheses), read_lines(source))
     with write_all_or_nothing([output]) as [file]:
@@ -185,16 +194,19 @@ def parser() -> argparse.ArgumentParser:
             metavar="TOKEN",
             help="the token between two sentences (default: _eos)",
         )
+        command.add_argument("--force", action="store_true", help="replace files of --output")
     return top
 
 
 def run(args: argparse.Namespace) -> None:
     """Do what the command line says."""
     if args.command == "make":
-        count = make(args.input, args.langs, args.output, args.sentences, args.separator)
+        count = make(
+            args.input, args.langs, args.output, args.sentences, args.separator, args.force
+        )
         print(f"{count} windows written to {args.output}.{{{','.join(args.langs)}}}")
     else:
-        wrong = last(args.input, args.source, args.output, args.separator)
+        wrong = last(args.input, args.source, args.output, args.separator, args.force)
         if wrong:
             print(
                 f"warning: {len(wrong)} lines of {args.input} have another number of "

@@ -76,6 +76,7 @@ def convert_from(
     *,
     boundaries: Path | None = None,
     drop_empty: bool = False,
+    force: bool = False,
 ) -> list[str]:
     """PREFIX in another format to OUTPUT in ours.
 
@@ -89,7 +90,7 @@ def convert_from(
     dropped = Dropped()
     texts = inputs[: len(languages)]
     sentences = dropped.rest(sentences) if drop_empty else not_empty(sentences, texts)
-    report = write_sentences(sentences, inputs, OURS.write, OURS.paths(output, languages))
+    report = write_sentences(sentences, inputs, OURS.write, OURS.paths(output, languages), force)
     if dropped.count:
         report.append(
             f"note: {dropped.count} lines without text in some language dropped, "
@@ -106,6 +107,7 @@ def convert_to(
     *,
     boundaries: Path | None = None,
     max_tokens: int | None = None,
+    force: bool = False,
 ) -> list[str]:
     """PREFIX in our format to OUTPUT in another.
 
@@ -118,7 +120,8 @@ def convert_to(
     limit = max_tokens or form.max_tokens
     write = form.write if limit is None else partial(form.write, max_tokens=limit)
     sentences = fitting(read_documents(inputs), inputs[:-1], form, limit)
-    return write_sentences(sentences, inputs, write, form.paths(output, languages, boundaries))
+    outputs = form.paths(output, languages, boundaries)
+    return write_sentences(sentences, inputs, write, outputs, force)
 
 
 def fitting(
@@ -143,10 +146,14 @@ def fitting(
 
 
 def write_sentences(
-    sentences: Iterable[Sentence], inputs: Sequence[Path], write: Writer, outputs: Sequence[Path]
+    sentences: Iterable[Sentence],
+    inputs: Sequence[Path],
+    write: Writer,
+    outputs: Sequence[Path],
+    force: bool,
 ) -> list[str]:
     """Write all or nothing; returns the counts and the writer's remark."""
-    refuse_overwriting(inputs, outputs)
+    refuse_overwriting(inputs, outputs, force)
     counts = Counts()
     with write_all_or_nothing(outputs) as files:
         counted = counts.of(tqdm(sentences, unit=" sentences", disable=None))

@@ -91,14 +91,22 @@ def load(args: argparse.Namespace) -> Loaded:
         if wanted < 0:
             raise MemAttnError(f"--{side}-context must be 0 or more, but is {wanted}")
         sampled = getattr(task.cfg, "sample_context", False)
-        if wanted > trained or (wanted < trained and not sampled):
+        told = hasattr(task.cfg, f"{side}_context")
+        if told and (wanted > trained or (wanted < trained and not sampled)):
             print(
                 f"warning: the model was trained with {trained} sentences of {side} context, but "
                 f"--{side}-context is {wanted}",
                 file=sys.stderr,
             )
         contexts.append(wanted)
+    if task.source_dictionary is None:
+        raise MemAttnError(
+            f"--path {args.path}: a language model; this command scores translations"
+        )
     separator = args.separator or getattr(task.cfg, "context_separator", "_eos")
+    piece = f"\u2581{separator}"  # of windows that SentencePiece has cut
+    if separator not in task.source_dictionary and piece in task.source_dictionary:
+        separator = piece
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     dictionaries = (task.source_dictionary, task.target_dictionary)
     if any(contexts) and any(separator not in dictionary for dictionary in dictionaries):

@@ -1,6 +1,7 @@
 """Reading translations, what `fairseq-generate` printed above all, without losing a line."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,9 +15,12 @@ SUBWORD_NMT = re.compile(r"@@(?: |$)")
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file, split at newlines alone.
 
-    Raises ValueError that names file and line where the bytes are not UTF-8.
+    Raises ValueError that names file and line where the bytes are not UTF-8, and for a byte-order
+    mark, which would be taken for text.
     """
     content = path.read_bytes()
+    if content.startswith(BOM_UTF8):
+        raise ValueError(f"{path}, line 1: begins with a byte-order mark; save it without")
     lines: list[str] = []
     if not content:
         return lines

@@ -111,6 +111,10 @@ def _measure(measure: Measure, resamples: int) -> Measured:
     # One metric, one signature; the column of its results is called after it.
     ((column, signature),) = signatures.items()
     each = cast(list[Result], columns[column])
+    for result in each[1:]:
+        # sacreBLEU counts resamples that differ by more than the systems do, even by nothing.
+        if result.score == each[0].score:
+            result.p_value = 1.0
     return Measured(str(signature), dict(zip(measure.hypotheses, each, strict=True)))
 
 

@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from fairseq.data import encoders  # noqa: F401  (registers the tokenizers)
+from fairseq.data.data_utils import post_process
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
 from fairseq.tasks.translation import EVAL_BLEU_ORDER
@@ -13,6 +17,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_memattn.errors import MemAttnError
 
+KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
 BY_ORDER = ("_bleu_counts", "_bleu_totals")
 # What a batch logs, and what is summed up over batches and processes.
@@ -20,21 +25,56 @@ STATISTICS = [*LENGTHS, *(f"{kind}_{n}" for kind in BY_ORDER for n in range(EVAL
 
 
 def check_options(cfg: Any) -> None:
-    """Raises MemAttnError for --eval-bleu options that would only fail after the training data."""
+    """Raises MemAttnError for --eval-bleu options that would fail in the first validation."""
     known = sorted(REGISTRIES["tokenizer"]["registry"])
     if cfg.eval_bleu_detok not in known:
         raise MemAttnError(
             f"--eval-bleu-detok must be one of {', '.join(known)}, but is {cfg.eval_bleu_detok}"
         )
-    for name in ("eval_bleu_args", "eval_bleu_detok_args"):
-        value = getattr(cfg, name)
-        try:
-            fits = isinstance(json.loads(value), dict)
-        except ValueError:
-            fits = False
-        if not fits:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f'{flag} must be JSON such as {{"beam": 5}}, but is {value!r}')
+    try:
+        post_process("", cfg.eval_bleu_remove_bpe)
+    except NotImplementedError:
+        raise MemAttnError(
+            "--eval-bleu-remove-bpe must be sentencepiece, subword_nmt, @@, wordpiece or letter, "
+            f"but is {cfg.eval_bleu_remove_bpe}"
+        ) from None
+    _options("--eval-bleu-detok-args", cfg.eval_bleu_detok_args)
+    _check_search(_options("--eval-bleu-args", cfg.eval_bleu_args))
+
+
+def _options(flag: str, value: str) -> dict[str, Any]:
+    try:
+        options = json.loads(value)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise MemAttnError(f'{flag} must be JSON such as {{"beam": 5}}, but is {value!r}')
+    return options
+
+
+def _check_search(options: dict[str, Any]) -> None:
+    """Refuses options of the search that fairseq-generate has not, or not with such a value."""
+    known: dict[str, Any] = {field.name: field.type for field in fields(GenerationConfig)}
+    for name, value in options.items():
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise MemAttnError(
+                f"--eval-bleu-args has {name!r}, which fairseq-generate has not{hint}"
+            )
+        wanted = known[name]
+        # A whole number will do for a fraction; to JSON, other than to Python, true is none.
+        fitting = {int: (int,), float: (int, float), bool: (bool,)}.get(wanted)
+        if fitting and type(value) not in fitting:
+            raise MemAttnError(
+                f"--eval-bleu-args: {name} must be {KINDS[wanted]}, but is {json.dumps(value)}"
+            )
+    least = {"beam": 1, "max_len_a": 0, "max_len_b": 0, "min_len": 0}
+    for name, limit in least.items():
+        if options.get(name, limit) < limit:
+            raise MemAttnError(
+                f"--eval-bleu-args: {name} must be {limit} or more, but is {options[name]}"
+            )
 
 
 def log_bleu(logging_outputs: Sequence[Mapping[str, Any]]) -> None:

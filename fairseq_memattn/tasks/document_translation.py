@@ -240,6 +240,11 @@ class DocumentTranslationTask(TranslationTask):
         if num_shards == 1:
             # fairseq-generate shards by processes alone, and reads its own flags for it nowhere.
             num_shards, shard_id = self.cfg.num_shards, self.cfg.shard_id
+            if num_shards > len(dataset.documents):
+                raise MemAttnError(
+                    f"--num-shards {num_shards} is more than the {len(dataset.documents)} "
+                    f"documents of {dataset.name}, which are not divided"
+                )
         self._limits[dataset.name] = (max_tokens, max_sentences)
         shards = [dataset.documents.shard(num_shards, number) for number in range(num_shards)]
         self._shards[dataset.name] = shards[shard_id]
@@ -271,7 +276,13 @@ class DocumentTranslationTask(TranslationTask):
         return super().build_generator(ensemble, args, *more, **options)
 
     def _check_generation(self, args: Any) -> None:
-        for name in ("print_alignment", "replace_unk", "constraints", "match_source_len"):
+        for name in (
+            "print_alignment",
+            "replace_unk",
+            "constraints",
+            "match_source_len",
+            "prefix_size",
+        ):
             if getattr(args, name, None):
                 flag = "--" + name.replace("_", "-")
                 raise MemAttnError(f"{flag} does not work with --task document_translation")

@@ -152,7 +152,8 @@ def test_segments_are_full_and_never_longer_than_the_limit(
         "en": "<s> a </s> <s> a a </s>\n<s> a a a </s> <s> a </s>\n<s> b </s>\n",
         "ru": "<s> А А А </s> <s> Б </s>\n<s> В </s> <s> Г Г </s>\n<s> Д </s>\n",
     }
-    status = convert("to", "g-transformer", ours, tmp_path / "seg", "--max-tokens", "4")
+    options = ["--max-tokens", "4", "--force"]
+    status = convert("to", "g-transformer", ours, tmp_path / "seg", *options)
     assert mistake(capsys, status) == (
         f"{ours}.ru, line 1: --max-tokens must be at least 5 for this sentence, but is 4"
     )
@@ -375,7 +376,7 @@ def test_a_split_is_replaced_only_by_force(
     first = split(prefix, tmp_path / "s", seed=1)
     again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]
     assert documents.main(again) == 2
-    assert "train.en exists; --force replaces it" in capsys.readouterr().err
+    assert "train.en exists; choose another --output" in capsys.readouterr().err
     assert written(tmp_path / "s" / "train") == first["train"]
     assert documents.main([*again, "--force"]) == 0
     assert written(tmp_path / "s" / "train") != first["train"]

@@ -57,6 +57,22 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "or replace what is there with --force" in message(capsys.readouterr().err)
 
 
+def test_document_ids_that_are_gone_are_not_kept(mine: Path) -> None:
+    assert run(mine) == 0
+    for path in mine.glob("*.docid"):
+        path.unlink()
+    assert run(mine) == 2
+    assert run(mine, "--force") == 0
+    assert not list((mine / "data").rglob("*.docid*"))
+
+
+def test_a_byte_order_mark_is_refused(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = mine / "train.en"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert run(mine) == 2
+    assert "train.en, line 1: begins with a byte-order mark" in message(capsys.readouterr().err)
+
+
 def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without document ids, and with an empty line, which may stand between paragraphs."""
     calls = []

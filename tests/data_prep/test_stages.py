@@ -92,6 +92,23 @@ def test_files_of_others_are_left_alone(text: Path, tmp_path: Path) -> None:
     assert run_stage(folder, text, force=True) == 1
 
 
+def test_outputs_that_are_no_longer_made_are_removed_on_demand(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    copies = [folder / name for name in ("one", "two")]
+
+    def work() -> None:
+        with write_all_or_nothing(copies) as files:
+            for file in files:
+                file.write("copied\n")
+
+    Stages(folder).run("copy", [text], copies, work, option=1)
+    copies.pop()
+    Stages(folder, force=True).run("copy", [text], copies, work, option=2)
+    assert (folder / "one").exists() and not (folder / "two").exists()
+    Stages(folder).forget("copy")
+    assert not (folder / "one").exists() and not (folder / "stages/copy.json").exists()
+
+
 def test_a_stage_killed_before_its_record_is_done_again(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
 

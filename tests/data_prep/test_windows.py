@@ -95,12 +95,16 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     assert (tmp_path / "back.ru").read_bytes() == (tmp_path / "corpus.ru").read_bytes()
 
 
-def test_one_language_other_sizes_and_another_separator(tmp_path: Path) -> None:
+def test_one_language_other_sizes_and_another_separator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prefix = write(tmp_path, en="a\nb\nc", docid="1\n1\n1")
     options = ["--input", prefix, "--langs", "en", "--output", str(tmp_path / "w")]
     assert windows.main(["make", *options, "--sentences", "2", "--separator", "<sep>"]) == 0
     assert (tmp_path / "w.en").read_text(encoding="utf-8") == "a\na <sep> b\nb <sep> c\n"
-    assert windows.main(["make", *options, "--sentences", "1"]) == 0
+    assert windows.main(["make", *options, "--sentences", "1"]) == 2
+    assert "w.en exists; choose another --output" in capsys.readouterr().err
+    assert windows.main(["make", *options, "--sentences", "1", "--force"]) == 0
     assert (tmp_path / "w.en").read_text(encoding="utf-8") == "a\nb\nc\n"
 
 

@@ -312,6 +312,15 @@ def test_options_that_cannot_be_are_refused(case, capsys, monkeypatch, command, 
     assert done.out == ""
 
 
+def test_a_copy_of_the_baseline_is_not_significantly_different(case, capsys):
+    copy = " --system copy={d}/copy --reference {d}/reference --docids {d}/ids"
+    case.write("copy", case.texts["base"])
+    done = case.run(capsys, "--system base={d}/base" + copy)
+    assert done.status == 0
+    for measure in done.report["measures"].values():
+        assert measure["systems"]["copy"]["p_value"] == 1
+
+
 class StandInForComet(ModuleType):
     """Records how it is called, and scores by the length of the translations."""
 
