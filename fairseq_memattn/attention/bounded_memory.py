@@ -9,37 +9,16 @@ phi_i = alpha_i / sum_j alpha_j, and a query reads the slots with softmax attent
 All three forms take log alpha rather than alpha, so that no write logit can overflow.
 """
 
-from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, TypeVar
-
 import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.causal import causal_attention
+from fairseq_memattn.attention.checks import check_causal, check_shapes, check_state
+from fairseq_memattn.attention.precision import full_precision, scaled
 from fairseq_memattn.attention.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def _full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Keeps autocast from putting normalisers and memories into half precision."""
-
-    @wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        first = next(iter((*args, *kwargs.values())))
-        assert isinstance(first, Tensor)
-        device = first.device.type
-        if not torch.is_autocast_enabled(device):
-            return function(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
-            return function(*args, **kwargs)
-
-    return wrapped
-
-
-@_full_precision
+@full_precision
 def abc_attention(
     q: Tensor,
     k: Tensor,
@@ -66,18 +45,18 @@ def abc_attention(
 
     Raises ValueError where the shapes do not fit together.
     """
-    _check_shapes(q, k, v, log_alpha, key_padding_mask)
+    check_shapes(q, k, v, log_alpha, key_padding_mask)
     if not causal:
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
-    _check_causal(q, k)
+    check_causal(q, k)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
     out, _ = causal_attention(
-        _scaled(q, scale), k, v, log_alpha, MemoryState.empty(k, v, log_alpha), chunk_size
+        scaled(q, scale), k, v, log_alpha, MemoryState.empty(k, v, log_alpha), chunk_size
     )
     return out.to(q.dtype)
 
 
-@_full_precision
+@full_precision
 def abc_step(
     q: Tensor,
     k: Tensor,
@@ -96,20 +75,20 @@ def abc_step(
 
     Raises ValueError where the shapes, or the state's, do not fit.
     """
-    _check_shapes(q, k, v, log_alpha, key_padding_mask)
-    _check_causal(q, k)
+    check_shapes(q, k, v, log_alpha, key_padding_mask)
+    check_causal(q, k)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
     if state is None:
         state = MemoryState.empty(k, v, log_alpha)
-    _check_state(state, k, log_alpha)
+    check_state(state, k, log_alpha)
     if q.shape[2] == 1:
         state = _write_one(k, v, log_alpha, state)
         return abc_read(q, state, scale), state
-    out, state = causal_attention(_scaled(q, scale), k, v, log_alpha, state, None)
+    out, state = causal_attention(scaled(q, scale), k, v, log_alpha, state, None)
     return out.to(q.dtype), state
 
 
-@_full_precision
+@full_precision
 def abc_write(
     k: Tensor, v: Tensor, log_alpha: Tensor, key_padding_mask: Tensor | None = None
 ) -> MemoryState:
@@ -117,7 +96,7 @@ def abc_write(
 
     Shapes and errors as in `abc_attention`. Cross attention does this once a sentence.
     """
-    _check_shapes(k, k, v, log_alpha, key_padding_mask)
+    check_shapes(k, k, v, log_alpha, key_padding_mask)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
     log_mass = log_alpha.logsumexp(dim=2)
     control = log_alpha.softmax(dim=2) * is_written(log_mass).unsqueeze(2)
@@ -125,14 +104,14 @@ def abc_write(
     return MemoryState(write @ k.to(write.dtype), write @ v.to(write.dtype), log_mass)
 
 
-@_full_precision
+@full_precision
 def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tensor:
     """Reads a memory with softmax attention over its slots: equation 4.
 
     q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Slots that nothing was written into
     take no softmax mass.
     """
-    logits = _scaled(q, scale).to(state.keys.dtype) @ state.keys.transpose(2, 3)
+    logits = scaled(q, scale).to(state.keys.dtype) @ state.keys.transpose(2, 3)
     unwritten = ~is_written(state.log_mass).unsqueeze(2)
     # Where nothing at all was written the weights are even, over values that are zero.
     reading = logits.masked_fill(unwritten, EMPTY).softmax(dim=-1)
@@ -151,65 +130,9 @@ def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> M
     )
 
 
-def _scaled(q: Tensor, scale: float | None) -> Tensor:
-    return q.to(accumulation_dtype(q)) * (q.shape[-1] ** -0.5 if scale is None else scale)
-
-
 def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     """log alpha in the accumulation dtype, `EMPTY` at padding and instead of -inf."""
     log_alpha = log_alpha.to(dtype).clamp(min=EMPTY)
     if key_padding_mask is None:
         return log_alpha
     return log_alpha.masked_fill(key_padding_mask[:, None, :, None], EMPTY)
-
-
-def _check_shapes(
-    q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, key_padding_mask: Tensor | None
-) -> None:
-    for name, tensor in (("q", q), ("k", k)):
-        if tensor.dim() != 4 or tensor.numel() == 0:
-            raise ValueError(
-                f"`{name}` must have the four axes (B, H, length, D), none of them empty, "
-                f"but is {tuple(tensor.shape)} instead."
-            )
-    batch, heads, _, width = q.shape
-    source = k.shape[2]
-    if k.shape != (batch, heads, source, width):
-        raise ValueError(f"`k` must match `q` {tuple(q.shape)}, but is {tuple(k.shape)} instead.")
-    if v.shape != k.shape:
-        raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
-    if log_alpha.dim() != 4 or log_alpha.shape[:3] not in (
-        (batch, heads, source),
-        (batch, 1, source),
-    ):
-        raise ValueError(
-            f"`log_alpha` must be ({batch}, {heads} or 1, {source}, slots), "
-            f"but is {tuple(log_alpha.shape)} instead."
-        )
-    if log_alpha.shape[3] < 1:
-        raise ValueError("`log_alpha` must have at least one slot, but has 0 instead.")
-    if key_padding_mask is None:
-        return
-    if key_padding_mask.shape != (batch, source) or key_padding_mask.dtype != torch.bool:
-        raise ValueError(
-            f"`key_padding_mask` must be {(batch, source)} of torch.bool, but is "
-            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype} instead."
-        )
-
-
-def _check_causal(q: Tensor, k: Tensor) -> None:
-    if q.shape[2] != k.shape[2]:
-        raise ValueError(
-            "causal attention needs as many queries as keys, "
-            f"but got {q.shape[2]} queries and {k.shape[2]} keys instead."
-        )
-
-
-def _check_state(state: MemoryState, k: Tensor, log_alpha: Tensor) -> None:
-    memory = (*k.shape[:2], log_alpha.shape[3], k.shape[3])
-    wanted = [memory, memory, (*log_alpha.shape[:2], log_alpha.shape[3])]
-    given = [tuple(tensor.shape) for tensor in state]
-    if given != wanted:
-        raise ValueError(
-            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
-        )

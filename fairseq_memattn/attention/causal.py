@@ -16,6 +16,9 @@ written q:
 which is two passes of chunked linear attention around a softmax over the slots: matrix products,
 one exponential a write logit, and nothing of size T x M x D.
 
+Control vectors that are not normalised (`additive.py`) are the same with F_j = phi_j, D = 1, and
+Z_t = 1 in the slots that something was written into.
+
 The product Z_t F_j equals exp(s_j - z_t) <= 1, but its factors are only safe while z rises by a
 bounded amount within a chunk. Where it rises by more (`MAX_RISE`), `_stable_chunk` computes
 exp(s_j - z_t) pair by pair.
@@ -54,10 +57,24 @@ def causal_attention(
         raise ValueError(f"`chunk_size` must be at least 1, but is {chunk_size} instead.")
     chunk = min(chunk_size or CHUNK_SIZE, length)
     with torch.no_grad():
-        writing = _factor(_chunked(s, chunk, EMPTY), state.log_mass)
+        writing = _factor(chunked(s, chunk, EMPTY), state.log_mass)
     if writing is None:
         return _stable_attention(q, k, v, s, state)
     out, keys, values, log_mass = _FactoredAttention.apply(q, k, v, s, *state, writing, chunk)
+    return out, MemoryState(keys, values, log_mass)
+
+
+def additive_causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, phi: Tensor, state: MemoryState, chunk_size: int | None
+) -> tuple[Tensor, MemoryState]:
+    """The same for control vectors phi (B, H or 1, T, M) that no sum divides, of any sign.
+
+    A slot counts as written where phi is not 0; log_mass is 0 there, and `EMPTY` elsewhere.
+    """
+    chunk = min(chunk_size or CHUNK_SIZE, q.shape[2])
+    with torch.no_grad():
+        writing = _additive(chunked(phi, chunk), state.log_mass)
+    out, keys, values, log_mass = _FactoredAttention.apply(q, k, v, phi, *state, writing, chunk)
     return out, MemoryState(keys, values, log_mass)
 
 
@@ -67,6 +84,7 @@ class _Writing(NamedTuple):
     fraction (F): (B, h, L, C, M); gain (Z): (B, h, L, C, M), 0 before a slot's first token
     decay (D): (B, h, L, M); log_mass: (B, h, M), z at the end
     some_empty: whether any slot is read before its first token
+    normalised: whether the control vectors are shares of a sum, whose gradient then counts
     """
 
     fraction: Tensor
@@ -74,6 +92,7 @@ class _Writing(NamedTuple):
     decay: Tensor
     log_mass: Tensor
     some_empty: bool
+    normalised: bool
 
 
 def _factor(s: Tensor, log_mass: Tensor) -> _Writing | None:
@@ -96,7 +115,18 @@ def _factor(s: Tensor, log_mass: Tensor) -> _Writing | None:
         smallest = share.amin().item()
     if not smallest >= math.exp(-MAX_RISE):
         return None
-    return _Writing(fraction, share.reciprocal_(), decay, ends[:, :, -1], some_empty)
+    return _Writing(fraction, share.reciprocal_(), decay, ends[:, :, -1], some_empty, True)
+
+
+def _additive(phi: Tensor, log_mass: Tensor) -> _Writing:
+    """F, Z and D of control vectors phi (B, h, L, C, M) that are not normalised."""
+    chunks = phi.shape[2:4]
+    written = (phi != 0).flatten(2, 3).to(torch.uint8).cummax(dim=2).values.bool()
+    written |= is_written(log_mass).unsqueeze(2)
+    after = torch.where(written[:, :, -1], 0.0, EMPTY).to(log_mass.dtype)
+    gain = written.unflatten(2, chunks).to(phi.dtype)
+    decay = torch.ones_like(phi[:, :, :, 0])
+    return _Writing(phi, gain, decay, after, not written.all().item(), False)
 
 
 def _ever_written(s: Tensor, before: Tensor) -> Tensor:
@@ -121,6 +151,7 @@ class _FactoredAttention(torch.autograd.Function):
     y is the gradient through the normaliser; dG, dH and its sum dU are carried from chunk to
     chunk, backwards, with decay D. At the end of the sequence dU starts from the gradient of the
     final memory, and what is carried past the start is the gradient of the initial one.
+    Of control vectors that are not normalised the gradient is ds_j without F_j, y and dU.
     """
 
     @staticmethod
@@ -137,7 +168,7 @@ class _FactoredAttention(torch.autograd.Function):
         chunk: int,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         start, heads = (keys, values), q.shape[1]
-        q_, k_, v_ = (_flat(_chunked(x.to(s.dtype), chunk)) for x in (q, k, v))
+        q_, k_, v_ = (_flat(chunked(x.to(s.dtype), chunk)) for x in (q, k, v))
         fraction, gain = (_flat(x.expand(-1, heads, -1, -1, -1)) for x in writing[:2])
         write = fraction.transpose(1, 2)
         decayed_keys, keys = _scan(torch.bmm(write, k_), writing.decay, keys)
@@ -157,7 +188,7 @@ class _FactoredAttention(torch.autograd.Function):
             q, k, v, fraction, gain, writing.decay, read_logits, reading,
             decayed_keys, decayed_values, keys, values, *start,
         )  # fmt: skip
-        ctx.chunk = chunk
+        ctx.chunk, ctx.normalised = chunk, writing.normalised
         return _unflat(out, q), keys, values, writing.log_mass.clone()
 
     @staticmethod
@@ -174,7 +205,7 @@ class _FactoredAttention(torch.autograd.Function):
             decayed_keys, decayed_values, keys, values, keys_start, values_start,
         ) = ctx.saved_tensors  # fmt: skip
         grad_out, grad_keys, grad_values, grad_log_mass = grads
-        q_, k_, v_, do = (_flat(_chunked(x.to(gain.dtype), ctx.chunk)) for x in (q, k, v, grad_out))
+        q_, k_, v_, do = (_flat(chunked(x.to(gain.dtype), ctx.chunk)) for x in (q, k, v, grad_out))
         write = fraction.transpose(1, 2)
 
         grad_q, grad_k, grad_v, grad_s = (torch.empty_like(x) for x in (q_, k_, v_, gain))
@@ -187,13 +218,16 @@ class _FactoredAttention(torch.autograd.Function):
             grad_reading.baddbmm_(do[g], decayed_values[g].transpose(1, 2)).mul_(gain[g])
             y = grad_reading.mul_(reading[g])
             grad_logits = torch.addcmul(y, reading[g], y.sum(dim=-1, keepdim=True), value=-1)
-            y.addcmul_(read_logits[g], grad_logits).mul_(gain[g])
+            if ctx.normalised:
+                # minus the sum over t >= j of y_t: summed from the end, because where the
+                # normaliser rises the first terms are larger than the last by a factor of up to
+                # exp(MAX_RISE)
+                y.addcmul_(read_logits[g], grad_logits).mul_(gain[g])
+                torch.sum(y, dim=1, out=carried_mass[g])
+                grad_s[g] = y.flip(1).cumsum(1).flip(1).neg_()
+            else:
+                grad_s[g] = 0
             spread, grad_spread = reading[g] * gain[g], grad_logits.mul_(gain[g])
-
-            # minus the sum over t >= j of y_t: summed from the end, because where the normaliser
-            # rises the first terms are larger than the last by a factor of up to exp(MAX_RISE)
-            torch.sum(y, dim=1, out=carried_mass[g])
-            grad_s[g] = y.flip(1).cumsum(1).flip(1).neg_()
             grad_s[g].baddbmm_(square.transpose(1, 2), spread)
             torch.bmm(q_[g], k_[g].transpose(1, 2), out=square).tril_()
             grad_s[g].baddbmm_(square.transpose(1, 2), grad_spread)
@@ -206,27 +240,29 @@ class _FactoredAttention(torch.autograd.Function):
             torch.bmm(grad_scores, k_[g], out=grad_q[g]).baddbmm_(grad_spread, decayed_keys[g])
             torch.bmm(grad_spread.transpose(1, 2), q_[g], out=carried_keys[g])
 
-        # Summed over the heads that share a normaliser further down, hence the share.
-        share = decay.shape[1] / q.shape[1]
-        grad_mass = (grad_keys * keys).sum(-1) + (grad_values * values).sum(-1)
-        grad_mass = grad_mass - grad_log_mass * share
         dH, dH_start = _scan_back(carried_keys, decay, grad_keys)
         dG, dG_start = _scan_back(carried_values, decay, grad_values)
-        dU, dU_start = _scan_back(carried_mass.unsqueeze(-1), decay, grad_mass.unsqueeze(-1))
         grad_v.baddbmm_(fraction, dG)
         grad_k.baddbmm_(fraction, dH)
         grad_s.baddbmm_(v_, dG.transpose(1, 2)).baddbmm_(k_, dH.transpose(1, 2))
-        grad_s.sub_(dU.transpose(1, 2)).mul_(fraction)
-        grad_mass = (dH_start * keys_start).sum(-1) + (dG_start * values_start).sum(-1)
-        grad_mass = grad_mass - dU_start.squeeze(-1)
+        grad_start_mass = None
+        if ctx.normalised:
+            # Summed over the heads that share a normaliser further down, hence the share.
+            share = decay.shape[1] / q.shape[1]
+            grad_mass = (grad_keys * keys).sum(-1) + (grad_values * values).sum(-1)
+            grad_mass = grad_mass - grad_log_mass * share
+            dU, dU_start = _scan_back(carried_mass.unsqueeze(-1), decay, grad_mass.unsqueeze(-1))
+            grad_s.sub_(dU.transpose(1, 2)).mul_(fraction)
+            grad_mass = (dH_start * keys_start).sum(-1) + (dG_start * values_start).sum(-1)
+            grad_start_mass = _sum_heads(grad_mass - dU_start.squeeze(-1), decay.shape[1])
         return (
             _unflat(grad_q, q).to(q.dtype), _unflat(grad_k, k).to(k.dtype),
             _unflat(grad_v, v).to(v.dtype), _sum_heads(_unflat(grad_s, q), decay.shape[1]),
-            dH_start, dG_start, _sum_heads(grad_mass, decay.shape[1]), None, None,
+            dH_start, dG_start, grad_start_mass, None, None,
         )  # fmt: skip
 
 
-def _chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
+def chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
     """(B, H, T, X) as (B, H, L, C, X), with `fill` after the end."""
     missing = -x.shape[2] % chunk
     if missing:

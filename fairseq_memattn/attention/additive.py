@@ -1,0 +1,99 @@
+"""Bounded memories whose control vectors nothing divides: Linformer, random, global, compressive.
+
+Source: Peng et al., "ABC: Attention with Bounded-memory Control", equations 3-5 and Table 1. As
+in `bounded_memory.py`, but with the control vectors phi themselves, of any sign:
+
+    K~_t = K~_{t-1} + phi_t (x) k_t,   V~_t = V~_{t-1} + phi_t (x) v_t
+
+Where phi is 0 nothing is written, and a slot into which nothing was written is never read. The
+memory is a `MemoryState` whose log_mass is 0 in the slots that hold something.
+"""
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.bounded_memory import abc_read
+from fairseq_memattn.attention.causal import additive_causal_attention
+from fairseq_memattn.attention.checks import check_causal, check_shapes, check_state
+from fairseq_memattn.attention.precision import full_precision, scaled
+from fairseq_memattn.attention.state import EMPTY, MemoryState, accumulation_dtype
+
+
+@full_precision
+def additive_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Tensor,
+    *,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    chunk_size: int | None = None,
+) -> Tensor:
+    """Attention over whole sequences, in time and memory linear in their length.
+
+    phi: (B, H, S, M), or (B, 1, S, M) where the heads share one control; everything else, errors
+    included, as in `abc_attention`.
+    """
+    check_shapes(q, k, v, phi, key_padding_mask, "phi")
+    if not causal:
+        return abc_read(q, additive_write(k, v, phi, key_padding_mask), scale)
+    check_causal(q, k)
+    phi = _masked(phi, key_padding_mask, q)
+    start = MemoryState.empty(k, v, phi)
+    out, _ = additive_causal_attention(scaled(q, scale), k, v, phi, start, chunk_size)
+    return out.to(q.dtype)
+
+
+@full_precision
+def additive_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Tensor,
+    state: MemoryState | None,
+    *,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, MemoryState]:
+    """Continues causal attention by T >= 1 positions (equation 5), as `abc_step` does."""
+    check_shapes(q, k, v, phi, key_padding_mask, "phi")
+    check_causal(q, k)
+    phi = _masked(phi, key_padding_mask, q)
+    if state is None:
+        state = MemoryState.empty(k, v, phi)
+    check_state(state, k, phi)
+    if q.shape[2] == 1:
+        written = _written(k, v, phi)
+        state = MemoryState(
+            state.keys + written.keys,
+            state.values + written.values,
+            torch.maximum(state.log_mass, written.log_mass),
+        )
+        return abc_read(q, state, scale), state
+    out, state = additive_causal_attention(scaled(q, scale), k, v, phi, state, None)
+    return out.to(q.dtype), state
+
+
+@full_precision
+def additive_write(
+    k: Tensor, v: Tensor, phi: Tensor, key_padding_mask: Tensor | None = None
+) -> MemoryState:
+    """Writes a whole sequence into a memory (equation 3); `abc_read` reads it."""
+    check_shapes(k, k, v, phi, key_padding_mask, "phi")
+    return _written(k, v, _masked(phi, key_padding_mask, k))
+
+
+def _written(k: Tensor, v: Tensor, phi: Tensor) -> MemoryState:
+    write = phi.transpose(2, 3)
+    log_mass = torch.where((phi != 0).any(dim=2), 0.0, EMPTY).to(phi.dtype)
+    return MemoryState(write @ k.to(phi.dtype), write @ v.to(phi.dtype), log_mass)
+
+
+def _masked(phi: Tensor, key_padding_mask: Tensor | None, like: Tensor) -> Tensor:
+    """phi in the accumulation dtype, 0 at padding."""
+    phi = phi.to(accumulation_dtype(like))
+    if key_padding_mask is None:
+        return phi
+    return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)

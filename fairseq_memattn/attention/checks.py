@@ -1,0 +1,63 @@
+"""Refusing tensors that do not fit together, in one sentence that names the argument."""
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.state import MemoryState
+
+
+def check_shapes(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    control: Tensor,
+    key_padding_mask: Tensor | None,
+    name_of_control: str = "log_alpha",
+) -> None:
+    """q, k, v: (B, H, T or S, D); control: (B, H or 1, S, M); key_padding_mask: (B, S)."""
+    for name, tensor in (("q", q), ("k", k)):
+        if tensor.dim() != 4 or tensor.numel() == 0:
+            raise ValueError(
+                f"`{name}` must have the four axes (B, H, length, D), none of them empty, "
+                f"but is {tuple(tensor.shape)} instead."
+            )
+    batch, heads, _, width = q.shape
+    source = k.shape[2]
+    if k.shape != (batch, heads, source, width):
+        raise ValueError(f"`k` must match `q` {tuple(q.shape)}, but is {tuple(k.shape)} instead.")
+    if v.shape != k.shape:
+        raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
+    if control.dim() != 4 or control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
+        raise ValueError(
+            f"`{name_of_control}` must be ({batch}, {heads} or 1, {source}, slots), "
+            f"but is {tuple(control.shape)} instead."
+        )
+    if control.shape[3] < 1:
+        raise ValueError(f"`{name_of_control}` must have at least one slot, but has 0 instead.")
+    if key_padding_mask is None:
+        return
+    if key_padding_mask.shape != (batch, source) or key_padding_mask.dtype != torch.bool:
+        raise ValueError(
+            f"`key_padding_mask` must be {(batch, source)} of torch.bool, but is "
+            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype} instead."
+        )
+
+
+def check_causal(q: Tensor, k: Tensor) -> None:
+    """As many queries as keys."""
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(
+            "causal attention needs as many queries as keys, "
+            f"but got {q.shape[2]} queries and {k.shape[2]} keys instead."
+        )
+
+
+def check_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
+    """A memory of as many slots as the control has, and of k's sizes."""
+    memory = (*k.shape[:2], control.shape[3], k.shape[3])
+    wanted = [memory, memory, (*control.shape[:2], control.shape[3])]
+    given = [tuple(tensor.shape) for tensor in state]
+    if given != wanted:
+        raise ValueError(
+            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
+        )

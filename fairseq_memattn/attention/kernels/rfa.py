@@ -1,0 +1,127 @@
+"""Random feature attention, RFA (Peng et al., 2021, "Random Feature Attention"): maps and gate."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, normalize
+
+from fairseq_memattn.attention.kernels.base import FeatureMap
+from fairseq_memattn.attention.precision import full_precision
+from fairseq_memattn.attention.state import accumulation_dtype
+
+# Shorter queries and keys are not stretched to unit length: the slope at 0 would be infinite.
+SHORTEST = 1e-3
+
+
+class RandomFeatures(FeatureMap):
+    """Random features whose inner products estimate a kernel of unit queries and keys.
+
+    num_heads: H; head_dim: D; features: F, which is the memory size of the tables in the ABC paper
+    kernel: "gaussian", phi(x) = [sin(w_i . x), cos(w_i . x)], i <= F / 2 (so F is even), or
+        "arccos", phi(x) = [relu(w_i . x)], i <= F
+    seed: of the random vectors; layers should differ in it
+    bank_size: how many sets of random vectors there are to draw from
+
+    Theirs: both kernels; queries and keys of unit l2 norm, with which the Gaussian kernel is
+    exp(q . k) up to a constant; w = sigma * w~ with w~ drawn from N(0, I) and a sigma (D) learned
+    by each head, 1 at first; a bank of 200 sets of w~ drawn in advance, and other sets out of it
+    at every training update. As in their released code every head has its own set: any in
+    training, and set h for head h in evaluation.
+
+    Ours: a bank for each layer; the caller says when to draw (`redraw`; until then the sets are
+    those of evaluation); unit norms with "arccos" as well; constant factors, which cancel out;
+    and `floor`. Estimates of the Gaussian kernel can be negative, so that the normaliser of a
+    query can come out near 0 or below it. The floor F ** -0.5 is about what the cosine of two
+    unrelated feature vectors amounts to: an estimate below it is noise. Their code clamps the
+    normaliser at a constant instead, which would also shrink what is read while gates near 1
+    have let little in. Arc-cosine features are not negative and need no floor.
+
+    Raises ValueError for another kernel, an odd F for "gaussian" and a bank that is too small.
+    """
+
+    bank: Tensor
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        features: int,
+        *,
+        kernel: str = "gaussian",
+        seed: int = 0,
+        bank_size: int = 200,
+    ) -> None:
+        super().__init__()
+        if kernel not in ("gaussian", "arccos"):
+            raise ValueError(
+                f"`kernel` must be one of gaussian, arccos, but is {kernel!r} instead."
+            )
+        if kernel == "gaussian" and features % 2:
+            raise ValueError(
+                "`features` must be even, a sine and a cosine for each random vector, "
+                f"but is {features} instead."
+            )
+        if bank_size < num_heads:
+            raise ValueError(
+                f"`bank_size` must be at least {num_heads}, a set for every head, "
+                f"but is {bank_size} instead."
+            )
+        self.feature_size, self.num_heads, self.kernel = features, num_heads, kernel
+        self.floor = features**-0.5 if kernel == "gaussian" else 0.0
+        samples = features // 2 if kernel == "gaussian" else features
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("bank", torch.randn(bank_size, samples, head_dim, generator=generator))
+        self.sigma = nn.Parameter(torch.ones(num_heads, 1, head_dim))
+        self.drawn = torch.arange(num_heads)
+
+    def redraw(self) -> None:
+        """Gives every head another set, none to two of them, by torch's generator on the CPU."""
+        self.drawn = torch.randperm(len(self.bank))[: self.num_heads]
+
+    def forward(self, x: Tensor, is_query: bool) -> Tensor:
+        sets = self.bank[self.drawn] if self.training else self.bank[: self.num_heads]
+        function = fourier_features if self.kernel == "gaussian" else arccos_features
+        return function(x, self.sigma * sets)
+
+
+@full_precision
+def fourier_features(x: Tensor, w: Tensor) -> Tensor:
+    """Features of exp(-|sigma * (x - y)|^2 / 2) for unit x (Peng et al., 2021, theorem 1).
+
+    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, 2 samples) in x's dtype.
+    """
+    angles = _project(x, w)
+    features = torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(w.shape[1])
+    return features.to(x.dtype)
+
+
+@full_precision
+def arccos_features(x: Tensor, w: Tensor) -> Tensor:
+    """Features of the arc-cosine kernel of order 1 (Cho and Saul, 2009) for unit x.
+
+    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, samples) in x's dtype.
+    """
+    return (_project(x, w).relu() * math.sqrt(2 / w.shape[1])).to(x.dtype)
+
+
+def _project(x: Tensor, w: Tensor) -> Tensor:
+    dtype = accumulation_dtype(x)
+    return normalize(x.to(dtype), dim=-1, eps=SHORTEST) @ w.transpose(1, 2).to(dtype)
+
+
+class Gate(nn.Module):
+    """The gate of RFA (section 3.2): g_t = sigmoid(w . x_t + b), a w and a b for each head.
+
+    The initialisation is `nn.Linear`'s, and ours.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(embed_dim, num_heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (T, B, E), as the layers of fairseq have it. Returns log g (B, H, T) in float32
+        (float64 for float64)."""
+        logits: Tensor = self.proj(x)
+        return logsigmoid(logits.to(accumulation_dtype(logits))).permute(1, 2, 0)

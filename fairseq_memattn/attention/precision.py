@@ -1,0 +1,34 @@
+"""What is computed in float32 whatever the inputs are."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.state import accumulation_dtype
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Keeps autocast from putting normalisers and memories into half precision."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        first = next(iter((*args, *kwargs.values())))
+        assert isinstance(first, Tensor)
+        device = first.device.type
+        if not torch.is_autocast_enabled(device):
+            return function(*args, **kwargs)
+        with torch.autocast(device, enabled=False):
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def scaled(q: Tensor, scale: float | None) -> Tensor:
+    """Queries times the scale of the read logits, D ** -0.5 unless told."""
+    return q.to(accumulation_dtype(q)) * (q.shape[-1] ** -0.5 if scale is None else scale)

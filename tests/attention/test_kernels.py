@@ -1,0 +1,689 @@
+"""Kernel attention and its feature maps: against the definition, and what has to hold anyway."""
+
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+import torch
+from test_memory_use import saved_for_backward
+from torch.autograd import gradcheck
+from torch.nn.functional import elu, linear, logsigmoid, normalize
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import kernel_reference as reference
+from fairseq_memattn.attention.kernel_attention import (
+    KernelState,
+    kernel_attention,
+    kernel_read,
+    kernel_step,
+    kernel_write,
+)
+from fairseq_memattn.attention.kernels import ELUFeatures, Gate, RandomFeatures, T2RFeatures
+
+
+class Case(NamedTuple):
+    """One set of inputs. features: of `FEATURES`; gate: of `GATES`; pad: of `PADDING`."""
+
+    length: int
+    features: str = "positive"
+    gate: str = "none"
+    pad: str = "none"
+    source: int | None = None
+    batch: int = 2
+    heads: int = 2
+    size: int = 5  # F
+    width: int = 4  # D
+
+    @property
+    def floor(self):
+        return 0.4 if self.features == "signed" else 0.0
+
+
+class Inputs(NamedTuple):
+    phi_q: torch.Tensor
+    phi_k: torch.Tensor
+    v: torch.Tensor
+    log_gate: torch.Tensor | None = None
+
+    def map(self, function):
+        return Inputs(*(None if x is None else function(x) for x in self))
+
+    def leaves(self, dtype, device):
+        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
+
+    def span(self, start, end):
+        return self.map(lambda x: x[:, :, start:end])
+
+
+FEATURES = {"positive": lambda x: x.exp(), "relu": torch.relu, "signed": lambda x: x}
+# The logits of g for (B, H, S); "shared" by the heads.
+GATES = {
+    "per head": lambda x: x,
+    "shared": lambda x: x[:, :1],
+    "near 0": lambda x: x - 5,
+    "near 1": lambda x: x + 9,
+    "switching": lambda x: 12 * x,
+}
+# Tokens of padding on the left and right of the first sentence; the second has one more.
+PADDING = {"left": (3, 0), "right": (0, 4), "both": (2, 3)}
+
+
+def inputs(case):
+    torch.manual_seed(case.length)
+    source = case.length if case.source is None else case.source
+    function = FEATURES[case.features]
+    phi_q = function(torch.randn(case.batch, case.heads, case.length, case.size))
+    phi_k = function(torch.randn(case.batch, case.heads, source, case.size))
+    v = torch.randn(case.batch, case.heads, source, case.width)
+    if case.gate == "none":
+        return Inputs(phi_q, phi_k, v)
+    if case.gate == "resets":
+        log_gate = torch.rand(case.batch, case.heads, source).log()
+        return Inputs(phi_q, phi_k, v, log_gate.masked_fill(log_gate > -0.3, -torch.inf))
+    logits = GATES[case.gate](torch.randn(case.batch, case.heads, source))
+    return Inputs(phi_q, phi_k, v, logsigmoid(logits))
+
+
+def padding(case, device="cpu"):
+    source = case.length if case.source is None else case.source
+    if case.pad == "none":
+        return None
+    mask = torch.zeros(case.batch, source, dtype=torch.bool, device=device)
+    if case.pad == "sentence":
+        mask[0] = True
+        return mask
+    left, right = PADDING[case.pad]
+    for b in range(case.batch):
+        mask[b, : left + b * (left > 0)] = True
+        mask[b, source - right - b * (right > 0) :] = True
+    return mask
+
+
+def run(function, leaves):
+    """The output of function(*leaves), and the gradients of a fixed sum over it."""
+    given = [x for x in leaves if x is not None]
+    out = function(*given)
+    generator = torch.Generator().manual_seed(out.numel())
+    weights = (torch.randint(-16, 17, out.shape, generator=generator) / 8).to(out)
+    return [out.detach(), *torch.autograd.grad((out * weights).sum(), given)]
+
+
+@cache
+def oracle(case, is_causal):
+    mask = padding(case)
+
+    def attend(*args):
+        return reference.kernel_attention(
+            *args, causal=is_causal, key_padding_mask=mask, floor=case.floor
+        )
+
+    return run(attend, inputs(case).leaves(torch.float64, "cpu"))
+
+
+def attention(phi_q, phi_k, v, log_gate=None, **options):
+    return kernel_attention(phi_q, phi_k, v, log_gate=log_gate, **options)
+
+
+def check(case, is_causal, dtype, device, chunk_size=None):
+    mask = padding(case, device)
+
+    def attend(*args):
+        return attention(
+            *args,
+            causal=is_causal,
+            key_padding_mask=mask,
+            chunk_size=chunk_size,
+            floor=case.floor,
+        )
+
+    actual = run(attend, inputs(case).leaves(dtype, device))
+    expected = oracle(case, is_causal)
+    for name, a, e in zip(
+        ("out", "phi_q", "phi_k", "v", "log_gate"), actual, expected, strict=False
+    ):
+        atol = TOLERANCE[dtype] * max(1.0, e.abs().max().item())
+        assert a.dtype == dtype
+        assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=lambda m, name=name: name + m)
+
+
+def in_pieces(args, sizes, state=None, mask=None, floor=0.0):
+    """Causal attention continued from piece to piece, `sizes` tokens at a time."""
+    outputs, start = [], 0
+    for size in sizes:
+        end = start + size
+        *piece, log_gate = args.span(start, end)
+        out, state = kernel_step(
+            *piece,
+            state,
+            log_gate=log_gate,
+            key_padding_mask=None if mask is None else mask[:, start:end],
+            floor=floor,
+        )
+        outputs.append(out)
+        start = end
+    return torch.cat(outputs, dim=2), state
+
+
+def full(*args, **options):
+    return attention(*args, causal=False, **options)
+
+
+def causal(*args, **options):
+    return attention(*args, causal=True, chunk_size=4, **options)
+
+
+def stepwise(*args, key_padding_mask=None, floor=0.0):
+    ones = [1] * args[0].shape[2]
+    return in_pieces(Inputs(*args), ones, mask=key_padding_mask, floor=floor)[0]
+
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+any_features = pytest.mark.parametrize("features", FEATURES)
+ALL_GATES = ["none", "resets", *GATES]
+any_gate = pytest.mark.parametrize("gate", ALL_GATES)
+any_form = pytest.mark.parametrize("form", [full, causal, stepwise])
+any_causal_form = pytest.mark.parametrize("form", [causal, stepwise])
+
+
+def double(case, device):
+    return inputs(case).map(lambda x: x.to(device, torch.float64))
+
+
+# --- Against the definition
+
+
+@DTYPES
+@any_features
+@pytest.mark.parametrize("length", [1, 2, 7, 37, 67])
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+def test_lengths(length, is_causal, features, dtype, device):
+    check(Case(length, features, batch=1), is_causal, dtype, device)
+
+
+@DTYPES
+@any_features
+@pytest.mark.parametrize("queries, source", [(1, 9), (9, 1), (5, 13)])
+def test_full_attention_over_another_length(queries, source, features, dtype, device):
+    case = Case(queries, features, pad="left" if source > 4 else "none", source=source)
+    check(case, False, dtype, device)
+
+
+@DTYPES
+@any_features
+@pytest.mark.parametrize("pad", ["left", "right", "both", "sentence"])
+@pytest.mark.parametrize(
+    "is_causal, gate", [(False, "none"), (True, "none"), (True, "per head"), (True, "shared")]
+)
+def test_padding(is_causal, gate, pad, features, dtype, device):
+    check(Case(13, features, gate, pad), is_causal, dtype, device, 4 if is_causal else None)
+
+
+@DTYPES
+@any_gate
+@any_features
+@pytest.mark.parametrize("chunk_size", [1, 5, 16, 36, 37, 99, None])
+def test_chunks_and_gates(chunk_size, features, gate, dtype, device):
+    check(Case(37, features, gate, batch=1), True, dtype, device, chunk_size)
+
+
+@any_gate
+@pytest.mark.parametrize("length", [1, 13])
+def test_definition_is_the_recurrence(length, gate, device):
+    args = double(Case(length, gate=gate), "cpu")
+    recurrent, state = reference.recurrent_attention(*args)
+    assert_close(recurrent, reference.kernel_attention(*args, causal=True))
+    _, actual = in_pieces(args.map(lambda x: x.to(device)), [length])
+    for a, e in zip(actual, state, strict=True):
+        assert_close(a.cpu(), e)
+
+
+@pytest.mark.parametrize("gate", ["none", "near 0", "near 1", "switching"])
+def test_long_sequences(gate, device):
+    """No gate, however near 0 or 1 for however long, overflows or loses what came after."""
+    case = Case(2000, gate=gate, batch=1, heads=1)
+    args = inputs(case)
+    expected, state = reference.recurrent_attention(*args)
+    leaves = args.leaves(torch.float32, device)
+    out, *grads = run(lambda *x: attention(*x, causal=True), leaves)
+    assert_close(out.cpu().double(), expected, rtol=0, atol=2e-5)
+    assert all(grad.isfinite().all() and grad.any() for grad in grads)
+    _, after = in_pieces(args.map(lambda x: x.to(device)), [2000])
+    for actual, wanted in zip(after, state, strict=True):
+        assert_close(actual.cpu().double(), wanted, rtol=2e-5, atol=2e-5)
+
+
+# --- What attention computes
+
+
+@pytest.mark.parametrize(
+    "form, gate",
+    [(full, "none"), *((form, gate) for form in (causal, stepwise) for gate in ALL_GATES)],
+)
+def test_constant_values_give_constant_output(form, gate, device):
+    args = double(Case(37, gate=gate), device)
+    constant = torch.arange(4.0, device=device, dtype=torch.float64)
+    out = form(*args._replace(v=constant.expand_as(args.v)))
+    assert_close(out, constant.expand_as(out))
+
+
+@any_form
+def test_floor_of_the_normaliser(form, device):
+    """A query that points away from its only key, and one that is orthogonal to it."""
+    args = double(Case(1, "signed"), device)
+    orthogonal = args.phi_k - (args.phi_k * args.phi_q).sum(-1, keepdim=True) * (
+        args.phi_q / args.phi_q.square().sum(-1, keepdim=True)
+    )
+    for phi_k, expected in [(args.phi_q, 1), (-args.phi_q, -2.5), (orthogonal, 0)]:
+        out = form(args.phi_q, phi_k, args.v, floor=0.4)
+        assert_close(out, expected * args.v)
+    assert (form(args.phi_q, -args.phi_q, args.v) == 0).all()
+
+
+@any_form
+@pytest.mark.parametrize("floor", [0.0, 0.4])
+def test_nothing_to_read_gives_zeros(form, floor, device):
+    case = Case(15, pad="sentence")
+    leaves = inputs(case).leaves(torch.float64, device)
+    mask = padding(case, device)
+    out, *grads = run(lambda *x: form(*x, key_padding_mask=mask, floor=floor), leaves)
+    assert (out[0] == 0).all() and (out[1] != 0).all()
+    for grad in grads:
+        assert (grad[0] == 0).all() and grad[1].isfinite().all() and grad[1].any()
+
+
+@any_form
+def test_features_that_are_all_zero_give_zeros(form, device):
+    leaves = inputs(Case(9)).leaves(torch.float64, device)
+    leaves.phi_q.data[:, :, 4] = 0
+    leaves.phi_k.data[:, :, :3] = 0
+    out, *grads = run(form, leaves)
+    assert (out[:, :, 4] == 0).all() and (out[:, :, 5:] != 0).all()
+    assert form is full or (out[:, :, :3] == 0).all()
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@any_causal_form
+def test_gates_of_0_and_1(form, device):
+    """g = 1 writes nothing, as padding does, and g = 0 makes a token the first one."""
+    leaves = inputs(Case(12, gate="per head")).leaves(torch.float64, device)
+    padded = torch.zeros(2, 12, dtype=torch.bool, device=device)
+    padded[0, [0, 3, 4, 10]] = padded[1, 5] = True
+    closed = leaves.log_gate.masked_fill(padded.unsqueeze(1), 0.0)
+    expected = form(*leaves, key_padding_mask=padded)
+    assert_close(form(*leaves[:3], closed), expected)
+    forgetful = closed.index_fill(2, torch.tensor(6, device=device), -torch.inf)
+    out, *grads = run(lambda *x: form(*x, forgetful), leaves[:3])
+    assert_close(out[:, :, :6], expected[:, :, :6])
+    assert_close(out[:, :, 6:], form(*Inputs(*leaves[:3], forgetful).span(6, 12)))
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@any_causal_form
+@any_gate
+def test_each_output_depends_on_all_tokens_up_to_its_own(form, gate, device):
+    length = 11
+    leaves = inputs(Case(length, gate=gate, batch=1)).leaves(torch.float64, device)
+    given = [x for x in leaves[1:] if x is not None]
+    out = form(*leaves)
+    for t in range(length):
+        phi_k, v, *log_gate = torch.autograd.grad(out[:, :, t].sum(), given, retain_graph=True)
+        if gate not in ("resets", "switching"):  # which rightly forget
+            assert (v[:, :, : t + 1] > 0).all() and (t == 0 or (phi_k[:, :, : t + 1] != 0).all())
+        for grad in (phi_k, v, *log_gate):
+            assert (grad[:, :, t + 1 :] == 0).all()
+
+
+# --- The state
+
+
+@any_gate
+@any_features
+@pytest.mark.parametrize("sizes", [[1] * 13, [13], [5, 1, 1, 6]], ids=str)
+def test_pieces_give_what_the_whole_gives(sizes, features, gate, device):
+    case = Case(13, features, gate, pad="both")
+    args, mask = double(case, device), padding(case, device)
+    whole = causal(*args, key_padding_mask=mask, floor=case.floor)
+    pieces, state = in_pieces(args, sizes, mask=mask, floor=case.floor)
+    assert_close(pieces, whole)
+    if gate == "none":  # after its last token, causal attention has read what full attention reads
+        for actual, expected in zip(state, kernel_write(*args[1:3], mask), strict=True):
+            assert_close(actual, expected)
+        read = kernel_read(args.phi_q, state, floor=case.floor)
+        assert_close(read, full(*args, key_padding_mask=mask, floor=case.floor))
+
+
+@any_gate
+@pytest.mark.parametrize("size", [1, 3])
+def test_beams_are_reordered_and_the_given_state_is_left_alone(size, gate, device):
+    args = double(Case(9, gate=gate, batch=3), device)
+    order = torch.tensor([2, 0, 0, 1], device=device)
+    _, state = in_pieces(args.span(0, 3), [3])
+    before = [tensor.clone() for tensor in state]
+    reordered = args.map(lambda x: x[order])
+    out, _ = in_pieces(reordered.span(3, 9), [size] * (6 // size), state.reorder(order))
+    assert_close(out, causal(*reordered)[:, :, 3:])
+    assert all(torch.equal(*pair) for pair in zip(state, before, strict=True))
+
+
+@any_gate
+@pytest.mark.parametrize("size", [1, 3])
+def test_padding_leaves_the_state_exactly_unchanged(size, gate, device):
+    args = inputs(Case(8, gate=gate)).map(lambda x: x.to(device))
+    _, state = in_pieces(args.span(0, 5), [5])
+    pads = torch.ones(2, size, dtype=torch.bool, device=device)
+    _, after = in_pieces(args.span(5, 5 + size), [size], state, pads)
+    assert all(torch.equal(*pair) for pair in zip(after, state, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("length", [1, 3, 70])
+def test_state_is_float32_and_of_one_size(length, dtype, device):
+    args = inputs(Case(length)).map(lambda x: x.to(device, dtype))
+    with torch.autocast(device.type, torch.bfloat16):
+        out, state = kernel_step(*args[:3], None)
+    assert [tensor.shape for tensor in state] == [(2, 2, 5, 4), (2, 2, 5)]
+    assert {tensor.dtype for tensor in state} == {torch.float32}
+    assert all(t.untyped_storage().nbytes() == 4 * t.numel() for t in state)
+    assert out.dtype == dtype
+
+
+# --- Derivatives, precision and memory
+
+
+@pytest.mark.parametrize("features", ["positive", "signed"])
+@pytest.mark.parametrize("gate", ["none", "per head", "shared"])
+def test_numerical_derivatives(gate, features, device):
+    case = Case(7, features, gate, "left", batch=1, size=3, width=2)
+    mask = padding(case, device)
+    leaves = [x for x in inputs(case).leaves(torch.float64, device) if x is not None]
+
+    def attend(*args):
+        options = dict(key_padding_mask=mask, floor=case.floor)
+        return causal(*args, **options), *([] if args[3:] else [full(*args, **options)])
+
+    assert gradcheck(attend, leaves)
+
+
+@pytest.mark.parametrize("gate", ["none", "per head"])
+@pytest.mark.parametrize("length", [1, 3])
+def test_numerical_derivatives_through_the_state(length, gate, device):
+    case = Case(length, gate=gate, batch=1, size=3, width=2)
+    _, state = in_pieces(double(case._replace(length=4), device), [4])
+    leaves = [x for x in inputs(case).leaves(torch.float64, device) if x is not None]
+    given = len(leaves)
+
+    def step(*args):
+        out, after = in_pieces(Inputs(*args[:given]), [length], KernelState(*args[given:]))
+        return out, *after
+
+    assert gradcheck(step, (*leaves, *(tensor.requires_grad_() for tensor in state)))
+
+
+@any_form
+@any_features
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_rounds_the_result_and_nothing_else(dtype, features, form, device):
+    case = Case(37, features)
+    rounded = inputs(case).map(lambda x: x.to(dtype))
+
+    def attend(*args):
+        return form(*args, floor=case.floor)
+
+    actual = run(attend, rounded.leaves(dtype, device))
+    for a, e in zip(actual, run(attend, rounded.leaves(torch.float32, device)), strict=True):
+        assert a.dtype == dtype
+        atol = 1e-5 * max(1.0, e.abs().max().item())
+        assert_close(a.float(), e, rtol=torch.finfo(dtype).eps, atol=atol)
+
+
+@any_form
+def test_autocast_changes_nothing(form, device):
+    leaves = inputs(Case(37)).leaves(torch.float32, device)
+
+    def under_autocast(*args):
+        with torch.autocast(device.type, torch.bfloat16):
+            return form(*args)
+
+    for actual, expected in zip(run(under_autocast, leaves), run(form, leaves), strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("gate", ["none", "per head"])
+def test_saves_no_state_for_every_token(gate, device):
+    """A state for each prefix would be T x F x D numbers a head."""
+    case = Case(512, gate=gate, batch=1, size=32, width=32)
+    leaves = inputs(case).leaves(torch.float32, device)
+    saved = saved_for_backward(lambda *x: attention(*x, causal=True), leaves)
+    sizes = [tensor.untyped_storage().nbytes() / 4 / case.heads / case.length for tensor in saved]
+    assert max(sizes) <= 64  # a row of numbers for every token, or of a chunk's C x C matrix
+    assert sum(sizes) <= 5 * (32 + 32 + 64)
+
+
+# --- Refusals
+
+CASE = Case(5)
+WRONG_SHAPES = {
+    "axes of phi_q": (dict(phi_q=(2, 5, 5)), r"`phi_q` must have the four axes .*\(2, 5, 5\) inst"),
+    "no queries": (dict(phi_q=(2, 2, 0, 5)), r"`phi_q` must have .*none of them empty"),
+    "axes of phi_k": (dict(phi_k=(2, 5, 5)), r"`phi_k` must have the four axes"),
+    "batch of phi_k": (
+        dict(phi_k=(3, 2, 5, 5)),
+        r"`phi_k` must match `phi_q` \(2, 2, 5, 5\), but is \(3, 2, 5, 5\) instead",
+    ),
+    "size of phi_k": (dict(phi_k=(2, 2, 5, 4)), r"`phi_k` must match .*\(2, 2, 5, 4\) instead"),
+    "axes of v": (dict(v=(2, 5, 4)), r"`v` must have the four axes"),
+    "length of v": (
+        dict(v=(2, 2, 6, 4)),
+        r"`v` must be \(2, 2, 5, D\), but is \(2, 2, 6, 4\) instead",
+    ),
+    "heads of v": (dict(v=(2, 1, 5, 4)), r"`v` must be .* but is \(2, 1, 5, 4\) instead"),
+}
+
+
+def whole_step(*args, **options):
+    return kernel_step(*args[:3], None, **options)
+
+
+@pytest.mark.parametrize("form", [full, causal, whole_step])
+@pytest.mark.parametrize("shapes, message", WRONG_SHAPES.values(), ids=WRONG_SHAPES)
+def test_shapes(form, shapes, message):
+    wrong = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    with pytest.raises(ValueError, match=message):
+        form(*inputs(CASE)._replace(**wrong))
+
+
+@pytest.mark.parametrize("form", [full, causal, whole_step])
+@pytest.mark.parametrize("shape, dtype", [((2, 4), torch.bool), ((2, 5), torch.uint8)], ids=str)
+def test_key_padding_mask(form, shape, dtype):
+    with pytest.raises(ValueError, match=r"`key_padding_mask` must be \(2, 5\) of torch.bool, but"):
+        form(*inputs(CASE), key_padding_mask=torch.zeros(shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("form", [causal, whole_step])
+def test_causal_attention_over_another_length(form):
+    with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
+        form(*inputs(CASE._replace(length=4, source=5)))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (1, 2, 5), (2, 2, 4), (2, 2, 5, 1)], ids=str)
+def test_log_gate(shape):
+    args = inputs(CASE)
+    for form in (causal, lambda *x: kernel_step(*x[:3], None, log_gate=x[3])):
+        with pytest.raises(ValueError, match=r"`log_gate` must be \(2, 2 or 1, 5\), but is \("):
+            form(*args[:3], torch.zeros(shape))
+    with pytest.raises(ValueError, match="`log_gate` needs causal attention"):
+        full(*args[:3], torch.zeros(2, 2, 5))
+
+
+@pytest.mark.parametrize("chunk_size", [0, -3])
+def test_chunk_size(chunk_size):
+    with pytest.raises(ValueError, match=f"must be at least 1, but is {chunk_size} instead"):
+        attention(*inputs(CASE), causal=True, chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize("form", [full, causal, whole_step])
+@pytest.mark.parametrize("floor", [-0.1, 1.5])
+def test_floor(form, floor):
+    with pytest.raises(ValueError, match=f"at least 0 and at most 1, but is {floor} instead"):
+        form(*inputs(CASE), floor=floor)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("other", [dict(batch=1), dict(heads=1), dict(size=4), dict(width=6)])
+def test_state_of_other_inputs(other, length):
+    _, state = in_pieces(inputs(CASE._replace(**other)), [5])
+    args = inputs(CASE._replace(length=length))
+    with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
+        kernel_step(*args[:3], state)
+    if "width" not in other:
+        with pytest.raises(ValueError, match=r"`state` must have the shapes"):
+            kernel_read(args.phi_q, state)
+
+
+# --- Feature maps
+
+
+def features(heads=2, width=4, size=6):
+    return {
+        "elu": ELUFeatures(width),
+        "t2r": T2RFeatures(heads, width, size),
+        "gaussian": RandomFeatures(heads, width, size),
+        "arccos": RandomFeatures(heads, width, size, kernel="arccos"),
+    }
+
+
+any_map = pytest.mark.parametrize("name", features())
+
+
+@any_map
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_one_interface(name, dtype, device):
+    function = features()[name].to(device, dtype)
+    x = torch.randn(3, 2, 7, 4, device=device, dtype=dtype, requires_grad=True)
+    phi = function(x, is_query=True)
+    assert phi.dtype == dtype and phi.shape == (3, 2, 7, function.feature_size)
+    assert torch.equal(function(x, is_query=False), phi)
+    assert torch.equal(function(x[:, :, 2:3], is_query=False), phi[:, :, 2:3])
+    (phi * torch.randn_like(phi)).sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in [x, *function.parameters()])
+    assert name == "gaussian" or (phi >= 0).all() and function.floor == 0
+
+
+@any_map
+def test_zeros_are_mapped_without_a_nan(name):
+    x = torch.zeros(1, 2, 3, 4, requires_grad=True)
+    features()[name](x, is_query=True).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["gaussian", "arccos"])
+def test_random_features_keep_their_precision_under_autocast(name, device):
+    function = features()[name].to(device)
+    x = torch.randn(3, 2, 7, 4, device=device)
+    expected = function(x, is_query=True)
+    with torch.autocast(device.type, torch.bfloat16):
+        assert_close(function(x, is_query=True), expected)
+
+
+def test_elu(device):
+    x = torch.linspace(-9, 9, 37, device=device, dtype=torch.float64).view(1, 1, 37, 1)
+    assert_close(ELUFeatures(1)(x, is_query=True), elu(x) + 1)
+    # where float32 rounds elu(x) + 1 to nothing
+    low = torch.full((1, 1, 1, 1), -30.0, device=device)
+    assert_close(ELUFeatures(1)(low, is_query=True), low.exp(), rtol=1e-6, atol=0)
+
+
+def test_t2r_is_a_layer_of_each_head(device):
+    function = T2RFeatures(3, 4, 6).to(device)
+    x = torch.randn(2, 3, 5, 4, device=device)
+    for h in range(3):
+        expected = linear(x[:, h], function.weight[h], function.bias[h]).relu()
+        assert_close(function(x, is_query=True)[:, h], expected)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "arccos"])
+def test_random_features_estimate_their_kernel(kernel):
+    """The mean over many sets of random vectors, with a sigma of its own in each dimension."""
+    function = RandomFeatures(1, 4, 400, kernel=kernel, bank_size=400).double()
+    function.sigma.data.copy_(torch.tensor([0.5, 1.0, 1.5, 2.0]))
+    x, y = torch.randn(2, 1, 1, 9, 4, dtype=torch.float64)
+    estimates = []
+    for i in range(400):
+        function.drawn = torch.tensor([i])
+        phi_x, phi_y = (function(z, is_query=True) for z in (x, y))
+        estimates.append((phi_x * phi_y).sum(-1))
+    estimate = torch.stack(estimates)
+    kernel_function = getattr(reference, f"{kernel}_kernel")
+    expected = kernel_function(*(function.sigma * normalize(z, dim=-1) for z in (x, y)))
+    error = (estimate.mean(0) - expected).abs()
+    assert (error < 4 * estimate.std(0) / 400**0.5).all()
+    assert (error < 0.02 * expected.abs().max()).all()
+
+
+def test_random_feature_attention_approaches_softmax_attention(device):
+    """With unit queries and keys, and ever more features."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 20, 8, device=device)
+    scores = normalize(q, dim=-1) @ normalize(k, dim=-1).transpose(2, 3)
+    future = torch.ones(20, 20, dtype=torch.bool, device=device).triu(1)
+    errors = []
+    for size in (16, 128, 1024, 8192):
+        function = RandomFeatures(2, 8, size, bank_size=2).to(device)
+        phi_q, phi_k = function(q, is_query=True), function(k, is_query=False)
+        error = 0.0
+        for is_causal in (False, True):
+            logits = scores.masked_fill(future, -torch.inf) if is_causal else scores
+            out = kernel_attention(phi_q, phi_k, v, causal=is_causal, floor=function.floor)
+            error += (out - logits.softmax(-1) @ v).abs().mean().item()
+        errors.append(error)
+    # eight times the features: the error divided by the square root of eight, more or less
+    assert all(later < 0.55 * earlier for earlier, later in zip(errors, errors[1:], strict=False))
+    assert errors[-1] < 0.03
+
+
+def test_random_vectors_come_from_the_seed_and_the_checkpoint():
+    one, same, other = (RandomFeatures(2, 4, 6, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(one.bank, same.bank) and not torch.equal(one.bank, other.bank)
+    assert one.bank.shape == (200, 3, 4)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.bank, other.bank)
+
+
+def test_random_vectors_are_redrawn_in_training_alone():
+    function = RandomFeatures(3, 4, 6)
+    x = torch.randn(1, 1, 5, 4).expand(1, 3, 5, 4)
+    evaluated = function.eval()(x, is_query=True)
+    assert not torch.allclose(evaluated[:, 0], evaluated[:, 1])  # every head has its own set
+    function.train()
+    assert torch.equal(function(x, is_query=True), evaluated)
+    function.redraw()
+    drawn = function(x, is_query=True)
+    assert not torch.allclose(drawn, evaluated)
+    assert torch.equal(function(x, is_query=False), drawn)
+    assert torch.equal(function.eval()(x, is_query=True), evaluated)
+    assert len(set(function.drawn.tolist())) == 3
+
+
+def test_gate(device):
+    gate = Gate(6, 2).to(device)
+    x = torch.randn(5, 3, 6, device=device)
+    log_gate = gate(x)
+    assert log_gate.shape == (3, 2, 5)
+    logits = linear(x, gate.proj.weight, gate.proj.bias)
+    assert_close(log_gate[1, 0, 4].exp(), logits[4, 1, 0].sigmoid())
+    assert gate.bfloat16()(x.bfloat16()).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(kernel="cosine"), "one of gaussian, arccos, but is 'cosine' instead"),
+        (dict(features=5), "`features` must be even, .*, but is 5 instead"),
+        (dict(bank_size=1), "`bank_size` must be at least 2, .*, but is 1 instead"),
+    ],
+    ids=str,
+)
+def test_random_features_that_cannot_be(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RandomFeatures(**{"num_heads": 2, "head_dim": 4, "features": 6, **arguments})

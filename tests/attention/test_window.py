@@ -1,0 +1,579 @@
+"""Windows against the definition, and the queue that continues them."""
+
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import window as window_module
+from fairseq_memattn.attention import window_reference as reference
+from fairseq_memattn.attention.window import (
+    BLOCK_SIZE,
+    Window,
+    WindowState,
+    window_attention,
+    window_read,
+    window_step,
+    window_write,
+)
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+PATTERNS = {
+    "sliding": Window(5),
+    "sliding, even": Window(4),
+    "dilated": Window(3, dilation=2),
+    "dilated by 3": Window(4, dilation=3),
+    "strided": Window(3, stride=2),
+    "strided by 4": Window(2, stride=4),
+    "one slot": Window(1),
+}
+# Where the first sentence has padding; the second has one token more of each that the first has.
+PADDING = {"none": (0, 0), "left": (3, 0), "right": (0, 4), "both": (2, 3)}
+
+any_pattern = pytest.mark.parametrize("window", PATTERNS.values(), ids=PATTERNS)
+any_padding = pytest.mark.parametrize("pad", [*PADDING, "sentence", "holes"])
+any_direction = pytest.mark.parametrize("causal", [True, False], ids=["causal", "centred"])
+any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def every_query_sees_something(monkeypatch):
+    """What a softmax over nothing gives differs between PyTorch's kernels; none is asked for."""
+    original = window_module.scaled_dot_product_attention
+
+    def attend(q, k, v, attn_mask, **options):
+        assert attn_mask.any(dim=-1).all()
+        return original(q, k, v, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(window_module, "scaled_dot_product_attention", attend)
+
+
+class Case(NamedTuple):
+    length: int
+    pad: str = "none"
+    globals: bool = False
+    batch: int = 2
+    heads: int = 2
+    width: int = 4
+
+
+class Inputs(NamedTuple):
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+    def map(self, function):
+        return Inputs(*map(function, self))
+
+    def leaves(self, dtype, device):
+        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
+
+    def span(self, start, end):
+        return self.map(lambda x: x[:, :, start:end])
+
+
+def inputs(case):
+    generator = torch.Generator().manual_seed(case.length)
+    shape = (case.batch, case.heads, case.length, case.width)
+    return Inputs(*(torch.randn(shape, generator=generator) for _ in range(3)))
+
+
+def double(case, device):
+    return inputs(case).map(lambda x: x.to(device, torch.float64))
+
+
+def padding(case):
+    """True at padding; "sentence" pads a whole sentence, "holes" tokens in between."""
+    if case.pad == "none":
+        return None
+    mask = torch.zeros(case.batch, case.length, dtype=torch.bool)
+    if case.pad == "sentence":
+        mask[0] = True
+    elif case.pad == "holes":
+        mask[0, 2::3] = mask[1, ::4] = True
+    else:
+        left, right = PADDING[case.pad]
+        for b in range(case.batch):
+            mask[b, : left + b * (left > 0)] = True
+            mask[b, case.length - right - b * (right > 0) :] = True
+    return mask
+
+
+def global_tokens(case):
+    """Tokens 0, 3 and 4 of the first sentence, the second of the second."""
+    if not case.globals:
+        return None
+    mask = torch.zeros(case.batch, case.length, dtype=torch.bool)
+    mask[0, [0, 3, 4]] = mask[1, 1] = True
+    return mask
+
+
+def masks(case, device):
+    given = dict(key_padding_mask=padding(case), global_mask=global_tokens(case))
+    return {name: mask.to(device) for name, mask in given.items() if mask is not None}
+
+
+def run(function, leaves):
+    """The output of function(*leaves), and the gradients of a fixed sum over it."""
+    out = function(*leaves)
+    generator = torch.Generator().manual_seed(out.numel())
+    weights = torch.randint(-16, 17, out.shape, generator=generator).to(out) / 8
+    return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
+
+
+@cache
+def oracle(case, window, causal):
+    """Output and gradients of q, k and v from the definition."""
+    leaves = inputs(case).leaves(torch.float64, "cpu")
+    options = masks(case, "cpu")
+    return run(lambda *x: reference.window_attention(*x, window, causal=causal, **options), leaves)
+
+
+def assert_all_close(actual, expected, tolerance):
+    for name, a, e in zip(("out", "grad q", "grad k", "grad v"), actual, expected, strict=True):
+        atol = tolerance * max(1.0, e.abs().max().item())
+        message = f"{name}: {{}}".format
+        assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=message)
+
+
+def check(case, window, causal, dtype, device):
+    actual = run(
+        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)),
+        inputs(case).leaves(dtype, device),
+    )
+    assert_all_close(actual, oracle(case, window, causal), TOLERANCE[dtype])
+
+
+# --- Against the definition
+
+
+@any_dtype
+@any_direction
+@any_pattern
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 33])
+def test_lengths(length, window, causal, dtype, device):
+    check(Case(length), window, causal, dtype, device)
+
+
+@any_direction
+@any_pattern
+@any_padding
+@pytest.mark.parametrize("globals", [False, True], ids=["local", "global"])
+def test_padding_and_global_tokens(globals, pad, window, causal, device):
+    check(Case(15, pad, globals), window, causal, torch.float64, device)
+
+
+@any_direction
+@any_padding
+@pytest.mark.parametrize(
+    "window",
+    [Window(6), Window(70), Window(140), Window(6, dilation=3), Window(6, stride=3)],
+    ids=str,
+)
+def test_many_blocks(window, pad, causal, device):
+    """Several blocks of queries, the last one cut short, and bands that reach over several."""
+    case = Case(3 * BLOCK_SIZE + 7, pad, globals=True, heads=1, width=2)
+    check(case, window, causal, torch.float64, device)
+
+
+@any_pattern
+def test_what_a_query_sees_is_what_the_paper_says(window):
+    """The oracle's rule against the positions of equations 9 and 15, written out."""
+    n = window.slots
+    for t in range(40):
+        last = t - t % window.stride
+        distance = window.dilation * window.stride
+        expected = [last - j * distance for j in reversed(range(n))]
+        assert reference.seen_from(t, 40, window, causal=True) == [i for i in expected if i >= 0]
+
+
+@any_direction
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8])
+def test_a_centred_window_has_its_smaller_half_on_the_right(length, causal, device):
+    window, tokens = Window(4), torch.arange(float(length), dtype=torch.float64, device=device)
+    seen = torch.eye(length, dtype=torch.float64, device=device)[None, None]
+    out = window_attention(torch.zeros_like(seen), seen, seen, window, causal=causal)
+    right = 0 if causal else 1
+    for t in range(length):
+        near = (tokens - t >= right - 3) & (tokens - t <= right)
+        assert_close(out[0, 0, t], near.double() / near.sum())
+
+
+@any_direction
+@any_padding
+@pytest.mark.parametrize("more", [0, 1, 10**9])
+def test_a_window_over_everything_is_softmax_attention(more, pad, causal, device):
+    case, mask = Case(9, pad), padding(Case(9, pad))
+    real = torch.ones(2, 9, dtype=torch.bool) if mask is None else ~mask
+    real = real.to(device)
+    # A centred window has to reach from one end to the other with its right half too.
+    window = Window((9 if causal else 17) + more)
+
+    def softmax_attention(q, k, v):
+        logits = q @ k.transpose(2, 3) / 2
+        seen = real[:, None, None].expand_as(logits)
+        logits = logits.masked_fill(~(seen.tril() if causal else seen), -1e30)
+        return (logits.softmax(dim=-1) @ v) * real[:, None, :, None]
+
+    leaves = inputs(case).leaves(torch.float64, device)
+    actual = run(
+        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)), leaves
+    )
+    for a, e in zip(actual, run(softmax_attention, leaves), strict=True):
+        assert_close(a, e)
+
+
+@any_direction
+@any_pattern
+def test_scale(window, causal, device):
+    q, k, v = double(Case(7), device)
+    scaled = window_attention(q, k, v, window, causal=causal, scale=1.7)
+    assert_close(scaled, window_attention(q * 3.4, k, v, window, causal=causal))
+
+
+@any_direction
+@any_pattern
+def test_all_tokens_global_is_softmax_attention_under_any_window(window, causal, device):
+    args = double(Case(9), device)
+    everything = torch.ones(2, 9, dtype=torch.bool, device=device)
+    out = window_attention(*args, window, causal=causal, global_mask=everything)
+    assert_close(out, torch.nn.functional.scaled_dot_product_attention(*args, is_causal=causal))
+
+
+# --- The recurrence of the paper
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 11])
+def test_the_state_is_the_queue_of_the_paper(length, device):
+    """K~ <- U K~ + e_n (x) k, token by token."""
+    args = double(Case(length), device)
+    _, state = in_pieces(args, Window(4), [1] * length)
+    for kept, given in ((state.keys, args.k), (state.values, args.v)):
+        for b in range(2):
+            for h in range(2):
+                assert_close(kept[b, h].cpu(), reference.queue_of(given[b, h].cpu(), 4))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_a_dilation_of_2_is_two_queues(slots, device):
+    args = double(Case(11), device)
+    out = window_attention(*args, Window(slots, dilation=2))
+    for b in range(2):
+        for h in range(2):
+            q, k, v = args.map(lambda x, b=b, h=h: x[b, h].cpu())
+            expected = reference.odd_even_attention(q, k, v, slots, scale=0.5)
+            assert_close(out[b, h].cpu(), expected)
+
+
+@any_pattern
+def test_the_memory_of_cross_attention_is_what_the_last_token_sees(window, device):
+    args = double(Case(13), device)
+    state = window_write(args.k, args.v, window)
+    for b in range(2):
+        for h in range(2):
+            where = reference.seen_from(12, 13, window, causal=True)
+            q, k, v = args.map(lambda x, b=b, h=h: x[b, h].cpu())
+            expected = [reference.read(query, k[where], v[where], 0.5) for query in q]
+            assert_close(window_read(args.q, state, window)[b, h].cpu(), torch.stack(expected))
+
+
+# --- The state
+
+
+def in_pieces(args, window, sizes, state=None, key_padding_mask=None):
+    """Causal attention continued from piece to piece, `sizes` tokens at a time."""
+    outputs = []
+    for start, end in pairwise(accumulate(sizes, initial=0)):
+        mask = None if key_padding_mask is None else key_padding_mask[:, start:end]
+        out, state = window_step(*args.span(start, end), window, state, key_padding_mask=mask)
+        outputs.append(out)
+    return torch.cat(outputs, dim=2), state
+
+
+@any_pattern
+@any_padding
+@pytest.mark.parametrize("sizes", [[1] * 15, [3, 1, 5, 6], [15], [7, 1, 1, 6]], ids=str)
+def test_pieces_give_what_the_whole_gives(sizes, pad, window, device):
+    case = Case(15, pad)
+    mask = padding(case)
+    mask = mask if mask is None else mask.to(device)
+
+    def attend(*args):
+        return in_pieces(Inputs(*args), window, sizes, key_padding_mask=mask)[0]
+
+    actual = run(attend, inputs(case).leaves(torch.float64, device))
+    assert_all_close(actual, oracle(case, window, True), TOLERANCE[torch.float64])
+
+
+@any_pattern
+@pytest.mark.parametrize("length", [2 * BLOCK_SIZE, 4 * BLOCK_SIZE + 9])
+def test_a_long_piece_after_a_short_one(length, window, device):
+    """Rows that the short piece leaves in different phases."""
+    case = Case(length, heads=1, width=2)
+    args = double(case, device)
+    mask = torch.zeros(2, length, dtype=torch.bool, device=device)
+    mask[1, :2] = True
+    out, _ = in_pieces(args, window, [3, length - 3], key_padding_mask=mask)
+    assert_close(out, window_attention(*args, window, key_padding_mask=mask))
+
+
+@any_pattern
+@any_padding
+@pytest.mark.parametrize("length", [1, 4, 13])
+def test_writing_at_once_leaves_what_steps_leave(length, pad, window, device):
+    case = Case(length, pad)
+    args, mask = double(case, device), masks(case, device).get("key_padding_mask")
+    _, expected = in_pieces(args, window, [1] * length, key_padding_mask=mask)
+    _, in_one = window_step(*args, window, None, key_padding_mask=mask)
+    for state in (in_one, window_write(args.k, args.v, window, mask)):
+        for actual, wanted in zip(state, expected, strict=True):
+            assert torch.equal(actual, wanted)
+
+
+@any_pattern
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_state_can_be_reordered_and_is_left_alone(size, window, device):
+    args = double(Case(18, batch=3), device)
+    mask = torch.zeros(3, 6, dtype=torch.bool, device=device)
+    mask[1, :3] = mask[2, :1] = True
+    order = torch.tensor([2, 0, 0, 1], device=device)
+    _, state = in_pieces(args.span(0, 6), window, [6], key_padding_mask=mask)
+    before = [tensor.clone() for tensor in state]
+
+    rest = args.map(lambda x: x[order]).span(6, 18)
+    out, _ = in_pieces(rest, window, [size] * (12 // size), state.reorder(order))
+    in_pieces(args.span(6, 18), window, [size] * (12 // size), state)
+
+    longer = torch.cat([mask, mask.new_zeros(3, 12)], dim=1)
+    whole = window_attention(*args, window, key_padding_mask=longer)
+    assert_close(out, whole[order][:, :, 6:])
+    assert all(torch.equal(*pair) for pair in zip(state, before, strict=True))
+
+
+@any_pattern
+@pytest.mark.parametrize("written", [0, 5])
+@pytest.mark.parametrize("size", [1, 3])
+def test_padding_leaves_the_state_exactly_unchanged(size, written, window, device):
+    args = inputs(Case(8)).map(lambda x: x.to(device))
+    nothing = torch.ones(2, 5, dtype=torch.bool, device=device)
+    _, state = window_step(
+        *args.span(0, 5), window, None, key_padding_mask=None if written else nothing
+    )
+    out, after = window_step(
+        *args.span(5, 5 + size), window, state, key_padding_mask=nothing[:, :size]
+    )
+    assert all(torch.equal(*pair) for pair in zip(after, state, strict=True))
+    assert not out.any()
+
+
+@any_pattern
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("length", [1, 3, 150])
+def test_the_state_is_of_one_size(length, dtype, window, device):
+    args = inputs(Case(length)).map(lambda x: x.to(device, dtype))
+    empty = WindowState.empty(args.k, args.v, window)
+    out, state = window_step(*args, window, None)
+    for kept, start in zip(state, empty, strict=True):
+        assert (kept.shape, kept.dtype) == (start.shape, start.dtype)
+        # Not a view either, which would keep the whole sequence alive.
+        assert kept.untyped_storage().nbytes() == kept.numel() * kept.element_size()
+    assert state.keys.shape == (2, 2, window.slots * window.dilation, 4)
+    assert out.dtype == state.keys.dtype == dtype
+
+
+@any_pattern
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_gradients_through_the_state(length, window, device):
+    case = Case(length, heads=1, width=2)
+    _, state = window_step(*double(case._replace(length=3), device), window, None)
+
+    def step(q, k, v, keys, values):
+        out, after = window_step(q, k, v, window, WindowState(keys, values, state.tokens))
+        return out, after.keys, after.values
+
+    start = (tensor.detach().requires_grad_() for tensor in (state.keys, state.values))
+    assert gradcheck(step, (*inputs(case).leaves(torch.float64, device), *start))
+
+
+@any_pattern
+@pytest.mark.parametrize("pad", ["none", "left", "sentence"])
+def test_gradients_of_writing_and_reading(pad, window, device):
+    case = Case(6, pad, heads=1, width=2)
+    mask = masks(case, device).get("key_padding_mask")
+
+    def read_what_was_written(q, k, v):
+        return window_read(q[:, :, :2], window_write(k, v, window, mask), window)
+
+    assert gradcheck(read_what_was_written, tuple(inputs(case).leaves(torch.float64, device)))
+
+
+# --- Numerical derivatives, padding, batches, precision
+
+
+@any_direction
+@any_pattern
+@pytest.mark.parametrize("globals", [False, True], ids=["local", "global"])
+def test_gradients(globals, window, causal, device):
+    case = Case(7, "left", globals, heads=1, width=2)
+    assert gradcheck(
+        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)),
+        tuple(inputs(case).leaves(torch.float64, device)),
+    )
+
+
+@any_direction
+@any_pattern
+def test_nothing_to_see_gives_zeros(window, causal, device):
+    case = Case(9, "sentence", globals=True)
+    leaves = inputs(case).leaves(torch.float32, device)
+    out, *grads = run(
+        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)), leaves
+    )
+    assert not out[0].any() and (out[1] != 0).all()
+    for grad in grads:
+        assert not grad[0].any() and grad[1].isfinite().all()
+
+
+@any_pattern
+def test_reading_a_queue_that_is_empty_gives_zeros(window, device):
+    q, k, v = double(Case(4), device)
+    mask = torch.tensor([[True] * 4, [False] * 4], device=device)
+    out = window_read(q, window_write(k, v, window, mask), window)
+    assert not out[0].any() and (out[1] != 0).all()
+
+
+@any_direction
+@any_pattern
+@pytest.mark.parametrize("left, right", [(3, 0), (0, 6), (70, 1)])
+def test_padding_changes_nothing(left, right, window, causal, device):
+    args = double(Case(30), device)
+    noise = torch.full((2, 2, left + right, 4), 9.0, dtype=torch.float64, device=device)
+    longer = args.map(lambda x: torch.cat([noise[:, :, :left], x, noise[:, :, left:]], dim=2))
+    mask = torch.ones(2, left + 30 + right, dtype=torch.bool, device=device)
+    mask[:, left : left + 30] = False
+    out = window_attention(*longer, window, causal=causal, key_padding_mask=mask)
+    expected = window_attention(*args, window, causal=causal)
+    assert_close(out[:, :, left : left + 30], expected)
+    assert not out[:, :, :left].any() and not out[:, :, left + 30 :].any()
+
+
+@any_direction
+@any_pattern
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype, window, causal, device):
+    rounded = inputs(Case(37)).map(lambda x: x.to(device, dtype))
+    actual = window_attention(*rounded, window, causal=causal)
+    expected = window_attention(*rounded.map(torch.Tensor.float), window, causal=causal)
+    assert actual.dtype == dtype
+    assert_close(actual.float(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps)
+
+
+def test_takes_memory_for_bands_and_not_for_all_pairs(device):
+    saved = []
+
+    def pack(tensor):
+        saved.append(tensor.untyped_storage().nbytes())
+        return tensor
+
+    length = 4096
+    leaves = inputs(Case(length, heads=1)).leaves(torch.float32, device)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        assert window_attention(*leaves, Window(16)).requires_grad
+    assert max(saved) < 4 * 2 * length * 128
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize("name", ["slots", "dilation", "stride"])
+@pytest.mark.parametrize("value", [0, -2])
+def test_numbers_below_one(name, value):
+    with pytest.raises(ValueError, match=f"`window.{name}` must be at least 1, but is {value} ins"):
+        Window(**{"slots": 4, name: value})
+
+
+def test_a_dilation_and_a_stride():
+    with pytest.raises(ValueError, match="only one of .* above 1, but they are 2 and 3 instead"):
+        Window(4, dilation=2, stride=3)
+
+
+FORMS = {
+    "whole": lambda q, k, v, **options: window_attention(q, k, v, Window(3), **options),
+    "step": lambda q, k, v, **options: window_step(q, k, v, Window(3), None, **options),
+    "write": lambda q, k, v, key_padding_mask=None: window_write(k, v, Window(3), key_padding_mask),
+}
+any_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+self_attention = pytest.mark.parametrize("form", [FORMS["whole"], FORMS["step"]])
+
+
+@any_form
+@pytest.mark.parametrize("shape", [(2, 1, 5, 4), (2, 2, 6, 4), (2, 2, 5, 6)], ids=str)
+def test_shape_of_v(form, shape):
+    with pytest.raises(ValueError, match=r"`v` must match `k` \(2, 2, 5, 4\), but is .* instead"):
+        form(*inputs(Case(5))._replace(v=torch.zeros(shape)))
+
+
+@any_form
+def test_axes(form):
+    with pytest.raises(ValueError, match=r"`[qk]` must have the four axes .*\(2, 5, 4\) instead"):
+        form(*inputs(Case(5)).map(lambda x: x[0]))
+
+
+@self_attention
+@pytest.mark.parametrize("shape", [(3, 2, 5, 4), (2, 1, 5, 4), (2, 2, 5, 6)], ids=str)
+def test_shape_of_k(form, shape):
+    with pytest.raises(ValueError, match=r"`k` must match `q` \(2, 2, 5, 4\), but is .* instead"):
+        form(*inputs(Case(5))._replace(k=torch.zeros(shape), v=torch.zeros(shape)))
+
+
+@self_attention
+def test_another_number_of_queries(form):
+    with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
+        form(inputs(Case(4)).q, *inputs(Case(5))[1:])
+
+
+@any_form
+@pytest.mark.parametrize(
+    "mask", [torch.zeros(2, 4, dtype=torch.bool), torch.zeros(2, 5)], ids=["length", "dtype"]
+)
+def test_key_padding_mask(form, mask):
+    with pytest.raises(ValueError, match=r"`key_padding_mask` must be \(2, 5\) of torch.bool, but"):
+        form(*inputs(Case(5)), key_padding_mask=mask)
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.zeros(2, 4, dtype=torch.bool), torch.zeros(2, 5)], ids=["length", "dtype"]
+)
+def test_global_mask(mask):
+    with pytest.raises(ValueError, match=r"`global_mask` must be \(2, 5\) of torch.bool, but is"):
+        window_attention(*inputs(Case(5)), Window(3), global_mask=mask)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("other", [dict(batch=1), dict(heads=1), dict(width=6)], ids=str)
+def test_state_of_other_inputs(other, length):
+    _, state = window_step(*inputs(Case(5, **other)), Window(3), None)
+    args = inputs(Case(length))
+    for attend in (
+        lambda: window_step(*args, Window(3), state),
+        lambda: window_read(args.q, state, Window(3)),
+    ):
+        with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inp"):
+            attend()
+
+
+def test_axes_of_q_when_reading():
+    q, k, v = inputs(Case(5))
+    with pytest.raises(ValueError, match=r"`q` must have the four axes .*\(2, 5, 4\) instead"):
+        window_read(q[0], window_write(k, v, Window(3)), Window(3))
+
+
+def test_state_of_another_window():
+    args = inputs(Case(5))
+    _, state = window_step(*args, Window(3), None)
+    with pytest.raises(ValueError, match=r"`state` must .*\(2, 2, 6, 4\).* has .*\(2, 2, 3, 4\)"):
+        window_step(*args, Window(3, dilation=2), state)
