@@ -1,14 +1,19 @@
 """The flags of the ABC family, in one place for the command line and for YAML."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import register_model, register_model_architecture
 
-from fairseq_memattn.attention.controls.mlp import LOG_ACTIVATIONS
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.modules.control_pool import global_positions
 
 # Classes made while running, which mypy takes for variables.
 ACTIVATIONS = ChoiceEnum(list(LOG_ACTIVATIONS))
@@ -47,6 +52,41 @@ class ABCLanguageModelConfig(FairseqDataclass):
             "with a shared one, which costs less where heads times slots nears the model size"
         },
     )
+    abc_max_length: int = field(
+        default=0,
+        metadata={
+            "help": "tokens that Linformer and compressive controls are made for; 0 means the "
+            "model's maximum of positions"
+        },
+    )
+    abc_stride: int = field(
+        default=2,
+        metadata={
+            "help": "how far apart the global tokens of the global control are, of which there "
+            "are as many as slots, and the tokens that dilated and strided windows see"
+        },
+    )
+    abc_global_positions: str = field(
+        default="",
+        metadata={
+            "help": "positions of the global control's tokens, from 0 and with commas between "
+            "them, instead of every --abc-stride-th"
+        },
+    )
+    abc_local_window: int = field(
+        default=0,
+        metadata={
+            "help": "of the local_global control's slots, those for the last tokens; the others "
+            "are for global ones; 0 means half of them"
+        },
+    )
+    abc_random_seed: int = field(
+        default=1, metadata={"help": "of random slots, and of RFA's random features"}
+    )
+    abc_rfa_gate: bool = field(
+        default=False,
+        metadata={"help": "let RFA's causal attention forget, by a gate (rfa_transformer alone)"},
+    )
 
 
 @dataclass
@@ -67,6 +107,28 @@ class ABCConfig(ABCLanguageModelConfig):
             "translation, means softmax attention"
         },
     )
+
+
+def register_control(
+    model: type, control: str, suffix: str, sizes: Mapping[str, Callable[[Any], None]]
+) -> None:
+    """Registers abc_CONTROL_SUFFIX, a subclass of `model`, with an architecture for each size.
+
+    A rival's is RIVAL_SUFFIX.
+    """
+    name = f"{control}_{suffix}" if control in RIVALS else f"abc_{control}_{suffix}"
+    refusal = (CONTROLS | RIVALS)[control].causal_refusal
+    without_causal = {"abc_causal_slots": 0} if refusal else {}
+
+    def architecture(args: Any, defaults: Callable[[Any], None]) -> None:
+        for option, value in without_causal.items():
+            setattr(args, option, getattr(args, option, value))
+        defaults(args)
+
+    register_model(name)(type(name, (model,), {"control": control, "__doc__": model.__doc__}))
+    for size, defaults in sizes.items():
+        # A function of its own for each, because fairseq keeps one architecture a function.
+        register_model_architecture(name, name + size)(partial(architecture, defaults=defaults))
 
 
 def add_arguments(parser: ArgumentParser, config: ABCLanguageModelConfig) -> None:
@@ -99,11 +161,45 @@ def check(args: Any, *kinds: str) -> None:
     for flag, value in slots.items():
         if value < 0:
             raise MemAttnError(f"{flag} must be 0 (softmax attention) or more, but is {value}")
+    refusal = (CONTROLS | RIVALS)[args.abc_control].causal_refusal
+    if refusal and args.abc_causal_slots:
+        raise MemAttnError(
+            f"--abc-causal-slots must be 0 with the control {args.abc_control}, but is "
+            f"{args.abc_causal_slots}: {refusal}"
+        )
+    if refusal and getattr(args, "checkpoint_activations", False):
+        raise MemAttnError(
+            f"--checkpoint-activations does not work with the control {args.abc_control}, whose "
+            "layers hand on their memory"
+        )
     if not any(slots.values()):
         raise MemAttnError(
             f"{' and '.join(slots)} must not all be 0: that is fairseq's plain transformer, "
             "which has an --arch of its own"
         )
+    positions = global_positions(args.abc_global_positions)
+    for flag, value in slots.items():
+        if args.abc_control == "global" and 0 < value < len(positions):
+            raise MemAttnError(
+                f"there are {len(positions)} --abc-global-positions, but only {value} {flag}"
+            )
+    if args.abc_control == "local_global":
+        for flag, value in slots.items():
+            _check_local(flag, value, args.abc_local_window or value // 2, len(positions))
+    if args.abc_control == "rfa":
+        for flag, value in slots.items():
+            if value % 2:
+                raise MemAttnError(
+                    f"{flag} must be even with RFA, a sine and a cosine for each random vector, "
+                    f"but is {value}"
+                )
+    if args.abc_max_length < 0:
+        raise MemAttnError(
+            "--abc-max-length must be 0 (the model's maximum of positions) or more, but is "
+            f"{args.abc_max_length}"
+        )
+    if args.abc_stride < 1:
+        raise MemAttnError(f"--abc-stride must be 1 or more, but is {args.abc_stride}")
     for name, choices in (
         ("abc_activation", LOG_ACTIVATIONS),
         ("abc_phi_layers", ("shared", "separate")),
@@ -113,6 +209,21 @@ def check(args: Any, *kinds: str) -> None:
         if value not in choices:
             flag = "--" + name.replace("_", "-")
             raise MemAttnError(f"{flag} must be one of {', '.join(choices)}, but is {value}")
+
+
+def _check_local(flag: str, slots: int, local: int, positions: int) -> None:
+    """Refuses a memory that does not hold both the local window and the global tokens."""
+    if slots == 0:
+        return
+    if not 0 < local < slots:
+        raise MemAttnError(
+            f"--abc-local-window must leave some of the {slots} {flag}, but is {local}"
+        )
+    if positions > slots - local:
+        raise MemAttnError(
+            f"there are {positions} --abc-global-positions, but --abc-local-window leaves only "
+            f"{slots - local} of the {slots} {flag}"
+        )
 
 
 def check_heads(args: Any, *sides: str) -> None:

@@ -1,13 +1,17 @@
-"""Encoder-decoder transformers with bounded memories (ABC paper, section 5.2, appendix C.2)."""
+"""Encoder-decoder transformers with bounded memories (ABC paper, section 5.2, appendix C.2).
+
+Every control strategy gives a model, `abc_CONTROL_transformer`, in the same sizes, and so do the
+rivals: `elu_transformer`, `rfa_transformer`, `t2r_transformer`.
+"""
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, ClassVar
 
-from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import nn
 
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     ABCConfig,
@@ -15,14 +19,19 @@ from fairseq_memattn.models.abc_config import (
     as_namespace,
     check,
     check_heads,
+    register_control,
     set_defaults,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder, ABCTransformerEncoder
 
 
-@register_model("abc_mlp_transformer")
 class ABCTransformer(TransformerModel):
-    """fairseq's transformer, its decoder's softmax attention replaced by ABC-MLP."""
+    """fairseq's transformer, its decoder's softmax attention replaced by ABC.
+
+    control: a key of `attention.controls.CONTROLS` or `RIVALS`
+    """
+
+    control: ClassVar[str]
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -32,6 +41,7 @@ class ABCTransformer(TransformerModel):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformer":
         args = as_namespace(args)
+        args.abc_control = cls.control
         set_defaults(args, ABCConfig())
         check(args, "causal", "cross", "encoder")
         check_heads(args, "encoder", "decoder")
@@ -53,22 +63,23 @@ class ABCTransformer(TransformerModel):
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
 
+    def max_positions(self) -> tuple[int, int]:
+        source = self.decoder.max_source_positions(self.encoder.max_positions())
+        return source, self.decoder.max_positions()
 
-@register_model_architecture("abc_mlp_transformer", "abc_mlp_transformer")
-def abc_mlp_transformer(args: Any) -> None:
+
+def base(args: Any) -> None:
     """Transformer-base with the paper's smaller memories: cross 32, causal 8."""
     set_defaults(args, ABCConfig())
     base_architecture(args)
 
 
-@register_model_architecture("abc_mlp_transformer", "abc_mlp_transformer_wmt_en_de")
-def abc_mlp_transformer_wmt_en_de(args: Any) -> None:
+def wmt_en_de(args: Any) -> None:
     """Table 10, left: six layers of 512, feed-forward 2048, eight heads, dropout 0.1."""
-    abc_mlp_transformer(args)
+    base(args)
 
 
-@register_model_architecture("abc_mlp_transformer", "abc_mlp_transformer_iwslt_es_en")
-def abc_mlp_transformer_iwslt_es_en(args: Any) -> None:
+def iwslt_es_en(args: Any) -> None:
     """Table 10, right: feed-forward 1024, dropout 0.3, cross 128, causal 64.
 
     The heads share their controls: with 192 slots, separate ones would add 1.7 percent to the
@@ -79,4 +90,10 @@ def abc_mlp_transformer_iwslt_es_en(args: Any) -> None:
     args.abc_cross_slots = getattr(args, "abc_cross_slots", 128)
     args.abc_causal_slots = getattr(args, "abc_causal_slots", 64)
     args.abc_phi_heads = getattr(args, "abc_phi_heads", "shared")
-    abc_mlp_transformer(args)
+    base(args)
+
+
+SIZES = {"": base, "_wmt_en_de": wmt_en_de, "_iwslt_es_en": iwslt_es_en}
+
+for _control in CONTROLS | RIVALS:
+    register_control(ABCTransformer, _control, "transformer", SIZES)

@@ -1,10 +1,13 @@
-"""Language models with a bounded memory (ABC paper, section 5.1)."""
+"""Language models with a bounded memory (ABC paper, section 5.1).
+
+Every control strategy gives a model, `abc_CONTROL_transformer_lm`, in the same sizes, and so do
+the rivals: `elu_transformer_lm`, `rfa_transformer_lm`, `t2r_transformer_lm`.
+"""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import Any, ClassVar
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
@@ -13,20 +16,26 @@ from fairseq.models.transformer_lm import (
     transformer_lm_baevski_wiki103,
 )
 
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.models.abc_config import (
     ABCLanguageModelConfig,
     add_arguments,
     as_namespace,
     check,
     check_heads,
+    register_control,
     set_defaults,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 
 
-@register_model("abc_mlp_transformer_lm")
 class ABCTransformerLanguageModel(TransformerLanguageModel):
-    """fairseq's transformer language model, its softmax attention replaced by ABC-MLP."""
+    """fairseq's transformer language model, its softmax attention replaced by ABC.
+
+    control: a key of `attention.controls.CONTROLS` or `RIVALS`
+    """
+
+    control: ClassVar[str]
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -36,6 +45,7 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
         args = as_namespace(args)
+        args.abc_control = cls.control
         set_defaults(args, ABCLanguageModelConfig())
         check(args, "causal")
         check_heads(args, "decoder")
@@ -55,17 +65,22 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
         return cls(decoder)
 
 
-@register_model_architecture("abc_mlp_transformer_lm", "abc_mlp_transformer_lm")
-def abc_mlp_transformer_lm(args: Any) -> None:
+def base(args: Any) -> None:
     """fairseq's base language model with a memory of 32 slots."""
     args.abc_causal_slots = getattr(args, "abc_causal_slots", 32)
     set_defaults(args, ABCLanguageModelConfig())
     base_lm_architecture(args)
 
 
-@register_model_architecture("abc_mlp_transformer_lm", "abc_mlp_transformer_lm_wiki103")
-def abc_mlp_transformer_lm_wiki103(args: Any) -> None:
+def wiki103(args: Any) -> None:
     """Table 9, left: the 16 layers of Baevski & Auli, adaptive input and softmax, 64 slots."""
     args.abc_causal_slots = getattr(args, "abc_causal_slots", 64)
     set_defaults(args, ABCLanguageModelConfig())
     transformer_lm_baevski_wiki103(args)
+
+
+SIZES = {"": base, "_wiki103": wiki103}
+
+for _control, _class in (CONTROLS | RIVALS).items():
+    if not _class.causal_refusal:
+        register_control(ABCTransformerLanguageModel, _control, "transformer_lm", SIZES)

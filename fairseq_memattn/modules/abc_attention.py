@@ -8,9 +8,7 @@ from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_memattn.attention import MemoryState, abc_attention, abc_read, abc_step, abc_write
-from fairseq_memattn.attention.state import is_written
-from fairseq_memattn.modules.control import MLPControl, drop_writes
+from fairseq_memattn.attention.controls.base import Control, State
 
 IncrementalState = dict[str, Any]
 
@@ -22,7 +20,7 @@ class CrossMemory(NamedTuple):
     writing: phi (B, H or 1, S, M) where source weights were asked for
     """
 
-    state: MemoryState
+    state: State
     copies: int
     writing: Tensor | None
 
@@ -34,7 +32,7 @@ class CrossMemory(NamedTuple):
             copies = 1
         sentences = sentences[::copies]
         state, writing = self.state, self.writing
-        if not is_identity(sentences, len(state.keys)):
+        if not is_identity(sentences, len(state[0])):
             state = state.reorder(sentences)
             writing = None if writing is None else writing.index_select(0, sentences)
         return CrossMemory(state, copies, writing)
@@ -47,7 +45,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
     source_dim: size of the keys' and values' inputs, E unless told
     causal: each position reads only the positions before it and itself. A property of the
         module, because fairseq's decoder passes no mask while it decodes incrementally
-    dropout: probability of leaving out a write (`drop_writes`)
+    dropout: probability of leaving out a write
 
     Sequences come as (T, B, E) and padding masks as (B, S), True at padding, on either side.
     """
@@ -59,7 +57,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        control: MLPControl,
+        control: Control,
         *,
         causal: bool,
         source_dim: int | None = None,
@@ -87,7 +85,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         self.return_source_weights = False
 
     @property
-    def control(self) -> MLPControl:
+    def control(self) -> Control:
         return self._control[0]
 
     def reset_parameters(self) -> None:
@@ -122,17 +120,23 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
                 self._heads(self.q_proj(query)), key, key_padding_mask, incremental_state
             )
         else:
-            q, k, v, log_alpha = self._project(query, key)
+            q, k, v = self._project(query, key)
             weights = None
             if self.causal and incremental_state is not None:
                 state = self.get_incremental_state(incremental_state, "memory")
-                heads, state = abc_step(
-                    q, k, v, log_alpha, state, key_padding_mask=key_padding_mask
+                heads, state = self.control.step(
+                    q, k, v, key, state, key_padding_mask=key_padding_mask
                 )
                 self.set_incremental_state(incremental_state, "memory", state)
             else:
-                heads = abc_attention(
-                    q, k, v, log_alpha, causal=self.causal, key_padding_mask=key_padding_mask
+                heads = self.control.attend(
+                    q,
+                    k,
+                    v,
+                    key,
+                    causal=self.causal,
+                    key_padding_mask=key_padding_mask,
+                    dropout=self.dropout if self.training else 0.0,
                 )
                 if need_head_weights and self.return_source_weights:
                     writing, reading = self.inspect(query, key, key_padding_mask)
@@ -148,9 +152,9 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         phi: the share of each slot that each token makes up, over the whole sequence
         p: how much each query reads of each slot; p phi^T are the weights of the tokens
         """
-        q, k, v, log_alpha = self._project(query, key)
-        state = abc_write(k, v, log_alpha, key_padding_mask)
-        return _writing(log_alpha, key_padding_mask), _reading(q, state)
+        q, k, v = self._project(query, key)
+        state = self.control.write(k, v, key, key_padding_mask)
+        return self.control.vectors(k, key, key_padding_mask), self.control.weights(q, state)
 
     def _read_source(
         self,
@@ -167,10 +171,10 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         batch, heads, length, width = q.shape
         # The hypotheses of a sentence read its memory side by side.
         q = q.unflatten(0, (-1, memory.copies)).transpose(1, 2).flatten(2, 3)
-        out = abc_read(q, memory.state)
+        out = self.control.read(q, memory.state)
         weights = None
         if memory.writing is not None:
-            weights = _reading(q, memory.state) @ memory.writing.transpose(2, 3)
+            weights = self.control.weights(q, memory.state) @ memory.writing.transpose(2, 3)
             weights = weights.unflatten(2, (memory.copies, length)).transpose(1, 2).flatten(0, 1)
             weights = weights.transpose(0, 1)
         out = out.unflatten(2, (memory.copies, length)).transpose(1, 2)
@@ -183,17 +187,15 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask[::copies]
         k, v = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))
-        log_alpha = self.control(source)
-        writing = _writing(log_alpha, key_padding_mask) if self.return_source_weights else None
-        return CrossMemory(abc_write(k, v, log_alpha, key_padding_mask), copies, writing)
+        writing = None
+        if self.return_source_weights:
+            writing = self.control.vectors(k, source, key_padding_mask)
+        return CrossMemory(self.control.write(k, v, source, key_padding_mask), copies, writing)
 
-    def _project(self, query: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        log_alpha = self.control(source)
-        if self.training and self.dropout > 0:
-            log_alpha = drop_writes(log_alpha, self.dropout)
+    def _project(self, query: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         projections = (self.q_proj(query), self.k_proj(source), self.v_proj(source))
         q, k, v = (self._heads(projection) for projection in projections)
-        return q, k, v, log_alpha
+        return q, k, v
 
     def _heads(self, x: Tensor) -> Tensor:
         """(T, B, E) as (B, H, T, D)."""
@@ -204,7 +206,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
     ) -> IncrementalState:
         """fairseq's hook: the states of the hypotheses that survived a beam step."""
         state = self.get_incremental_state(incremental_state, "memory")
-        if state is not None and not is_identity(new_order, len(state.keys)):
+        if state is not None and not is_identity(new_order, len(state[0])):
             self.set_incremental_state(incremental_state, "memory", state.reorder(new_order))
         source = self.get_incremental_state(incremental_state, "source")
         if source is not None:
@@ -222,21 +224,6 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> IncrementalState:
         """fairseq's decoder layer looks here for cached keys; a bounded memory has none."""
         return {}
-
-
-def _writing(log_alpha: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    if key_padding_mask is not None:
-        log_alpha = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
-    return log_alpha.softmax(dim=2).nan_to_num()
-
-
-def _reading(q: Tensor, state: MemoryState) -> Tensor:
-    """p (B, H, T, M): a memory whose slot m holds the unit vector e_m gives back its weights."""
-    slots = state.keys.shape[2]
-    identity = torch.eye(slots, dtype=state.keys.dtype, device=q.device)
-    units = identity.expand(*state.keys.shape[:2], slots, slots)
-    reading = abc_read(q.to(units.dtype), state._replace(values=units))
-    return reading * is_written(state.log_mass).unsqueeze(2)
 
 
 def _all_copies(x: Tensor, copies: int, dim: int) -> bool:

@@ -12,15 +12,16 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.controls import Control, ControlOptions
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention, is_identity
-from fairseq_memattn.modules.control import ControlPool, MLPControl
+from fairseq_memattn.modules.control_pool import ControlPool, global_positions
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):
     """An encoder layer whose self-attention is ABC, over the whole sequence."""
 
-    def __init__(self, cfg: Any, control: MLPControl, return_fc: bool = False) -> None:
+    def __init__(self, cfg: Any, control: Control, return_fc: bool = False) -> None:
         self._control = (control,)
         super().__init__(cfg, return_fc)
 
@@ -46,8 +47,8 @@ class ABCDecoderLayer(TransformerDecoderLayerBase):
         self,
         cfg: Any,
         no_encoder_attn: bool,
-        causal_control: MLPControl | None,
-        cross_control: MLPControl | None,
+        causal_control: Control | None,
+        cross_control: Control | None,
     ) -> None:
         self._causal_control, self._cross_control = (causal_control,), (cross_control,)
         super().__init__(cfg, no_encoder_attn)
@@ -69,7 +70,7 @@ class ABCDecoderLayer(TransformerDecoderLayerBase):
         )
 
     def _attention(
-        self, embed_dim: int, cfg: Any, control: MLPControl, **options: Any
+        self, embed_dim: int, cfg: Any, control: Control, **options: Any
     ) -> ABCAttention:
         return ABCAttention(
             embed_dim,
@@ -87,11 +88,23 @@ class ABCTransformerEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         if not hasattr(self, "controls"):  # called from fairseq's __init__, layer after layer
-            self.controls = _pool(cfg, cfg.encoder, cfg.encoder.embed_dim, cfg.abc_encoder_slots)
+            self.controls = _pool(
+                cfg,
+                cfg.encoder,
+                cfg.encoder.embed_dim,
+                cfg.abc_encoder_slots,
+                cfg.max_source_positions,
+                encoder=True,
+            )
         if self.controls is None:
             return super().build_encoder_layer(cfg)
         layer = ABCEncoderLayer(cfg, self.controls.for_next_layer(), return_fc=self.return_fc)
         return _wrapped(layer, cfg)
+
+    def max_positions(self) -> int:
+        """fairseq's hook: sentences beyond it are refused, or left out on demand."""
+        positions: int = super().max_positions()
+        return positions if self.controls is None else self.controls.limit(positions)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
         """Copies the source's states only where they move: a memory is not read from them."""
@@ -112,10 +125,17 @@ class ABCTransformerDecoder(TransformerDecoderBase):
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         if not hasattr(self, "causal_controls"):  # called from fairseq's __init__
             self.causal_controls = _pool(
-                cfg, cfg.decoder, cfg.decoder.embed_dim, cfg.abc_causal_slots
+                cfg,
+                cfg.decoder,
+                cfg.decoder.embed_dim,
+                cfg.abc_causal_slots,
+                cfg.max_target_positions,
+                causal=True,
             )
             cross_slots = 0 if no_encoder_attn else cfg.abc_cross_slots
-            self.cross_controls = _pool(cfg, cfg.decoder, cfg.encoder.embed_dim, cross_slots)
+            self.cross_controls = _pool(
+                cfg, cfg.decoder, cfg.encoder.embed_dim, cross_slots, cfg.max_source_positions
+            )
         layer = ABCDecoderLayer(
             cfg,
             no_encoder_attn,
@@ -150,6 +170,15 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 alignment_heads,
             )
 
+    def max_positions(self) -> int:
+        """fairseq's hook, for the target."""
+        positions: int = super().max_positions()
+        return positions if self.causal_controls is None else self.causal_controls.limit(positions)
+
+    def max_source_positions(self, positions: int) -> int:
+        """Those of `positions` that the cross attention can tell apart."""
+        return positions if self.cross_controls is None else self.cross_controls.limit(positions)
+
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """fairseq's T x T mask, which only softmax attention needs."""
         return super().buffered_future_mask(tensor) if self.causal_controls is None else None
@@ -160,12 +189,33 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         return super().upgrade_state_dict_named(state_dict, name)
 
 
-def _pool(cfg: Any, side: Any, source_dim: int, slots: int) -> ControlPool | None:
+def _pool(
+    cfg: Any,
+    side: Any,
+    source_dim: int,
+    slots: int,
+    max_positions: int,
+    encoder: bool = False,
+    causal: bool = False,
+) -> ControlPool | None:
     if slots == 0:
         return None
-    heads = 1 if cfg.abc_phi_heads == "shared" else side.attention_heads
-    tied = cfg.abc_phi_layers == "shared"
-    return ControlPool(source_dim, slots, heads, cfg.abc_activation, tied=tied)
+    options = ControlOptions(
+        embed_dim=source_dim,
+        slots=slots,
+        heads=1 if cfg.abc_phi_heads == "shared" else side.attention_heads,
+        max_length=cfg.abc_max_length or max_positions,
+        activation=cfg.abc_activation,
+        stride=cfg.abc_stride,
+        positions=global_positions(cfg.abc_global_positions),
+        window=cfg.abc_local_window,
+        seed=cfg.abc_random_seed,
+        attention_heads=side.attention_heads,
+        head_dim=side.embed_dim // side.attention_heads,
+        gate=cfg.abc_rfa_gate and causal,
+        encoder=encoder,
+    )
+    return ControlPool(cfg.abc_control, options, tied=cfg.abc_phi_layers == "shared")
 
 
 def _wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
@@ -206,14 +256,14 @@ def _check_controls(module: nn.Module, state_dict: dict[str, Tensor], name: str)
         wanted = {key: tuple(w.shape) for key, w in own.items()}
         if given != wanted:
             raise MemAttnError(
-                f"the checkpoint was trained with another {flag}, --abc-phi-heads or "
-                f"--abc-phi-layers: its control weights are {_described(given)}, "
+                f"the checkpoint was trained with another control, {flag}, --abc-phi-heads, "
+                f"--abc-phi-layers or maximum length: its control weights are {_described(given)}, "
                 f"this model's are {_described(wanted)}"
             )
 
 
 def _described(shapes: dict[str, tuple[int, ...]]) -> str:
     if not shapes:
-        return "absent (0 slots)"
-    rows, columns = next(iter(shapes.values()))
-    return f"{len(shapes)} of {rows} x {columns} (slots times controls of heads, by model size)"
+        return "absent (0 slots, or a control without weights)"
+    shape = next(iter(shapes.values()))
+    return f"{len(shapes)} of {' x '.join(map(str, shape))}"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.controls.mlp import LOG_ACTIVATIONS, log_control
+from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
 
 ACTIVATIONS = {"exp": torch.exp, "sigmoid": torch.sigmoid, "relu": torch.relu}
 

@@ -9,7 +9,9 @@ SHOW_LOADED = "import sys, {module}; print(*sys.modules)"
 MODULES = [
     "fairseq_memattn.attention",
     "fairseq_memattn.attention.reference",
-    "fairseq_memattn.attention.controls.mlp",
+    "fairseq_memattn.attention.controls",
+    "fairseq_memattn.attention.kernel_reference",
+    "fairseq_memattn.attention.window_reference",
 ]
 
 

@@ -17,6 +17,15 @@ MISTAKES = {
     "--cross-self-attention": "--cross-self-attention attends to source and target at once",
     "--decoder-attention-heads 3": "--decoder-attention-heads must divide --decoder-embed-dim 32, "
     "but is 3",
+    "--arch abc_workspace_transformer --abc-causal-slots 4": "--abc-causal-slots must be 0 with "
+    "the control workspace, but is 4: its control vectors are made from the whole sequence",
+    "--abc-stride 0": "--abc-stride must be 1 or more, but is 0",
+    "--abc-max-length -1": "--abc-max-length must be 0 (the model's maximum of positions) or more, "
+    "but is -1",
+    "--arch abc_global_transformer --abc-global-positions 1,x": "--abc-global-positions must be "
+    "positions from 0 with commas between them, but is '1,x'",
+    "--arch abc_global_transformer --abc-global-positions 0,1,2 --abc-causal-slots 2": "there are "
+    "3 --abc-global-positions, but only 2 --abc-causal-slots",
 }
 
 

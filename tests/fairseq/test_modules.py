@@ -11,8 +11,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
 
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS, ControlOptions
+from fairseq_memattn.attention.controls.mlp import MLPControl
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control import ControlPool, MLPControl
+from fairseq_memattn.modules.control_pool import ControlPool
 
 TINY = {
     f"{side}_{name}": value
@@ -23,6 +25,12 @@ TINY = {
         ("ffn_embed_dim", 32),
         ("attention_heads", 2),
     )
+}
+# Controls that need options for sentences as short as these.
+SPECIAL = {
+    "compressive": {"abc_max_length": 12},
+    "global": {"abc_stride": 4},
+    "local_global": {"abc_global_positions": "1"},
 }
 VARIANTS = [
     {"abc_cross_slots": 0},
@@ -35,6 +43,14 @@ VARIANTS = [
     {"abc_phi_layers": "separate"},
     {"encoder_embed_dim": 24},
     {"decoder_normalize_before": True},
+    *({"control": name, "abc_causal_slots": 4, "abc_cross_slots": 6} for name in RIVALS),
+    {"control": "rfa", "abc_causal_slots": 4, "abc_cross_slots": 6, "abc_rfa_gate": True},
+    *({"control": name} | options for name, options in SPECIAL.items()),
+    *(
+        {"control": name}
+        for name in CONTROLS
+        if name not in ("mlp", "compressive", "global", "local_global")
+    ),
 ]
 
 
@@ -66,12 +82,18 @@ def build(arch, words=WORDS, **options):
 
 def translator(**options):
     sizes = {"abc_cross_slots": 5, "abc_causal_slots": 3, **TINY}
-    return build("abc_mlp_transformer", **{**sizes, **options}).eval()
+    control = options.pop("control", "mlp")
+    if control == "workspace":
+        sizes["abc_causal_slots"] = 0
+    arch = f"{'' if control in RIVALS else 'abc_'}{control}_transformer"
+    return build(arch, **{**sizes, **options}).eval()
 
 
 def language_model(**options):
     sizes = {key: value for key, value in TINY.items() if key.startswith("decoder")}
-    return build("abc_mlp_transformer_lm", **{**sizes, "abc_causal_slots": 3, **options}).eval()
+    control = options.pop("control", "mlp")
+    arch = f"{'' if control in RIVALS else 'abc_'}{control}_transformer_lm"
+    return build(arch, **{**sizes, "abc_causal_slots": 3, **options}).eval()
 
 
 def sentences(*lengths, left_pad, width=None, seed=1):
@@ -134,6 +156,22 @@ def gradients():
 # ---------------------------------------------------------------------------------- decoding
 
 
+def test_every_control_is_a_variant():
+    assert {"mlp"} | {v["control"] for v in VARIANTS if "control" in v} == (
+        CONTROLS.keys() | RIVALS.keys()
+    )
+
+
+def test_lengths_that_a_control_cannot_tell_apart_are_the_model_s_limit():
+    limits = {"abc_max_length": 12, "max_source_positions": 40}
+    assert translator(control="linformer", **limits).max_positions() == (12, 12)
+    model = translator(control="global", abc_stride=4, **limits)
+    assert model.max_positions() == (20, 12)
+    assert translator(control="global", abc_causal_slots=0, **limits).max_positions() == (10, 64)
+    assert translator(**limits).max_positions() == (40, 64)
+    assert language_model(control="global", abc_stride=5).max_positions() == 15
+
+
 @variants()
 def test_incremental_decoding_equals_teacher_forcing(options):
     model, tokens = translator(**options), prefix()
@@ -145,6 +183,8 @@ def test_incremental_decoding_equals_teacher_forcing(options):
 
 @variants("abc_cross_slots", "abc_causal_slots", "abc_encoder_slots", "encoder_embed_dim")
 def test_incremental_language_model_equals_teacher_forcing(options):
+    if options.get("control") == "workspace":
+        pytest.skip("has no causal form, and so no language model")
     model, tokens = language_model(**options), prefix()
     expected = model.decoder(tokens)[0]
     steps, _ = step_by_step(model.decoder, tokens)
@@ -202,7 +242,7 @@ def test_reordering_equals_decoding_the_reordered_batch(options, beam, order):
 
 def attention(causal=True, heads=2, dropout=0.0, **options):
     torch.manual_seed(1)
-    control = MLPControl(16, 4, heads, "exp")
+    control = MLPControl(ControlOptions(embed_dim=16, slots=4, heads=heads))
     return ABCAttention(16, heads, control, causal=causal, dropout=dropout, **options).eval()
 
 
@@ -293,7 +333,7 @@ def test_different_sentences_are_not_taken_for_copies():
 @pytest.mark.parametrize("phi_heads", [1, 2])
 def test_inspect(phi_heads):
     torch.manual_seed(1)
-    control = MLPControl(16, 4, phi_heads, "exp")
+    control = MLPControl(ControlOptions(embed_dim=16, slots=4, heads=phi_heads))
     module = ABCAttention(16, 2, control, causal=False).eval()
     query, key = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
     mask = torch.zeros(3, 7, dtype=torch.bool)
@@ -431,14 +471,14 @@ def test_every_parameter_learns(options, gradients):
 def test_a_tied_control_looks_at_the_source_once(sharing, calls, monkeypatch, gradients):
     model = translator(abc_phi_layers=sharing)
     seen = []
-    look = MLPControl._log_alpha
+    look = MLPControl.forward
 
     def counted(control, x):
         if any(control is cross for cross in model.decoder.cross_controls):
             seen.append(control)
         return look(control, x)
 
-    monkeypatch.setattr(MLPControl, "_log_alpha", counted)
+    monkeypatch.setattr(MLPControl, "forward", counted)
     loss, grads = gradients_of(model)
     assert len(seen) == calls
 

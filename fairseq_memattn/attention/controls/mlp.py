@@ -1,43 +1,37 @@
-"""ABC-MLP's control (ABC paper, section 4, equation 12): alpha = activation(W_phi x)."""
+"""ABC-MLP: the token decides where it is written (ABC paper, section 4, equation 12)."""
 
-from collections.abc import Callable
+from torch import Tensor, nn
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
-
-
-def _log_relu(logits: Tensor) -> Tensor:
-    positive = logits > 0
-    # The inner `where` keeps log's infinite slope at 0 out of the gradient.
-    return torch.where(positive, logits, 1.0).log().masked_fill(~positive, -torch.inf)
+from fairseq_memattn.attention.controls.activations import log_control
+from fairseq_memattn.attention.controls.base import ControlOptions, NormalisedControl
 
 
-def _identity(logits: Tensor) -> Tensor:
-    return logits
+class MLPControl(NormalisedControl):
+    """alpha = activation(W_phi x), one W_phi a head or one for all heads."""
 
+    def __init__(self, options: ControlOptions) -> None:
+        super().__init__(options)
+        self.activation = options.activation
+        self.proj = nn.Linear(options.embed_dim, self.heads * self.slots, bias=False)
+        # For inputs of unit variance: write logits of standard deviation 4, so that a slot starts
+        # with a few tokens in it, other ones than its neighbours, and not with the mean of all.
+        nn.init.normal_(self.proj.weight, std=4 * options.embed_dim**-0.5)
+        self.keeps = False
+        self.kept: tuple[Tensor, Tensor] | None = None
 
-# The paper's three activations, each as the logarithm of what it writes (appendix C.2).
-LOG_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": _identity,
-    "sigmoid": logsigmoid,
-    "relu": _log_relu,
-}
+    def log_alpha(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        if self.kept is not None and self.kept[0] is x:
+            return self.kept[1]
+        log_alpha = self.forward(x)
+        if self.keeps:
+            self.kept = (x, log_alpha)
+        return log_alpha
 
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (S, B, E). Returns log alpha (B, heads, S, M), in float32."""
+        length, batch, _ = x.shape
+        logits = self.proj(x).view(length, batch, self.heads, self.slots)
+        return log_control(logits.permute(1, 2, 0, 3), self.activation)
 
-def log_control(logits: Tensor, activation: str = "exp") -> Tensor:
-    """log alpha from logits = W_phi x, both (B, H, S, M), in float32 (or float64).
-
-    activation: "exp", "sigmoid" or "relu". With "relu" a logit <= 0 gives -inf: nothing is
-    written, and a slot into which nothing was written is never read.
-
-    Raises ValueError for any other activation.
-    """
-    if activation not in LOG_ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be one of {', '.join(LOG_ACTIVATIONS)}, "
-            f"but is {activation!r} instead."
-        )
-    if logits.dtype != torch.float64:
-        logits = logits.float()
-    return LOG_ACTIVATIONS[activation](logits)
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation}"

@@ -1,0 +1,131 @@
+"""Clusters of keys, and of the values with them (ABC paper, section 3.2)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.bounded_memory import abc_attention, abc_step
+from fairseq_memattn.attention.controls.base import NormalisedControl, drop_writes
+from fairseq_memattn.attention.state import MemoryState, accumulation_dtype
+
+ITERATIONS = 10
+
+
+class ClusteringControl(NormalisedControl):
+    """phi_i = sum_j M_ij / (sum_l M_lj) e_j: a slot is the mean of the tokens of its cluster.
+
+    The paper leaves the clustering open. Over a whole sequence (cross and encoder attention):
+    Lloyd's k-means of each head's keys, ten rounds, started from the first token and then always
+    the one farthest from those chosen. Causal: a token opens a new cluster as long as there are
+    slots, and then joins the one whose running centroid is nearest to its key, which moves
+    towards it. Memberships carry no gradient; the means do.
+    """
+
+    def log_alpha(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return k_means(k, self.slots, key_padding_mask)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        causal: bool,
+        key_padding_mask: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        if not causal:
+            return super().attend(
+                q, k, v, x, causal=False, key_padding_mask=key_padding_mask, dropout=dropout
+            )
+        log_alpha = nearest_running(k, self.slots, None, key_padding_mask)
+        log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
+        return abc_attention(q, k, v, log_alpha, causal=True, key_padding_mask=key_padding_mask)
+
+    def step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        state: Any,
+        *,
+        key_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        log_alpha = nearest_running(k, self.slots, state, key_padding_mask)
+        return abc_step(q, k, v, log_alpha, state, key_padding_mask=key_padding_mask)
+
+
+@torch.no_grad()
+def k_means(k: Tensor, slots: int, key_padding_mask: Tensor | None = None) -> Tensor:
+    """Memberships of the keys (B, H, S, D) in at most `slots` clusters: 0, and -inf elsewhere."""
+    keys = k.to(accumulation_dtype(k))
+    batch, _, length, _ = keys.shape
+    real = torch.ones(batch, length, dtype=torch.bool, device=k.device)
+    if key_padding_mask is not None:
+        real = ~key_padding_mask
+    centroids = _far_apart(keys, slots, real)
+    for _ in range(ITERATIONS):
+        members = _one_hot(_distances(keys, centroids).argmin(dim=-1), slots, keys.dtype)
+        members = members * real[:, None, :, None]
+        sizes = members.sum(dim=2).unsqueeze(-1)
+        means = members.transpose(2, 3) @ keys / sizes.clamp(min=1)
+        centroids = torch.where(sizes > 0, means, centroids)
+    return _log(_one_hot(_distances(keys, centroids).argmin(dim=-1), slots, keys.dtype))
+
+
+def _far_apart(keys: Tensor, count: int, real: Tensor) -> Tensor:
+    """(B, H, count, D): the first key, and then always the one farthest from those chosen."""
+    width = keys.shape[-1]
+    padding = ~real[:, None].expand(-1, keys.shape[1], -1)
+    chosen = real.long().argmax(dim=1)[:, None].expand(-1, keys.shape[1])
+    centroids = []
+    distance = keys.new_full(keys.shape[:3], torch.inf)
+    for _ in range(count):
+        last = keys.gather(2, chosen[:, :, None, None].expand(-1, -1, 1, width))
+        centroids.append(last)
+        distance = torch.minimum(distance, (keys - last).square().sum(-1)).masked_fill(padding, -1)
+        chosen = distance.argmax(dim=-1)
+    return torch.cat(centroids, dim=2)
+
+
+@torch.no_grad()
+def nearest_running(
+    k: Tensor, slots: int, state: MemoryState | None, key_padding_mask: Tensor | None = None
+) -> Tensor:
+    """Memberships of the keys (B, H, T, D), each decided by the tokens before it alone."""
+    keys = k.to(accumulation_dtype(k))
+    batch, heads, length, width = keys.shape
+    if state is None:
+        state = MemoryState.empty(keys, keys, keys.new_zeros(batch, heads, 1, slots))
+    centroids, sizes = state.keys.clone(), state.log_mass.exp()
+    nearest = []
+    for t in range(length):
+        token = keys[:, :, t : t + 1]
+        distances = _distances(token, centroids).squeeze(2)
+        # A slot that is still empty is nearer than any other, the first of them first.
+        distances = distances.masked_fill(sizes == 0, -1.0)
+        chosen = _one_hot(distances.argmin(dim=-1), slots, keys.dtype)
+        nearest.append(chosen)
+        if key_padding_mask is not None:
+            chosen = chosen * ~key_padding_mask[:, None, t, None]
+        sizes = sizes + chosen
+        centroids += (chosen / sizes.clamp(min=1)).unsqueeze(-1) * (token - centroids)
+    return _log(torch.stack(nearest, dim=2))
+
+
+def _distances(keys: Tensor, centroids: Tensor) -> Tensor:
+    """Squared, (B, H, S, M), 0 at least."""
+    products = keys @ centroids.transpose(2, 3)
+    squares = keys.square().sum(-1, keepdim=True) + centroids.square().sum(-1).unsqueeze(2)
+    return (squares - 2 * products).clamp(min=0)
+
+
+def _one_hot(slots: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    return torch.nn.functional.one_hot(slots, count).to(dtype)
+
+
+def _log(memberships: Tensor) -> Tensor:
+    return torch.where(memberships > 0, 0.0, -torch.inf).to(memberships.dtype)

@@ -1,0 +1,104 @@
+"""ABC-MLP with a learned forgetting of the memory, beyond the paper (section 4 suggests it)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from fairseq_memattn.attention.bounded_memory import abc_read, abc_step, abc_write
+from fairseq_memattn.attention.controls.base import Control, ControlOptions, drop_writes
+from fairseq_memattn.attention.state import EMPTY, MemoryState
+
+DAMPING = 16.0
+
+
+class GatedControl(Control):
+    """K~_t = g_t K~_{t-1} + (1 - g_t) (x) k_t, likewise V~, with g_t = sigmoid(W_phi x_t)^(1/16).
+
+    The recurrence of gated slot attention (Zhang et al., "Gated Slot Attention for Efficient
+    Linear-Time Sequence Modeling", 2024), the memory zero at the start. It is ABC-MLP
+    whose write logits rise with what was forgotten: with the log of the normaliser
+    z_t = -sum_{j <= t} log g_j, alpha_t = (1 - g_t) exp(z_t) gives phi_t = 1 - g_t, and what was
+    there keeps the share exp(z_{t-1} - z_t) = g_t. Padding has g = 1.
+
+    Over a whole sequence (cross and encoder attention) it is the memory after the last token.
+    """
+
+    def __init__(self, options: ControlOptions) -> None:
+        super().__init__(options)
+        self.proj = nn.Linear(options.embed_dim, self.heads * self.slots)
+        nn.init.xavier_uniform_(self.proj.weight)
+        nn.init.zeros_(self.proj.bias)
+
+    def log_gate(self, x: Tensor, key_padding_mask: Tensor | None, dropout: float = 0.0) -> Tensor:
+        """log g (B, heads, S, M), in float32, of x (S, B, E)."""
+        length, batch, _ = x.shape
+        logits = self.proj(x).view(length, batch, self.heads, self.slots).permute(1, 2, 0, 3)
+        if logits.dtype != torch.float64:
+            logits = logits.float()
+        log_gate = drop_writes(logsigmoid(logits) / DAMPING, dropout, 0.0)
+        if key_padding_mask is None:
+            return log_gate
+        return log_gate.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        causal: bool,
+        key_padding_mask: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        log_gate = self.log_gate(x, key_padding_mask, dropout)
+        if causal:
+            return self._advance(q, k, v, log_gate, None)[0]
+        return abc_read(q, self._memory(k, v, log_gate))
+
+    def step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        state: Any,
+        *,
+        key_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        return self._advance(q, k, v, self.log_gate(x, key_padding_mask), state)
+
+    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+        return self._memory(k, v, self.log_gate(x, key_padding_mask))
+
+    def _memory(self, k: Tensor, v: Tensor, log_gate: Tensor) -> MemoryState:
+        memory = abc_write(k, v, write_logits(log_gate))
+        # The zeros that the memory starts from have a share in it, too.
+        share = torch.sigmoid(memory.log_mass).unsqueeze(-1)
+        return MemoryState(memory.keys * share, memory.values * share, log_gate[:, :, 0] * 0)
+
+    def _advance(
+        self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor, state: MemoryState | None
+    ) -> tuple[Tensor, MemoryState]:
+        log_alpha = write_logits(log_gate)
+        if state is None:
+            state = MemoryState.empty(k, v, log_alpha)
+            state = state._replace(log_mass=torch.zeros_like(state.log_mass))
+        out, state = abc_step(q, k, v, log_alpha, state)
+        # Only differences of normalisers matter: from 0 anew, they never grow out of precision.
+        return out, state._replace(log_mass=torch.zeros_like(state.log_mass))
+
+    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        log_alpha = write_logits(self.log_gate(x, key_padding_mask))
+        start = torch.zeros_like(log_alpha[:, :, :1])
+        return torch.cat([start, log_alpha], dim=2).softmax(dim=2)[:, :, 1:]
+
+
+def write_logits(log_gate: Tensor) -> Tensor:
+    """log alpha of gates (B, h, S, M), for a normaliser of 1 before the first token."""
+    forgets = log_gate < 0
+    # The inner `where` keeps log's infinite slope at 0 out of the gradient.
+    log_rest = torch.log(-torch.expm1(torch.where(forgets, log_gate, -1.0)))
+    return (log_rest - log_gate.cumsum(dim=2)).masked_fill(~forgets, EMPTY)

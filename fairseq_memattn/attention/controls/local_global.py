@@ -1,0 +1,178 @@
+"""Global tokens together with a sliding window (ABC paper, appendix A.1), as in Longformer."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from fairseq_memattn.attention.controls.base import Control, ControlOptions, positions_of
+from fairseq_memattn.attention.controls.global_tokens import GlobalControl
+from fairseq_memattn.attention.window import Window, window_attention, window_write
+
+
+class LocalGlobalState(NamedTuple):
+    """A slot for each global token, and after them the queue of the window, oldest first.
+
+    keys, values: (B, H, M, D), zeros where nothing was written
+    seen: (B, M), False where nothing was, and in the queue where a global token is, which has a
+        slot of its own
+    position: (B,), tokens so far
+    """
+
+    keys: Tensor
+    values: Tensor
+    seen: Tensor
+    position: Tensor
+
+    def reorder(self, new_order: Tensor) -> "LocalGlobalState":
+        """new_order: (B',) indices into the batch axis."""
+        return LocalGlobalState(*(tensor.index_select(0, new_order) for tensor in self))
+
+
+class LocalGlobalControl(Control):
+    """A window of the last `window` tokens, and the global tokens in the remaining slots.
+
+    One softmax over both, in which a global token within the window counts once. All queries see
+    the global tokens; the global tokens' own queries see no more than others do, as in the paper
+    and other than in Longformer. Encoder and cross attention are as in `WindowControl`, dropout
+    is too.
+    """
+
+    def __init__(self, options: ControlOptions) -> None:
+        super().__init__(options)
+        local = options.window or self.slots // 2
+        if not 0 < local < self.slots:
+            raise ValueError(
+                f"`window` must be from 1 to {self.slots - 1}, but is {local} instead."
+            )
+        self.window = Window(local)
+        self.tokens = GlobalControl(replace(options, slots=self.slots - local))
+        self.max_length = self.tokens.max_length
+        self.centred = options.encoder
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        causal: bool,
+        key_padding_mask: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        if not causal and not self.centred:
+            return _read(q, self.write(k, v, x, key_padding_mask), dropout)
+        return window_attention(
+            q,
+            k,
+            v,
+            self.window,
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            global_mask=self.tokens.vectors(k, x, key_padding_mask).any(dim=3).squeeze(1),
+            dropout=dropout,
+        )
+
+    def step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        state: Any,
+        *,
+        key_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        if state is None:
+            state = self._empty(k, v)
+        positions = positions_of(x, key_padding_mask, state.position)
+        slots = self.tokens.slots_of(positions)
+        outputs = []
+        for t in range(q.shape[2]):
+            after = self._push(state, k[:, :, t], v[:, :, t], slots[:, t])
+            if key_padding_mask is not None:
+                after = _unless(key_padding_mask[:, t], after, state)
+            state = after
+            outputs.append(_read(q[:, :, t : t + 1], state))
+        return torch.cat(outputs, dim=2), state
+
+    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+        phi = self.tokens.vectors(k, x, key_padding_mask)
+        queue = window_write(k, v, self.window, key_padding_mask)
+        is_global = phi.any(dim=3, keepdim=True).to(k.dtype)
+        hidden = window_write(is_global, is_global, self.window, key_padding_mask).keys
+        places = torch.arange(self.window.slots, device=k.device)
+        filled = places >= self.window.slots - queue.tokens.unsqueeze(1)
+        write = phi.transpose(2, 3).to(k.dtype)
+        return LocalGlobalState(
+            torch.cat([write @ k, queue.keys], dim=2),
+            torch.cat([write @ v, queue.values], dim=2),
+            torch.cat([phi.any(dim=2).squeeze(1), filled & (hidden[:, 0, :, 0] == 0)], dim=1),
+            queue.tokens,
+        )
+
+    def read(self, q: Tensor, state: LocalGlobalState) -> Tensor:
+        return _read(q, state)
+
+    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """phi of the memory after the last token: e_m for the token in slot m."""
+        units = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
+        units = units.expand(*k.shape[:2], -1, -1)
+        keys: Tensor = self.write(units, units, x, key_padding_mask).keys
+        return keys.transpose(2, 3)
+
+    def weights(self, q: Tensor, state: LocalGlobalState) -> Tensor:
+        units = torch.eye(self.slots, dtype=state.values.dtype, device=q.device)
+        units = units.expand(*state.keys.shape[:2], -1, -1)
+        return _read(q, state._replace(values=units)) * state.seen[:, None, None]
+
+    def _empty(self, k: Tensor, v: Tensor) -> LocalGlobalState:
+        batch, heads, _, width = k.shape
+        return LocalGlobalState(
+            k.new_zeros(batch, heads, self.slots, width),
+            v.new_zeros(batch, heads, self.slots, width),
+            torch.zeros(batch, self.slots, dtype=torch.bool, device=k.device),
+            torch.zeros(batch, dtype=torch.long, device=k.device),
+        )
+
+    def _push(
+        self, state: LocalGlobalState, k: Tensor, v: Tensor, slot: Tensor
+    ) -> LocalGlobalState:
+        """The state after one token of every row: k, v (B, H, D), and its global slot (B,)."""
+        count = self.tokens.slots
+        chosen = slot.unsqueeze(1) == torch.arange(count, device=slot.device)
+
+        def pushed(memory: Tensor, token: Tensor) -> Tensor:
+            token = token.unsqueeze(2)
+            kept = torch.where(chosen[:, None, :, None], token, memory[:, :, :count])
+            return torch.cat([kept, memory[:, :, count + 1 :], token], dim=2)
+
+        seen = [state.seen[:, :count] | chosen, state.seen[:, count + 1 :], slot[:, None] == count]
+        return LocalGlobalState(
+            pushed(state.keys, k),
+            pushed(state.values, v),
+            torch.cat(seen, dim=1),
+            state.position + 1,
+        )
+
+
+def _read(q: Tensor, state: LocalGlobalState, dropout: float = 0.0) -> Tensor:
+    # Where nothing at all was written the weights are even, over values that are zero.
+    seen = state.seen | ~state.seen.any(dim=1, keepdim=True)
+    out = scaled_dot_product_attention(
+        q, state.keys, state.values, attn_mask=seen[:, None, None], dropout_p=dropout
+    )
+    return out.to(q.dtype)
+
+
+def _unless(padding: Tensor, after: LocalGlobalState, before: LocalGlobalState) -> LocalGlobalState:
+    """The state before, in the rows whose token is padding (B,)."""
+    return LocalGlobalState(
+        *(
+            torch.where(padding.view(-1, *[1] * (new.dim() - 1)), old, new)
+            for new, old in zip(after, before, strict=True)
+        )
+    )

@@ -1,0 +1,103 @@
+"""Sliding, dilated and strided windows (ABC paper, section 3.3 and appendix A.4)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.controls.base import Control, ControlOptions
+from fairseq_memattn.attention.window import (
+    Window,
+    WindowState,
+    window_attention,
+    window_read,
+    window_step,
+    window_write,
+)
+
+
+class WindowControl(Control):
+    """phi_t = e_n and K~_t = U K~_{t-1} + e_n (x) k_t: a queue of the last n tokens.
+
+    Causal attention sees the queue at each token. Encoder attention sees the n tokens around each.
+    Cross attention reads the queue after the last token of the source, whatever came before
+    being forgotten, as the recurrence has it. Dropout is that of softmax attention, of weights.
+    """
+
+    def __init__(self, options: ControlOptions) -> None:
+        super().__init__(options)
+        self.centred = options.encoder
+        self.window = self.window_of(options)
+
+    def window_of(self, options: ControlOptions) -> Window:
+        return Window(options.slots)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        causal: bool,
+        key_padding_mask: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        if not causal and not self.centred:
+            state = window_write(k, v, self.window, key_padding_mask)
+            return window_read(q, state, self.window, dropout=dropout)
+        return window_attention(
+            q,
+            k,
+            v,
+            self.window,
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            dropout=dropout,
+        )
+
+    def step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        state: Any,
+        *,
+        key_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        return window_step(q, k, v, self.window, state, key_padding_mask=key_padding_mask)
+
+    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+        return window_write(k, v, self.window, key_padding_mask)
+
+    def read(self, q: Tensor, state: WindowState) -> Tensor:
+        return window_read(q, state, self.window)
+
+    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """phi of the queue after the last token: e_m for the token in its m-th place."""
+        length = k.shape[2]
+        units = torch.eye(length, dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
+        state = window_write(units, units, self.window, key_padding_mask)
+        return state.keys.transpose(2, 3)
+
+    def weights(self, q: Tensor, state: WindowState) -> Tensor:
+        size = state.keys.shape[2]
+        units = torch.eye(size, dtype=state.values.dtype, device=q.device)
+        units = units.expand(*state.keys.shape[:2], -1, -1)
+        weights = self.read(q, state._replace(values=units))
+        return weights * (state.tokens > 0)[:, None, None, None]
+
+
+class DilatedControl(WindowControl):
+    """Every `stride`-th token of a window `stride` times as long (equation 15)."""
+
+    def window_of(self, options: ControlOptions) -> Window:
+        return Window(options.slots, dilation=options.stride)
+
+
+class StridedControl(WindowControl):
+    """A queue that takes only every `stride`-th token, the first one included."""
+
+    def window_of(self, options: ControlOptions) -> Window:
+        return Window(options.slots, stride=options.stride)

@@ -1,0 +1,410 @@
+"""Every control strategy: its full, causal and stepwise forms are the recurrences of Table 1."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fairseq_memattn.attention.controls import CONTROLS, ControlOptions
+
+B, H, D, E, M = 3, 2, 4, 6, 3
+SIZES = {"embed_dim": E, "slots": M, "heads": H, "max_length": 11}
+LENGTH = 11
+
+
+def phi_linformer(control, k, x, t):
+    """Section 3.1."""
+    return control.weight[t].double()
+
+
+def phi_random(control, k, x, t):
+    """Appendix A.2."""
+    return torch.eye(M).double()[control.table[t]]
+
+
+def phi_compressive(control, k, x, t):
+    """Appendix A.3, equation 14."""
+    ratio = -(-11 // M)
+    return torch.eye(M).double()[t // ratio].expand(H, M) / ratio
+
+
+def phi_global(control, k, x, t):
+    """Appendix A.1: every fourth token, from the first."""
+    return torch.eye(M).double()[t // 4].expand(H, M) * (t % 4 == 0)
+
+
+# The additive strategies: phi_t (H, M) of position t.
+ADDITIVE = {
+    "linformer": phi_linformer,
+    "random": phi_random,
+    "compressive": phi_compressive,
+    "global": phi_global,
+}
+
+
+def additive(name):
+    def memories(control, k, v, x):
+        keys, values = torch.zeros(H, M, D).double(), torch.zeros(H, M, D).double()
+        written = torch.zeros(H, M, dtype=torch.bool)
+        for t in range(k.shape[1]):
+            phi = ADDITIVE[name](control, k, x, t)
+            keys = keys + phi[:, :, None] * k[:, t, None]
+            values = values + phi[:, :, None] * v[:, t, None]
+            written = written | (phi != 0)
+            yield keys, values, written
+
+    return memories
+
+
+def mlp(control, k, v, x):
+    """Equation 12 and footnote 5."""
+    alpha = (x @ control.proj.weight.T.double()).exp().view(-1, H, M)
+    for t in range(k.shape[1]):
+        phi = (alpha[: t + 1] / alpha[: t + 1].sum(0)).permute(1, 2, 0)
+        yield phi @ k[:, : t + 1], phi @ v[:, : t + 1], torch.ones(H, M, dtype=torch.bool)
+
+
+def gated(control, k, v, x):
+    """The recurrence of gated slot attention."""
+    gates = torch.sigmoid(x @ control.proj.weight.T.double() + control.proj.bias.double())
+    gates = gates.pow(1 / 16).view(-1, H, M, 1)
+    keys, values = torch.zeros(H, M, D).double(), torch.zeros(H, M, D).double()
+    for t in range(k.shape[1]):
+        keys = gates[t] * keys + (1 - gates[t]) * k[:, t, None]
+        values = gates[t] * values + (1 - gates[t]) * v[:, t, None]
+        yield keys, values, torch.ones(H, M, dtype=torch.bool)
+
+
+def clustering(control, k, v, x):
+    """Section 3.2, online: the nearest running centroid, once every slot has a token."""
+    clusters: list[list[list[int]]] = [[[] for _ in range(M)] for _ in range(H)]
+    for t in range(k.shape[1]):
+        memory = torch.zeros(2, H, M, D).double()
+        for h in range(H):
+            means = [k[h, members].mean(0) for members in clusters[h] if members]
+            if len(means) < M:
+                clusters[h][len(means)].append(t)
+            else:
+                distances = [(k[h, t] - mean).square().sum().item() for mean in means]
+                clusters[h][distances.index(min(distances))].append(t)
+            for m, members in enumerate(clusters[h]):
+                if members:
+                    memory[:, h, m] = torch.stack([k[h, members].mean(0), v[h, members].mean(0)])
+        written = torch.tensor([[bool(members) for members in head] for head in clusters])
+        yield memory[0], memory[1], written
+
+
+def queue(pushes):
+    """Table 1's sliding window, with the upper shift matrix, for the tokens that are pushed."""
+    shift = torch.diag(torch.ones(M - 1), 1).double()
+    newest = torch.eye(M).double()[M - 1]
+
+    def memories(control, k, v, x):
+        queues = {}
+        for t in range(k.shape[1]):
+            name, pushed = pushes(t)
+            keys, values, count = queues.get(name, (torch.zeros(H, M, D).double(),) * 2 + (0,))
+            if pushed:
+                keys = shift @ keys + newest[:, None] * k[:, t, None]
+                values = shift @ values + newest[:, None] * v[:, t, None]
+                count += 1
+            queues[name] = keys, values, count
+            yield keys, values, (torch.arange(M) >= M - count).expand(H, M)
+
+    return memories
+
+
+QUEUES = {
+    "window": queue(lambda t: ("all", True)),
+    "dilated": queue(lambda t: (t % 4, True)),  # a queue for each phase (appendix A.4)
+    "strided": queue(lambda t: ("all", t % 4 == 0)),
+}
+
+
+def local_global(control, k, v, x):
+    """Two global slots for the tokens 0 and 4, and the last two tokens, in any order."""
+    for t in range(k.shape[1]):
+        places = [place for place in (0, 4) if place <= t]
+        places += [place for place in (t - 1, t) if place >= 0 and place not in places]
+        keys, values = torch.zeros(H, 4, D).double(), torch.zeros(H, 4, D).double()
+        keys[:, : len(places)], values[:, : len(places)] = k[:, places], v[:, places]
+        yield keys, values, (torch.arange(4) < len(places)).expand(H, 4)
+
+
+MEMORIES = (
+    QUEUES
+    | {"mlp": mlp, "gated": gated, "clustering": clustering, "local_global": local_global}
+    | {name: additive(name) for name in ADDITIVE}
+)
+CAUSAL = [name for name, control in CONTROLS.items() if not control.causal_refusal]
+causal_ones = pytest.mark.parametrize("name", CAUSAL)
+
+
+def test_every_causal_strategy_has_an_oracle():
+    assert MEMORIES.keys() == set(CAUSAL)
+
+
+def make(name: str, **options):
+    torch.manual_seed(3)
+    if name == "local_global":
+        options = {"slots": 4, "positions": (0, 4), **options}
+    return CONTROLS[name](ControlOptions(**{**SIZES, "stride": 4, **options})).double()
+
+
+def inputs(length=LENGTH):
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(B, H, length, D, dtype=torch.double) for _ in range(3))
+    return q, k, v, torch.randn(length, B, E, dtype=torch.double)
+
+
+def padding(kind: str, length=LENGTH) -> Tensor | None:
+    """The second sentence has three tokens of padding, the third nothing else."""
+    if kind == "none":
+        return None
+    mask = torch.zeros(B, length, dtype=torch.bool)
+    mask[1, : 3 if kind == "left" else length] = True
+    if kind == "right":
+        mask[1, : length - 3] = False
+    mask[2] = True
+    return mask
+
+
+def read(q, keys, values, written):
+    """Equation 4 for one query of every head. q: (H, D)."""
+    logits = torch.einsum("hmd,hd->hm", keys, q) * D**-0.5
+    reading = logits.masked_fill(~written, -torch.inf).softmax(-1).nan_to_num()
+    return torch.einsum("hm,hmd->hd", reading, values)
+
+
+def oracle(control, name, q, k, v, x, mask, causal):
+    out = torch.zeros_like(q)
+    for b in range(B):
+        real = torch.ones(LENGTH, dtype=torch.bool) if mask is None else ~mask[b]
+        memories = list(MEMORIES[name](control, k[b][:, real], v[b][:, real], x[real, b]))
+        for place, t in enumerate(real.nonzero().flatten().tolist()):
+            out[b, :, t] = read(q[b, :, t], *memories[place if causal else -1])
+    return out
+
+
+def seen(out, mask):
+    """Without the outputs at padding, which mean nothing."""
+    return out if mask is None else out * ~mask[:, None, :, None]
+
+
+paddings = pytest.mark.parametrize("kind", ["none", "left", "right"])
+
+
+@causal_ones
+@paddings
+def test_causal_form_is_the_recurrence(name, kind):
+    control, tensors, mask = make(name), inputs(), padding(kind)
+    expected = oracle(control, name, *tensors, mask, causal=True)
+    out = control.attend(*tensors, causal=True, key_padding_mask=mask)
+    assert_close(seen(out, mask), expected)
+
+
+@causal_ones
+@paddings
+@pytest.mark.parametrize("splits", [(1,) * LENGTH, (4, 1, 6)], ids=["ones", "parts"])
+def test_steps_are_the_causal_form(name, kind, splits):
+    control, (q, k, v, x), mask = make(name), inputs(), padding(kind)
+    expected = control.attend(q, k, v, x, causal=True, key_padding_mask=mask)
+    parts, state, start = [], None, 0
+    for length in splits:
+        at = slice(start, start + length)
+        here = None if mask is None else mask[:, at]
+        before = state
+        kept = None if state is None else [t.clone() for t in state]
+        out, state = control.step(
+            q[:, :, at], k[:, :, at], v[:, :, at], x[at], state, key_padding_mask=here
+        )
+        if kept is not None:
+            assert all(map(torch.equal, before, kept))
+        parts.append(out)
+        start += length
+    assert_close(seen(torch.cat(parts, dim=2), mask), seen(expected, mask))
+
+
+@causal_ones
+def test_a_state_follows_its_hypothesis(name):
+    control, (q, k, v, x) = make(name), inputs()
+    order = torch.tensor([2, 0, 0, 1])
+    _, state = control.step(q[:, :, :5], k[:, :, :5], v[:, :, :5], x[:5], None)
+    rest = [t[order][:, :, 5:] for t in (q, k, v)]
+    out, _ = control.step(*rest, x[5:, order], state.reorder(order))
+    assert_close(out, control.attend(q, k, v, x, causal=True)[order][:, :, 5:])
+
+
+full_forms = pytest.mark.parametrize("name", [name for name in CAUSAL if name != "clustering"])
+
+
+@full_forms
+@paddings
+def test_full_form_reads_the_last_memory(name, kind):
+    control, tensors, mask = make(name), inputs(), padding(kind)
+    expected = oracle(control, name, *tensors, mask, causal=False)
+    out = control.attend(*tensors, causal=False, key_padding_mask=mask)
+    assert_close(seen(out, mask), expected)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+@paddings
+def test_what_is_written_once_is_read_like_the_full_form(name, kind):
+    control, (q, k, v, x), mask = make(name), inputs(), padding(kind)
+    full = control.attend(q, k, v, x, causal=False, key_padding_mask=mask)
+    assert_close(control.read(q, control.write(k, v, x, mask)), full)
+    phi = control.vectors(k, x, mask).expand(-1, H, -1, -1).double()
+    keys = control.write(k, v, x, mask).keys
+    assert_close(phi.transpose(2, 3) @ k, keys)
+
+
+@causal_ones
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+def test_gradients_are_the_oracle_s(name, causal):
+    if name == "clustering" and not causal:
+        pytest.skip("k-means has no recurrence; its means are those of the additive form")
+    control, tensors = make(name), [t.requires_grad_() for t in inputs()]
+    weights = torch.randn(B, H, LENGTH, D, dtype=torch.double)
+    wanted = [*tensors, *control.parameters()]
+    results = []
+    for out in (
+        control.attend(*tensors, causal=causal),
+        oracle(control, name, *tensors, None, causal),
+    ):
+        results.append(torch.autograd.grad((out * weights).sum(), wanted, allow_unused=True))
+    for actual, expected in zip(*results, strict=True):
+        if expected is None:
+            assert actual is None or not actual.any()
+        else:
+            assert_close(actual, expected)
+
+
+@causal_ones
+def test_the_future_is_not_seen(name):
+    control, (q, k, v, x) = make(name), inputs()
+    v.requires_grad_()
+    out = control.attend(q, k, v, x, causal=True)
+    (grad,) = torch.autograd.grad(out[:, :, 4].sum(), v)
+    assert not grad[:, :, 5:].any()
+    assert grad[:, :, :5].any()
+
+
+@causal_ones
+def test_dropout_leaves_out_writes(name):
+    control, tensors = make(name), inputs()
+    out = control.attend(*tensors, causal=True, dropout=0.0)
+    dropped = control.attend(*tensors, causal=True, dropout=0.5)
+    assert dropped.isfinite().all() and not torch.equal(out, dropped)
+    assert not control.attend(*tensors, causal=True, dropout=1.0).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("compressive", {"slots": LENGTH}),
+        ("global", {"slots": LENGTH, "stride": 1}),
+        ("global", {"slots": LENGTH, "positions": tuple(range(LENGTH))}),
+        ("clustering", {"slots": LENGTH}),
+        ("window", {"slots": 2 * LENGTH, "encoder": True}),
+        ("local_global", {"slots": 2 * LENGTH + 2, "window": 2 * LENGTH, "encoder": True}),
+    ],
+)
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+@paddings
+def test_a_slot_for_every_token_is_softmax_attention(name, options, causal, kind):
+    q, k, v, x = inputs()
+    mask = padding(kind)
+    out = make(name, **options).attend(q, k, v, x, causal=causal, key_padding_mask=mask)
+    allowed = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+    allowed = (allowed.tril() if causal else allowed).expand(B, 1, -1, -1)
+    if mask is not None:
+        allowed = allowed & ~mask[:, None, None, :]
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    assert_close(seen(out, mask), seen(expected.nan_to_num(), mask))
+
+
+@pytest.mark.parametrize("name", ["linformer", "compressive", "global"])
+def test_positions_past_the_limit_are_refused(name):
+    limit = make(name).max_length
+    q, k, v, x = inputs(limit + 1)
+    with pytest.raises(ValueError, match=rf"up to {limit} tokens .*, but there are {limit + 1}"):
+        make(name).attend(q, k, v, x, causal=True)
+    state = None
+    with pytest.raises(ValueError, match=f"but there are {limit + 1}"):
+        for t in range(limit + 1):
+            at = slice(t, t + 1)
+            _, state = make(name).step(q[:, :, at], k[:, :, at], v[:, :, at], x[at], state)
+
+
+def test_global_tokens_need_a_slot_each():
+    with pytest.raises(ValueError, match="has 4 global tokens, more than the 3 `slots`"):
+        make("global", positions=(0, 1, 2, 3))
+
+
+def test_global_tokens_by_position():
+    control = make("global", positions=(1, 5))
+    q, k, v, x = inputs()
+    chosen = torch.tensor([1, 5])
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k[:, :, chosen], v[:, :, chosen])
+    assert_close(control.attend(q, k, v, x, causal=False), expected)
+
+
+def test_random_slots_are_spread_and_the_seed_s():
+    table = make("random", slots=8).table
+    assert torch.equal(table, make("random", slots=8).table)
+    assert not torch.equal(table, make("random", slots=8, seed=2).table)
+    counts = torch.bincount(table.flatten(), minlength=8) / table.numel()
+    assert_close(counts, torch.full((8,), 1 / 8), atol=3e-3, rtol=0)
+
+
+def test_k_means_groups_what_lies_together():
+    """Three heaps of keys, wherever they stand in the sequence."""
+    heaps = torch.tensor([[5.0, 0], [-5, 5], [-5, -5]])
+    member = torch.tensor([0, 1, 2, 0, 0, 2, 1, 1, 0, 2, 2])
+    torch.manual_seed(1)
+    k = (heaps[member] + 0.1 * torch.randn(LENGTH, 2)).double()[None, None]
+    control = make("clustering", heads=1)
+    phi = control.vectors(k, torch.zeros(LENGTH, 1, E))[0, 0]
+    for heap in range(3):
+        (slot,) = phi[member == heap].argmax(1).unique().tolist()
+        assert_close(phi[:, slot], (member == heap).double() / (member == heap).sum())
+
+
+def test_long_gated_sequences_do_not_lose_precision():
+    control = make("gated").float()
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, H, 3000, D) for _ in range(3))
+    x = 3 * torch.randn(3000, 1, E)
+    out = control.attend(q, k, v, x, causal=True)
+    *_, (keys, values, written) = gated(control, k[0].double(), v[0].double(), x[:, 0].double())
+    expected = read(q[0, :, -1].double(), keys, values, written)
+    assert_close(out[0, :, -1].double(), expected, rtol=1e-3, atol=1e-3)
+
+
+@paddings
+def test_a_workspace_is_handed_on_from_layer_to_layer(kind):
+    """Equation 16, head by head and row by row."""
+    control, mask = make("workspace"), padding(kind)
+    below: dict[int, Tensor] = {}
+    layers = [control.for_layer(number, below) for number in range(2)]
+    q, k, v, x = inputs()
+    memory = control.memory.expand(B, -1, -1)
+    for layer, inputs_of_layer in zip(layers, (x, 2 * x.flip(2)), strict=True):
+        out = layer.attend(q, k, v, inputs_of_layer, causal=False, key_padding_mask=mask)
+        updates = torch.zeros_like(memory)
+        for b in range(B):
+            real = torch.ones(LENGTH, dtype=torch.bool) if mask is None else ~mask[b]
+            tokens = inputs_of_layer[real, b]
+            for h in range(H):
+                rows = slice(h * E // H, (h + 1) * E // H)
+                pseudo = memory[b] @ control.q_proj.weight[rows].T
+                logits = pseudo @ (tokens @ control.k_proj.weight[rows].T).T * (E / H) ** -0.5
+                phi = logits.softmax(-1)
+                updates[b, :, rows] = phi @ (tokens @ control.v_proj.weight[rows].T)
+                written = torch.full((H, M), bool(real.any()))
+                keys, values = (t[b][:, real] for t in (k, v))
+                for t in real.nonzero().flatten().tolist():
+                    expected = read(q[b, :, t], phi @ keys, phi @ values, written)
+                    assert_close(out[b, h, t], expected[h])
+        memory = torch.nn.functional.layer_norm(memory + updates, (E,))
+    assert_close(below[1], memory)
