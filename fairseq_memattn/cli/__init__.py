@@ -15,6 +15,7 @@ from fairseq_memattn.compat import INSTALL
 COMMANDS = {
     "average": "average the weights of several checkpoints into one",
     "contrast": "accuracy on contrastive sets: right against wrong translations in context",
+    "convert": "start another attention from a trained model's weights",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
     "plot": "draw what is written into a model's memory and what is read from it",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",

@@ -1,0 +1,111 @@
+"""`memattn convert`: a trained model's weights in another attention, as a start for finetuning.
+
+The ABC paper warm-starts its masked language models from softmax attention (section 5.3), and T2R
+(Kasai et al., 2021) its transformers. What the new attention has and the old one lacks, the
+control, starts as it would in a new model; everything else is copied.
+"""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.cli.average import architecture, write
+from fairseq_memattn.cli.models import check_paths
+from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.compat import read_checkpoint
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
+    )
+    parser.add_argument("--path", required=True, metavar="FILE", help="trained checkpoint")
+    parser.add_argument(
+        "--arch", required=True, help="architecture to convert to, e.g. t2r_transformer"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="checkpoint to write, for fairseq-train's --finetune-from-model",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the weights that are new (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--flags",
+        default="",
+        metavar="FLAGS",
+        help="the --abc-* flags of the new architecture, in one string with an equals sign before "
+        "it, e.g. --flags='--abc-cross-slots 64 --abc-causal-slots 32'",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    check_outputs({"--output": args.output}, [Path(args.path)])
+    check_paths(args.data, args.path)
+    state = read_checkpoint(Path(args.path))
+    old = architecture(state)
+    new = converted(state, args.data, args.arch, shlex.split(args.flags), args.seed)
+    write(state, args.output)
+    print(f"converted {old} to {args.arch}: {args.output}")
+    print(f"new weights, to be trained: {', '.join(new) or 'none'}")
+
+
+def converted(
+    state: dict[str, Any], data: str, arch: str, flags: list[str], seed: int
+) -> list[str]:
+    """Makes the checkpoint `state` one of `arch`; returns the names of the weights that are new.
+
+    Raises ValueError where the architecture has no place for a weight of the checkpoint.
+    """
+    import torch
+    from fairseq import tasks
+    from omegaconf import OmegaConf
+
+    settings = OmegaConf.create(state["cfg"]["task"])
+    settings.data = data
+    model_args = with_architecture(state["cfg"]["model"], arch, flags)
+    torch.manual_seed(seed)
+    model = tasks.setup_task(settings).build_model(model_args)
+    weights = model.state_dict()
+    trained = state["model"]
+    for name, weight in trained.items():
+        if name not in weights:
+            raise ValueError(f"--arch {arch} has no place for the checkpoint's `{name}`")
+        if weights[name].shape != weight.shape:
+            raise ValueError(
+                f"`{name}` is {tuple(weight.shape)} in the checkpoint, but "
+                f"{tuple(weights[name].shape)} in --arch {arch}"
+            )
+    new = [name for name in weights if name not in trained]
+    state["model"] = weights | trained
+    state["cfg"]["model"] = model_args
+    state.pop("last_optimizer_state", None)
+    return new
+
+
+def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Namespace:
+    """The options of a checkpoint's model, of another architecture and with its flags."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+    if arch not in ARCH_MODEL_REGISTRY:
+        raise ValueError(f"--arch {arch} is no architecture that fairseq or this plugin has")
+    fields = dict(vars(model) if isinstance(model, argparse.Namespace) else model)
+    parser = argparse.ArgumentParser(
+        prog="memattn convert", argument_default=argparse.SUPPRESS, allow_abbrev=False
+    )
+    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    given = vars(parser.parse_args(flags))
+    sizes = [name for name in given if not name.startswith("abc_")]
+    if sizes:
+        flag = "--" + sizes[0].replace("_", "-")
+        raise ValueError(f"{flag} is the checkpoint's; only the flags --abc-* may be given")
+    args = argparse.Namespace(**fields | given | {"arch": arch, "_name": arch})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args

@@ -1,0 +1,71 @@
+"""`memattn convert`: another attention from a trained model's weights."""
+
+import pytest
+import torch
+from harness import SLOTS, TRANSLATOR, attempt, generate, hypotheses, logged, run, train
+
+SOFTMAX = [flag for flag in TRANSLATOR if flag not in (*SLOTS, "abc_mlp_transformer")]
+SOFTMAX.insert(SOFTMAX.index("--arch") + 1, "transformer")
+
+
+@pytest.fixture(scope="module")
+def softmax(bilingual, tmp_path_factory):
+    """A transformer of fairseq's."""
+    return train(bilingual, tmp_path_factory.mktemp("softmax"), *SOFTMAX, "--max-update", 60)
+
+
+def convert(trained, folder, arch, flags):
+    output = folder / "converted.pt"
+    path = ["--path", trained.checkpoint, "--arch", arch, "--output", output]
+    done = run("memattn", "convert", trained.data, *path, f"--flags={flags}")
+    return output, done.stdout
+
+
+def test_a_window_longer_than_all_sentences_translates_as_before(softmax, tmp_path):
+    flags = "--abc-causal-slots 200 --abc-cross-slots 0"
+    output, shown = convert(softmax, tmp_path, "abc_window_transformer", flags)
+    assert "new weights, to be trained: none" in shown
+    search = ["--beam", 3, "--max-len-b", 20]
+    before = hypotheses(generate(softmax, *search))
+    softmax_data = type(softmax)(softmax.data, output, "")
+    after = hypotheses(generate(softmax_data, *search))
+    assert {n: h.text for n, h in after.items()} == {n: h.text for n, h in before.items()}
+    for number, one in after.items():
+        assert one.positional == pytest.approx(before[number].positional, abs=2e-4)
+
+
+def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
+    flags = "--abc-causal-slots 4 --abc-cross-slots 8"
+    output, shown = convert(softmax, tmp_path, "t2r_transformer", flags)
+    old, new = (torch.load(p, weights_only=False)["model"] for p in (softmax.checkpoint, output))
+    assert all(torch.equal(new[name], weight) for name, weight in old.items())
+    added = [name for name in new if name not in old]
+    assert added and all("features" in name for name in added)
+    assert shown.splitlines()[-1] == f"new weights, to be trained: {', '.join(added)}"
+
+    arch = ["t2r_transformer" if flag == "transformer" else flag for flag in SOFTMAX]
+    finetuned = train(
+        *(softmax.data, tmp_path / "finetuned", *arch, *flags.split()),
+        *("--finetune-from-model", output, "--max-update", 20),
+    )
+    scratch = train(softmax.data, tmp_path / "new", *arch, *flags.split(), "--max-update", 20)
+    losses = [
+        float(logged(trained.log, "valid")[-1]["valid_loss"]) for trained in (finetuned, scratch)
+    ]
+    assert losses[0] < losses[1]
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "message"),
+    [
+        ("no_transformer", "", "--arch no_transformer is no architecture"),
+        ("t2r_transformer", "--encoder-layers 4", "--encoder-layers is the checkpoint's"),
+        ("abc_mlp_transformer_lm", "", "has no place for the checkpoint's `encoder."),
+    ],
+)
+def test_what_cannot_be_is_refused(arch, flags, message, softmax, tmp_path):
+    path = ["--path", softmax.checkpoint, "--arch", arch, "--output", tmp_path / "x.pt"]
+    done = attempt("memattn", "convert", softmax.data, *path, f"--flags={flags}")
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "x.pt").exists()
