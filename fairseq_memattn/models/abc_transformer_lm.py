@@ -79,7 +79,14 @@ def wiki103(args: Any) -> None:
     transformer_lm_baevski_wiki103(args)
 
 
-SIZES = {"": base, "_wiki103": wiki103}
+def wiki103_32(args: Any) -> None:
+    """Table 9, right: the 32 layers of Kasai et al., of which training drops a fifth."""
+    args.decoder_layers = getattr(args, "decoder_layers", 32)
+    args.decoder_layerdrop = getattr(args, "decoder_layerdrop", 0.2)
+    wiki103(args)
+
+
+SIZES = {"": base, "_wiki103": wiki103, "_wiki103_32": wiki103_32}
 
 for _control, _class in (CONTROLS | RIVALS).items():
     if not _class.causal_refusal:

@@ -414,6 +414,12 @@ PRESETS = [
     ),
     ("abc_mlp_transformer_lm", "transformer_lm", 32_000, {}),
     ("abc_mlp_transformer_lm_wiki103", "transformer_lm_wiki103", 267_744, {}),
+    (
+        "abc_mlp_transformer_lm_wiki103_32",
+        "transformer_lm_wiki103",
+        267_744,
+        {"decoder_layers": 32},
+    ),
 ]
 
 
@@ -489,6 +495,15 @@ def test_a_tied_control_looks_at_the_source_once(sharing, calls, monkeypatch, gr
     assert torch.equal(loss, each_layer)
     for name, grad in grads.items():
         torch.testing.assert_close(grad, each_grads[name], msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_layer_dropout_leaves_out_layers_in_training_alone(gradients):
+    model = language_model(decoder_layerdrop=1.0)
+    tokens = prefix()
+    everything = model.decoder(tokens)[0]
+    torch.testing.assert_close(everything, language_model().decoder(tokens)[0])
+    nothing = model.train().decoder(tokens)[0]
+    assert not torch.allclose(everything, nothing)
 
 
 def test_checkpointed_activations_give_the_same_gradients(gradients):

@@ -8,16 +8,14 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from harness import ROOT
 
 import fairseq_memattn
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 from fairseq_memattn.models.abc_transformer_lm import ABCTransformerLanguageModel
 
-ARCHITECTURES = {
-    "abc_mlp_transformer": ABCTransformer,
-    "abc_mlp_transformer_wmt_en_de": ABCTransformer,
-    "abc_mlp_transformer_iwslt_es_en": ABCTransformer,
-    "abc_mlp_transformer_lm": ABCTransformerLanguageModel,
-    "abc_mlp_transformer_lm_wiki103": ABCTransformerLanguageModel,
-}
+# What each control gives, but for the workspace, which has no causal form.
+TRANSFORMERS = ("", "_wmt_en_de", "_iwslt_es_en")
+LANGUAGE_MODELS = ("", "_wiki103", "_wiki103_32")
+MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in RIVALS}
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -26,10 +24,19 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_registered_classes_are_ours():
-    assert MODEL_REGISTRY["abc_mlp_transformer"] is ABCTransformer
-    assert MODEL_REGISTRY["abc_mlp_transformer_lm"] is ABCTransformerLanguageModel
-    ours = {name: cls for name, cls in ARCH_MODEL_REGISTRY.items() if name.startswith("abc_")}
-    assert ours == ARCHITECTURES
+    expected = {}
+    for prefix, control in MODELS.items():
+        for size in TRANSFORMERS:
+            expected[f"{prefix}_transformer{size}"] = (ABCTransformer, control)
+        for size in () if control == "workspace" else LANGUAGE_MODELS:
+            expected[f"{prefix}_transformer_lm{size}"] = (ABCTransformerLanguageModel, control)
+    ours = {
+        name: (cls.__base__, cls.control)
+        for name, cls in ARCH_MODEL_REGISTRY.items()
+        if issubclass(cls, ABCTransformer | ABCTransformerLanguageModel)
+    }
+    assert ours == expected
+    assert MODEL_REGISTRY["abc_mlp_transformer"] is ARCH_MODEL_REGISTRY["abc_mlp_transformer"]
 
 
 def test_registering_again_changes_nothing():
@@ -62,7 +69,7 @@ def test_importing_again_from_scratch_registers_the_same_names():
 def test_import_registers(statement):
     done = python(
         f"{statement}\nfrom fairseq.models import ARCH_MODEL_REGISTRY as registry\n"
-        f"assert set({list(ARCHITECTURES)}) <= set(registry)"
+        f"assert {{f'{{prefix}}_transformer' for prefix in {list(MODELS)}}} <= set(registry)"
     )
     assert done.returncode == 0, done.stderr
 
