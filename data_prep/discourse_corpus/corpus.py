@@ -14,7 +14,7 @@ from data_prep.discourse_corpus.contrastive import (
     balanced_set,
     group_count,
 )
-from data_prep.discourse_corpus.documents import MAX_DISTANCE, document
+from data_prep.discourse_corpus.documents import EVEN, MAX_DISTANCE, TRAINING, document
 from data_prep.discourse_corpus.grammar import Pair
 from data_prep.files import DataError
 
@@ -85,11 +85,12 @@ class Corpus:
         return True
 
     def split(self, name: str) -> list[list[Pair]]:
-        """The documents of a split."""
+        """The documents of a split: those to train on have more of what is hard to learn."""
         options = self.options
+        mix = TRAINING if name == "train" else EVEN
         rng = Random(f"{options.seed} {name}")
         return distinct(
-            lambda: document(rng, options.min_sentences, options.max_sentences),
+            lambda: document(rng, options.min_sentences, options.max_sentences, mix),
             self.new_document,
             getattr(options, f"{name}_docs"),
             f"{name} documents",

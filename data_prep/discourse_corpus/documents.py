@@ -14,7 +14,6 @@ from data_prep.discourse_corpus.scenes import ANYWHERE, SCENES, SPOKEN, Scene, i
 
 MAX_DISTANCE = 3  # how many sentences before the one that needs it a cue may be
 GAPS = (0, 0, 0, 1, 1, 2)  # neutral sentences in between, short gaps more often
-NOUN_WEIGHTS = (3, 2)  # of a noun's two renderings, the first is the more usual
 COUNTABLE = ("thing", "text", "clothes", "furniture", "animal")
 
 
@@ -69,12 +68,9 @@ class Story:
             "f": rng.choice(lexicon.FUTURE_WORDS),
         }
 
-    def rendering(
-        self, english: str, swaps: list[dict[str, Word]], weights: Sequence[int] | None = None
-    ) -> dict[str, Word]:
+    def rendering(self, english: str, swaps: list[dict[str, Word]]) -> dict[str, Word]:
         """The rendering of an English word, drawn once for the whole document."""
-        (drawn,) = self.rng.choices(swaps, weights)
-        return self.renderings.setdefault(english, drawn)
+        return self.renderings.setdefault(english, self.rng.choice(swaps))
 
     def neutral(self, between: bool) -> Pair:
         """A sentence that depends on nothing, and that may stand `between` a cue and its use."""
@@ -157,23 +153,36 @@ def noun_cohesion(story: Story) -> Episode:
     kind = rng.choice(list(lexicon.SYNONYM_WORDS))
     renderings = rng.choice(lexicon.SYNONYM_WORDS[kind])
     swaps = [{"y": noun} for noun in renderings]
-    words = story.words("thing") | story.rendering(renderings[0].en[""], swaps, NOUN_WEIGHTS)
+    words = story.words("thing") | story.rendering(renderings[0].en[""], swaps)
     words["q"] = rng.choice(lexicon.GRADABLE_WORDS[kind])
     return Episode(story.pick(lines.NOUN_CUE), story.pick(lines.NOUN_AGAIN), words, swaps)
 
 
-# What takes a model longer to learn comes more often: gender, and the rendering of nouns.
-SPOKEN_SHARE = 0.3
 TOLD = (pronoun, verb_ellipsis, noun_ellipsis, name_cohesion, noun_cohesion)
-TOLD_WEIGHTS = (3, 1, 2, 1, 3)
 SPOKEN_EPISODES = (deixis, verb_ellipsis, pronoun)
-SPOKEN_WEIGHTS = (3, 1, 1)
 
 
-def document(rng: Random, shortest: int, longest: int) -> list[Pair]:
+@dataclass(frozen=True)
+class Mix:
+    """How often what comes: the share of spoken documents, and weights of their episodes.
+
+    told: of `TOLD`; spoken: of `SPOKEN_EPISODES`
+    """
+
+    spoken_documents: float
+    told: Sequence[int]
+    spoken: Sequence[int]
+
+
+EVEN = Mix(0.5, (1, 1, 1, 1, 1), (1, 1, 1))
+# What takes a model longer to learn comes more often: gender, and the rendering of nouns.
+TRAINING = Mix(0.3, (3, 1, 2, 1, 3), (3, 1, 1))
+
+
+def document(rng: Random, shortest: int, longest: int, mix: Mix = EVEN) -> list[Pair]:
     """One document of `shortest` to `longest` sentences."""
-    story = Story(rng, spoken=rng.random() < SPOKEN_SHARE)
-    episodes, weights = (SPOKEN_EPISODES, SPOKEN_WEIGHTS) if story.spoken else (TOLD, TOLD_WEIGHTS)
+    story = Story(rng, spoken=rng.random() < mix.spoken_documents)
+    episodes, weights = (SPOKEN_EPISODES, mix.spoken) if story.spoken else (TOLD, mix.told)
     length = rng.randint(shortest, longest)
     pairs = [story.opening()]
     while len(pairs) < length:

@@ -234,8 +234,7 @@ FOREIGN_SURNAMES = (
     ("Clark", "Кларк"),
 )
 
-# English, then two legitimate renderings, the more usual first, with their genders (and stems,
-# stress, plural forms).
+# English, then two legitimate renderings with their genders (and stems, stress, plural forms).
 SYNONYMS = {
     "place": """
         hotel | гостиница f | отель m
@@ -252,11 +251,11 @@ SYNONYMS = {
         cup | чашка f | кружка f
         film | фильм m | кино n 0
         story | рассказ m | история f
-        photo | фотография f | снимок m снимк
+        photo | снимок m снимк | фотография f
     """,
     "animal": """
         cat | кот m * | кошка f
-        dog | собака f | пёс m * пс
+        dog | пёс m * пс | собака f
         pony | пони m 0 | лошадка f
     """,
     "person": """
