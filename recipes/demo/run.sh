@@ -21,7 +21,7 @@ step "1/7  A corpus where context decides: English-Russian documents"
 step "2/7  Windows of four sentences, stride one"
 for split in train valid test; do
   [ -e "$OUT/windows/$split.ru" ] || "$BIN"/python data_prep/windows.py make \
-    --input "$OUT/corpus/$split" --langs en ru --output "$OUT/windows/$split"
+    --input "$OUT/corpus/$split" --langs en ru --output "$OUT/windows/$split" --force
 done
 
 step "3/7  SentencePiece"
