@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Softmax attention against ABC-MLP on WikiText-2, with one budget and one seed.
+# Softmax attention against bounded memories on WikiText-2, with one budget and one seed.
 #
 #   recipes/abc/wikitext2.sh SYSTEM
 #
-#   SYSTEM  softmax | abc-32 | abc-64   (memory slots)
+#   SYSTEM  softmax | abc-64 (ABC-MLP with 64 memory slots) | CONTROL-64 for another control of
+#           docs/controls.md, for example linformer-64 | elu-32, rfa-64, t2r-64
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/abc)            SEED     default 1
@@ -18,10 +19,15 @@ data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
 
 if [ "$system" = softmax ]; then
   arch="--arch transformer_lm"
-elif [[ $system =~ ^abc-([0-9]+)$ ]]; then
-  arch="--arch abc_mlp_transformer_lm --abc-causal-slots ${BASH_REMATCH[1]}"
+elif [[ $system =~ ^([a-z0-9_]+)-([0-9]+)$ ]]; then
+  case ${BASH_REMATCH[1]} in
+    abc) arch=abc_mlp_transformer_lm ;;
+    elu|rfa|t2r) arch=${BASH_REMATCH[1]}_transformer_lm ;;
+    *) arch=abc_${BASH_REMATCH[1]}_transformer_lm ;;
+  esac
+  arch="--arch $arch --abc-causal-slots ${BASH_REMATCH[2]}"
 else
-  echo "error: SYSTEM must be softmax or abc-SLOTS, but is $system" >&2
+  echo "error: SYSTEM must be softmax or CONTROL-SLOTS, but is $system" >&2
   exit 2
 fi
 

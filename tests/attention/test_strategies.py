@@ -1,5 +1,8 @@
 """Every control strategy: its full, causal and stepwise forms are the recurrences of Table 1."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -321,6 +324,21 @@ def test_a_slot_for_every_token_is_softmax_attention(name, options, causal, kind
         allowed = allowed & ~mask[:, None, None, :]
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     assert_close(seen(out, mask), seen(expected.nan_to_num(), mask))
+
+
+def test_the_strategy_that_the_documentation_makes():
+    """docs/controls.md: with a slot for every token, slots in turn are softmax attention."""
+    text = (Path(__file__).parents[2] / "docs" / "controls.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, type] = {}
+    exec(code, names)
+    control = names["InTurnControl"](ControlOptions(**{**SIZES, "slots": LENGTH}))
+    q, k, v, x = inputs()
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert_close(control.attend(q, k, v, x, causal=True), expected)
+    first, state = control.step(q[:, :, :1], k[:, :, :1], v[:, :, :1], x[:1], None)
+    rest, _ = control.step(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], x[1:], state)
+    assert_close(torch.cat([first, rest], dim=2), expected)
 
 
 @pytest.mark.parametrize("name", ["linformer", "compressive", "global"])
