@@ -256,8 +256,9 @@ def _check_controls(module: nn.Module, state_dict: dict[str, Tensor], name: str)
         wanted = {key: tuple(w.shape) for key, w in own.items()}
         if given != wanted:
             raise MemAttnError(
-                f"the checkpoint was trained with another control, {flag}, --abc-phi-heads, "
-                f"--abc-phi-layers or maximum length: its control weights are {_described(given)}, "
+                f"the checkpoint was trained with another {flag}, --abc-phi-heads, "
+                f"--abc-phi-layers, --arch or maximum length: its control weights are "
+                f"{_described(given)}, "
                 f"this model's are {_described(wanted)}"
             )
 
