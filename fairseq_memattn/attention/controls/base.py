@@ -1,5 +1,6 @@
 """What every control strategy is: the decision which slots a token is written into."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -52,7 +53,7 @@ class State(Protocol):
     def reorder(self, new_order: Tensor) -> "State": ...
 
 
-class Control(nn.Module):
+class Control(nn.Module, ABC):
     """One strategy of Table 1, for the attentions that it is defined for.
 
     Shapes: q (B, H, T, D); k, v (B, H, S, D); x (S, B, E), the representations that k and v were
@@ -73,6 +74,7 @@ class Control(nn.Module):
         """
         return self
 
+    @abstractmethod
     def attend(
         self,
         q: Tensor,
@@ -85,8 +87,8 @@ class Control(nn.Module):
         dropout: float = 0.0,
     ) -> Tensor:
         """Attention over whole sequences (B, H, T, D). dropout: of leaving out a write."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(
         self,
         q: Tensor,
@@ -98,19 +100,18 @@ class Control(nn.Module):
         key_padding_mask: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Causal attention of T >= 1 positions more, and the state after them; None to start."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
         """The memory of a whole sequence, which `read` reads: cross attention while decoding."""
-        raise NotImplementedError
 
     def read(self, q: Tensor, state: Any) -> Tensor:
         """Attention of T queries over a memory."""
         return abc_read(q, state)
 
+    @abstractmethod
     def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """phi (B, H or 1, S, M) after the whole sequence: how much of a slot each token is."""
-        raise NotImplementedError
 
     def weights(self, q: Tensor, state: Any) -> Tensor:
         """p (B, H, T, M), how much each query reads of each slot of a memory.
@@ -130,9 +131,9 @@ class Control(nn.Module):
 class NormalisedControl(Control):
     """Control vectors that are shares of a sum: phi_i = alpha_i / sum_j alpha_j."""
 
+    @abstractmethod
     def log_alpha(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """(B, H or 1, S, M); -inf writes nothing."""
-        raise NotImplementedError
 
     def attend(
         self,
@@ -193,9 +194,9 @@ class PositionControl(Control):
 
     max_length: int | None = None
 
+    @abstractmethod
     def phi(self, positions: Tensor) -> Tensor:
         """(B, H or 1, S, M) of positions (B, S), counted from 0."""
-        raise NotImplementedError
 
     def attend(
         self,

@@ -1,5 +1,6 @@
 """The rivals of the ABC paper (table 2b): kernel attention, in the place of a control."""
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -37,8 +38,9 @@ class KernelControl(Control):
         self.features = self.features_of(options)
         self.gate: Gate | None = None
 
+    @abstractmethod
     def features_of(self, options: ControlOptions) -> FeatureMap:
-        raise NotImplementedError
+        """The features of the options' sizes."""
 
     def attend(
         self,
