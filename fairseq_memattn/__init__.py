@@ -21,6 +21,7 @@ def register() -> None:
 
     prepare_fairseq()
     end_commands_in_one_sentence()
+    import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
     import fairseq_memattn.tasks.document_translation  # noqa: F401

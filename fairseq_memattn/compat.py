@@ -7,15 +7,17 @@ installation before anything fails on it.
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
 import os
 import pickle
+import queue
 import re
 import sys
 import types
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
@@ -38,6 +40,7 @@ def prepare_fairseq() -> None:
     allow_fairseq_globals()
     explain_checkpoint_errors()
     restore_older_numpy()
+    end_prefetching_in_time()
     quiet_known_warnings()
 
 
@@ -152,6 +155,43 @@ def restore_older_numpy() -> None:
     for module in (data_utils, language_pair_dataset, token_block_dataset):
         if module.np is np:
             module.np = OlderNumpy("numpy")
+
+
+def end_prefetching_in_time() -> None:
+    """Stop the threads that fetch batches ahead before the interpreter is taken down.
+
+    fairseq leaves that to the interpreter, under which a thread that is just then freeing a batch
+    aborts the process: training that ends within an epoch, by `--max-update`, would now and then
+    report failure after all was done and saved.
+    """
+    from fairseq.data import iterators
+
+    if hasattr(iterators.BackgroundConsumer, "stop"):
+        return
+
+    class BackgroundConsumer(iterators.BackgroundConsumer):
+        def __init__(self, batches: Any, source: Any, *args: Any) -> None:
+            super().__init__(batches, self._until_stopped(source), *args)
+            self.stopped = False
+            atexit.register(self.stop)
+
+        def _until_stopped(self, source: Any) -> Iterator[Any]:
+            for batch in source:
+                if self.stopped:
+                    break
+                yield batch
+
+        def run(self) -> None:
+            super().run()
+            atexit.unregister(self.stop)
+
+        def stop(self) -> None:
+            self.stopped = True
+            while self.is_alive():
+                with suppress(queue.Empty):  # it may wait for room
+                    self._queue.get(timeout=0.01)
+
+    iterators.BackgroundConsumer = BackgroundConsumer
 
 
 def quiet_known_warnings() -> None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "contrast": "accuracy on contrastive sets: right against wrong translations in context",
     "convert": "start another attention from a trained model's weights",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
+    "perplexity": "of a language model, its memory or its context carried from block to block",
     "plot": "draw what is written into a model's memory and what is read from it",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
 }

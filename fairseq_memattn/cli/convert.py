@@ -7,13 +7,13 @@ control, starts as it would in a new model; everything else is copied.
 
 import argparse
 import shlex
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.average import architecture, write
 from fairseq_memattn.cli.models import check_paths
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.compat import read_checkpoint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +47,11 @@ def run(args: argparse.Namespace) -> None:
     import fairseq_memattn
 
     fairseq_memattn.register()
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+
     check_outputs({"--output": args.output}, [Path(args.path)])
     check_paths(args.data, args.path)
-    state = read_checkpoint(Path(args.path))
+    state = load_checkpoint_to_cpu(args.path)  # brings older checkpoints up to date
     old = architecture(state)
     new = converted(state, args.data, args.arch, shlex.split(args.flags), args.seed)
     write(state, args.output)
@@ -70,11 +72,13 @@ def converted(
 
     settings = OmegaConf.create(state["cfg"]["task"])
     settings.data = data
+    task = tasks.setup_task(settings)
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
-    torch.manual_seed(seed)
-    model = tasks.setup_task(settings).build_model(model_args)
-    weights = model.state_dict()
     trained = state["model"]
+    # Older releases of fairseq gave some weights other names.
+    task.build_model(deepcopy(state["cfg"]["model"])).upgrade_state_dict(trained)
+    torch.manual_seed(seed)
+    weights = task.build_model(model_args).state_dict()
     for name, weight in trained.items():
         if name not in weights:
             raise ValueError(f"--arch {arch} has no place for the checkpoint's `{name}`")
@@ -85,7 +89,8 @@ def converted(
             )
     new = [name for name in weights if name not in trained]
     state["model"] = weights | trained
-    state["cfg"]["model"] = model_args
+    state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
+    state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
     return new
 
@@ -101,6 +106,8 @@ def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Names
         prog="memattn convert", argument_default=argparse.SUPPRESS, allow_abbrev=False
     )
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    for action in parser._actions:  # some of fairseq's have defaults, which are no one's wish
+        action.default = argparse.SUPPRESS
     given = vars(parser.parse_args(flags))
     sizes = [name for name in given if not name.startswith("abc_")]
     if sizes:

@@ -48,8 +48,9 @@ def check_paths(data: str, path: str) -> None:
     for checkpoint in checkpoints(path):
         if not checkpoint.is_file():
             raise ValueError(f"--path {checkpoint}: there is no such file")
-    if not Path(data).is_dir():
-        raise ValueError(f"{data}: there is no such folder")
+    for folder in data.split(":"):
+        if not Path(folder).is_dir():
+            raise ValueError(f"{folder}: there is no such folder")
 
 
 class Loaded(NamedTuple):

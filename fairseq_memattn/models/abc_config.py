@@ -21,16 +21,9 @@ SHARING = ChoiceEnum(["shared", "separate"])
 
 
 @dataclass
-class ABCLanguageModelConfig(FairseqDataclass):
-    """What a decoder without a source needs."""
+class ABCControlConfig(FairseqDataclass):
+    """What controls need, wherever their memories are."""
 
-    abc_causal_slots: int = field(
-        default=8,
-        metadata={
-            "help": "memory slots of the decoder's causal attention: its cost and its decoding "
-            "state grow with this number and not with the length; 0 means softmax attention"
-        },
-    )
     abc_activation: ACTIVATIONS = field(  # type: ignore[valid-type]
         default="exp",
         metadata={
@@ -90,6 +83,29 @@ class ABCLanguageModelConfig(FairseqDataclass):
 
 
 @dataclass
+class ABCEncoderConfig(ABCControlConfig):
+    """What an encoder without a decoder adds."""
+
+    abc_encoder_slots: int = field(
+        default=64,
+        metadata={"help": "memory slots of the encoder's self-attention; the paper has 64 and 128"},
+    )
+
+
+@dataclass
+class ABCLanguageModelConfig(ABCControlConfig):
+    """What a decoder without a source adds."""
+
+    abc_causal_slots: int = field(
+        default=8,
+        metadata={
+            "help": "memory slots of the decoder's causal attention: its cost and its decoding "
+            "state grow with this number and not with the length; 0 means softmax attention"
+        },
+    )
+
+
+@dataclass
 class ABCConfig(ABCLanguageModelConfig):
     """What an encoder-decoder adds."""
 
@@ -131,7 +147,7 @@ def register_control(
         register_model_architecture(name, name + size)(partial(architecture, defaults=defaults))
 
 
-def add_arguments(parser: ArgumentParser, config: ABCLanguageModelConfig) -> None:
+def add_arguments(parser: ArgumentParser, config: ABCControlConfig) -> None:
     """Adds the fields as flags, without defaults: those are the architecture's."""
     gen_parser_from_dataclass(parser, config, delete_default=True)
 
@@ -145,7 +161,7 @@ def as_namespace(args: Any) -> Namespace:
     return args if isinstance(args, Namespace) else Namespace(**args)
 
 
-def set_defaults(args: Any, config: ABCLanguageModelConfig) -> None:
+def set_defaults(args: Any, config: ABCControlConfig) -> None:
     """Gives args (a namespace or a DictConfig) what neither user nor architecture has set."""
     for name in config._get_all_attributes():
         if getattr(args, name, None) is None:
@@ -162,7 +178,7 @@ def check(args: Any, *kinds: str) -> None:
         if value < 0:
             raise MemAttnError(f"{flag} must be 0 (softmax attention) or more, but is {value}")
     refusal = (CONTROLS | RIVALS)[args.abc_control].causal_refusal
-    if refusal and args.abc_causal_slots:
+    if refusal and "causal" in kinds and args.abc_causal_slots:
         raise MemAttnError(
             f"--abc-causal-slots must be 0 with the control {args.abc_control}, but is "
             f"{args.abc_causal_slots}: {refusal}"

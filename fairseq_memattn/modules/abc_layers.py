@@ -1,10 +1,13 @@
 """fairseq's transformer encoder and decoder with bounded memories in the place of attention."""
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
@@ -170,6 +173,37 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 alignment_heads,
             )
 
+    def read_on(self, tokens: Tensor, incremental_state: dict[str, Any], start: int = 0) -> Tensor:
+        """Features (B, T, E) of T tokens at once, after those that incremental_state remembers.
+
+        tokens: (B, T), padding on the right; start: the position of the first of them.
+        fairseq's incremental decoding takes tokens one at a time. Language models alone: there is
+        no source.
+
+        Raises MemAttnError for positions beyond the learned ones.
+        """
+        padding = tokens.eq(self.padding_idx)
+        x = self.embed_scale * self.embed_tokens(tokens)
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            x = x + position_vectors(self.embed_positions, start, tokens.shape[1]).to(x)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = self.dropout_module(x).transpose(0, 1)
+        for layer in self.layers:
+            x, *_ = layer(
+                x,
+                incremental_state=incremental_state,
+                self_attn_padding_mask=padding if padding.any() else None,
+            )
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = x.transpose(0, 1)
+        return x if self.project_out_dim is None else self.project_out_dim(x)
+
     def max_positions(self) -> int:
         """fairseq's hook, for the target."""
         positions: int = super().max_positions()
@@ -187,6 +221,29 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         _check_dictionary(self, state_dict, name)
         _check_controls(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
+
+
+def position_vectors(embedding: Any, start: int, length: int) -> Tensor:
+    """fairseq's vectors (length, E) of the positions from `start` on, whatever comes before.
+
+    Raises MemAttnError where a learned embedding has no such positions.
+    """
+    if isinstance(embedding, SinusoidalPositionalEmbedding):
+        # fairseq's table ends at the maximum; the formula goes on.
+        half = embedding.embedding_dim // 2
+        first = embedding.padding_idx + 1 + start
+        positions = torch.arange(first, first + length, dtype=torch.float64)
+        rates = torch.exp(torch.arange(half) * (-math.log(10000) / (half - 1)))
+        angles = positions.float().unsqueeze(1) * rates
+        vectors = torch.cat([angles.sin(), angles.cos()], dim=1)
+        return nn.functional.pad(vectors, (0, embedding.embedding_dim % 2))
+    last = start + length
+    if last > embedding.max_positions:
+        raise MemAttnError(
+            f"the model has learned {embedding.max_positions} positions, but there are {last}"
+        )
+    first = embedding.padding_idx + 1 + start
+    return embedding.weight[first : first + length]
 
 
 def _pool(

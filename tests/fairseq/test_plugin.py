@@ -9,12 +9,14 @@ from harness import ROOT
 
 import fairseq_memattn
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.models.abc_roberta import ABCRoberta
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 from fairseq_memattn.models.abc_transformer_lm import ABCTransformerLanguageModel
 
 # What each control gives, but for the workspace, which has no causal form.
 TRANSFORMERS = ("", "_wmt_en_de", "_iwslt_es_en")
 LANGUAGE_MODELS = ("", "_wiki103", "_wiki103_32")
+ROBERTAS = ("", "_base", "_tiny")
 MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in RIVALS}
 
 
@@ -30,10 +32,12 @@ def test_registered_classes_are_ours():
             expected[f"{prefix}_transformer{size}"] = (ABCTransformer, control)
         for size in () if control == "workspace" else LANGUAGE_MODELS:
             expected[f"{prefix}_transformer_lm{size}"] = (ABCTransformerLanguageModel, control)
+        for size in ROBERTAS:
+            expected[f"{prefix}_roberta{size}"] = (ABCRoberta, control)
     ours = {
         name: (cls.__base__, cls.control)
         for name, cls in ARCH_MODEL_REGISTRY.items()
-        if issubclass(cls, ABCTransformer | ABCTransformerLanguageModel)
+        if issubclass(cls, ABCTransformer | ABCTransformerLanguageModel | ABCRoberta)
     }
     assert ours == expected
     assert MODEL_REGISTRY["abc_mlp_transformer"] is ARCH_MODEL_REGISTRY["abc_mlp_transformer"]
@@ -112,5 +116,22 @@ def test_attention_first_and_models_later():
         "fairseq_memattn.register()\n"
         "from fairseq.models import ARCH_MODEL_REGISTRY as registry\n"
         "assert 'abc_mlp_transformer' in registry"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_prefetching_ends_before_the_interpreter():
+    """A thread that frees tensors of numpy's memory while Python shuts down aborts the process."""
+    done = python(
+        "import fairseq_memattn, numpy, torch\n"
+        "from fairseq.data.iterators import BufferedIterator\n"
+        "class Endless:\n"
+        "    def __len__(self): return 10**9\n"
+        "    def __iter__(self):\n"
+        "        while True:\n"
+        "            for _ in range(10000): batch = torch.from_numpy(numpy.zeros(100))\n"
+        "            yield batch\n"
+        "batches = BufferedIterator(10**6, Endless())\n"
+        "next(batches)\n"
     )
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,211 @@
+"""`memattn perplexity`: of a language model, with memory or context carried from block to block.
+
+Three ways to treat what came before a block of text:
+
+  --context-window 0     nothing: every block begins anew
+  --context-window 480   the last 480 tokens are read again before each block, as
+                         fairseq-eval-lm has it (this is its code)
+  --stateful             nothing is read again: the memory goes on from block to block, so that
+                         each token is predicted from all of the text before it. A bounded memory
+                         alone can do that
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairseq_memattn.cli.models import check_paths, checkpoints
+from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.evaluation.tables import table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    add = parser.add_argument
+    add("data", help="folder made by fairseq-preprocess")
+    add("--path", required=True, help="checkpoint of a language model")
+    add("--subset", default="test", help="default: %(default)s")
+    add(
+        "--tokens-per-sample",
+        type=int,
+        default=512,
+        metavar="N",
+        help="of a block, its context included (default: %(default)s)",
+    )
+    add(
+        "--context-window",
+        type=int,
+        nargs="*",
+        default=[],
+        metavar="N",
+        help="tokens of context that are read again for each block; several to compare",
+    )
+    add("--stateful", action="store_true", help="carry the memory from block to block")
+    add(
+        "--positions",
+        choices=["continue", "restart"],
+        default="continue",
+        help="with --stateful: count positions on, as in one pass over the unbroken text, or anew "
+        "in every block, as in training; for models trained on much shorter blocks than the text "
+        "(default: %(default)s)",
+    )
+    add(
+        "--documents",
+        action="store_true",
+        help="with --stateful: begin each document, by the ids beside the data, with an empty "
+        "memory; documents are read side by side",
+    )
+    add(
+        "--max-tokens",
+        type=int,
+        default=4096,
+        help="of a padded batch, in blocks; with --documents, of those read side by side "
+        "(default: %(default)s)",
+    )
+    add("--json", type=Path, help="also write the table to this file")
+    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+
+
+class Row(NamedTuple):
+    """How one way did.
+
+    loss: mean negative log-probability of a token, end of line included, in bits
+    read: tokens the model has read for that; seconds: what it took
+    """
+
+    way: str
+    perplexity: float
+    loss: float
+    read: int
+    seconds: float
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuses flags that make no sense, before anything is loaded."""
+    if not args.stateful and not args.context_window:
+        raise ValueError("give --context-window, --stateful or both")
+    if args.tokens_per_sample < 1:
+        raise ValueError(f"--tokens-per-sample must be at least 1, but is {args.tokens_per_sample}")
+    for window in args.context_window:
+        if not 0 <= window < args.tokens_per_sample:
+            raise ValueError(
+                "--context-window must be 0 or more and leave some of the --tokens-per-sample "
+                f"{args.tokens_per_sample} to predict, but is {window}"
+            )
+    if args.max_tokens < args.tokens_per_sample:
+        raise ValueError(
+            f"--max-tokens must be at least --tokens-per-sample {args.tokens_per_sample}, but is "
+            f"{args.max_tokens}"
+        )
+    for flag, default in (("positions", "continue"), ("documents", False)):
+        if getattr(args, flag) != default and not args.stateful:
+            raise ValueError(f"--{flag} needs --stateful")
+    check_outputs({"--json": args.json}, checkpoints(args.path))
+    check_paths(args.data, args.path)
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    import torch
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
+    if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
+        raise ValueError(f"--path {args.path}: no language model")
+    model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
+    rows = [in_blocks(args, model, task, window) for window in args.context_window]
+    if args.stateful:
+        rows.append(as_stream(args, model, task))
+    print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
+    if args.json:
+        args.json.write_text(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+
+
+def shown(row: Row) -> list[str]:
+    return [
+        row.way,
+        f"{row.perplexity:.2f}",
+        f"{row.loss:.4f}",
+        f"{row.read}",
+        f"{row.seconds:.1f}",
+    ]
+
+
+def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> Row:
+    """As fairseq-eval-lm does it."""
+    from fairseq import tasks
+    from fairseq_cli.eval_lm import eval_lm
+    from tqdm import tqdm
+
+    settings = deepcopy(task.args)
+    settings.tokens_per_sample = args.tokens_per_sample - window
+    blocks = tasks.setup_task(settings)
+    blocks.load_dataset(args.subset)
+    batches = blocks.eval_lm_dataloader(
+        blocks.dataset(args.subset), args.max_tokens, context_window=window
+    )
+    read = 0
+
+    def counted() -> Iterator[Any]:
+        nonlocal read
+        for batch in tqdm(batches, f"context {window}", disable=None, unit="batch", leave=False):
+            read += int(batch["net_input"]["src_tokens"].ne(task.source_dictionary.pad()).sum())
+            yield batch
+
+    start = time.perf_counter()
+    result = eval_lm([model], task.source_dictionary, counted(), softmax_batch=args.max_tokens)
+    loss = float(result["loss"])
+    return Row(f"context {window}", 2**loss, loss, read, time.perf_counter() - start)
+
+
+def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
+    """The memory carried on, over the whole text or document by document."""
+    import math
+
+    import torch
+    from fairseq.data.data_utils import load_indexed_dataset
+    from tqdm import tqdm
+
+    from fairseq_memattn.data.documents import read_docids
+    from fairseq_memattn.decoding.stream import stream_scores
+    from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+
+    if not isinstance(model.decoder, ABCTransformerDecoder):
+        raise ValueError(f"--path {args.path}: softmax attention has no memory to be carried on")
+    dictionary, split = task.source_dictionary, Path(args.data.split(":")[0]) / args.subset
+    lines = load_indexed_dataset(str(split), dictionary)
+    if lines is None:
+        raise ValueError(f"--subset {args.subset}: there is no {split}.bin")
+    streams = [torch.cat([lines[i] for i in range(len(lines))]).long()]
+    if args.documents:
+        documents = read_docids(split.with_name(f"{split.name}.docids"), len(lines))
+        lengths = [
+            sum(len(lines[i]) for i in documents.sentences_of(number))
+            for number in range(len(documents))
+        ]
+        streams = sorted(streams[0].split(lengths), key=len)
+    side_by_side = max(1, args.max_tokens // args.tokens_per_sample)
+    total, tokens = 0.0, sum(map(len, streams))
+    start = time.perf_counter()
+    with tqdm(total=tokens, desc="stateful", disable=None, unit="token", leave=False) as bar:
+        for first in range(0, len(streams), side_by_side):
+            scores = stream_scores(
+                model,
+                streams[first : first + side_by_side],
+                segment=args.tokens_per_sample,
+                eos=dictionary.eos(),
+                pad=dictionary.pad(),
+                restart_positions=args.positions == "restart",
+                progress=bar.update,
+            )
+            total -= sum(float(row.sum(dtype=torch.float64)) for row in scores)
+    loss = total / tokens / math.log(2)
+    return Row("stateful", 2**loss, loss, tokens, time.perf_counter() - start)

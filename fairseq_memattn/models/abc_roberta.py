@@ -1,0 +1,95 @@
+"""Masked language models with a bounded memory (ABC paper, section 5.3 and appendix C.3).
+
+Every control strategy gives a model, `abc_CONTROL_roberta`, in the same sizes, and so do the
+rivals: `elu_roberta`, `rfa_roberta`, `t2r_roberta`.
+"""
+
+from argparse import ArgumentParser
+from copy import deepcopy
+from typing import Any, ClassVar
+
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import base_architecture
+from fairseq.models.transformer import TransformerConfig
+from torch import nn
+
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.models.abc_config import (
+    ABCEncoderConfig,
+    add_arguments,
+    as_namespace,
+    check,
+    check_heads,
+    register_control,
+    set_defaults,
+)
+from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
+
+
+class ABCRobertaEncoder(RobertaEncoder):
+    """fairseq's RoBERTa encoder over an encoder with bounded memories."""
+
+    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Module) -> nn.Module:
+        # RobertaModel initialises the weights after BERT; fairseq's build_encoder does so twice.
+        return ABCTransformerEncoder(
+            TransformerConfig.from_namespace(args), dictionary, embed_tokens
+        )
+
+    def max_positions(self) -> int:
+        """fairseq's hook: the positions that embeddings and controls can tell apart."""
+        return min(self.args.max_positions, self.sentence_encoder.max_positions())
+
+
+class ABCRoberta(RobertaModel):
+    """fairseq's RoBERTa, its softmax attention replaced by ABC.
+
+    control: a key of `attention.controls.CONTROLS` or `RIVALS`
+    """
+
+    control: ClassVar[str]
+
+    def __init__(self, args: Any, encoder: ABCRobertaEncoder) -> None:
+        controls = encoder.sentence_encoder.controls
+        own = deepcopy(controls.state_dict())
+        super().__init__(args, encoder)
+        # BERT's initialisation is made for projections: at its scale a control would write every
+        # token evenly into all slots.
+        controls.load_state_dict(own)
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        add_arguments(parser, ABCEncoderConfig())
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "ABCRoberta":
+        args = as_namespace(args)
+        args.abc_control = cls.control
+        set_defaults(args, ABCEncoderConfig())
+        base_architecture(args)
+        check(args, "encoder")
+        check_heads(args, "encoder")
+        if getattr(args, "max_positions", None) is None:
+            args.max_positions = getattr(args, "tokens_per_sample", None) or task.max_positions()
+        return cls(args, ABCRobertaEncoder(args, task.source_dictionary))
+
+
+def base(args: Any) -> None:
+    """Table 11: RoBERTa-base, 12 layers of 768, with 64 slots."""
+    set_defaults(args, ABCEncoderConfig())
+    base_architecture(args)
+
+
+def tiny(args: Any) -> None:
+    """Four layers of 128, for a CPU."""
+    args.encoder_layers = getattr(args, "encoder_layers", 4)
+    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 128)
+    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 512)
+    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", 4)
+    base(args)
+
+
+SIZES = {"": base, "_base": base, "_tiny": tiny}
+
+for _control in CONTROLS | RIVALS:
+    register_control(ABCRoberta, _control, "roberta", SIZES)

@@ -1,0 +1,182 @@
+"""Memories carried from block to block, and `memattn perplexity`."""
+
+import json
+import math
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.modules import PositionalEmbedding
+from harness import LANGUAGE_MODEL, PLUGGED, attempt, run, train
+
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.decoding.stream import stream_scores
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.modules.abc_layers import position_vectors
+
+LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions
+MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in RIVALS}
+CARRIED = [
+    prefix
+    for prefix, name in MODELS.items()
+    if name not in LIMITED and not (CONTROLS | RIVALS)[name].causal_refusal
+]
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    words = Dictionary()
+    for number in range(40):
+        words.add_symbol(f"word{number}")
+    return words
+
+
+def build(arch, dictionary):
+    """With random weights, and 32 positions in training."""
+    torch.manual_seed(1)
+    sizes = Namespace(decoder_layers=2, decoder_embed_dim=16, decoder_ffn_embed_dim=32)
+    sizes.decoder_attention_heads, sizes.abc_causal_slots, sizes.max_target_positions = 2, 4, 32
+    sizes.abc_global_positions = "0,50"
+    ARCH_CONFIG_REGISTRY[arch](sizes)
+    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    return ARCH_MODEL_REGISTRY[arch].build_model(sizes, task).eval()
+
+
+def unbroken(model, stream, eos):
+    """One pass over the whole stream."""
+    inputs = torch.cat([torch.tensor([eos]), stream[:-1]]).unsqueeze(0)
+    with torch.no_grad():
+        log_probs = model.get_normalized_probs(model(inputs), log_probs=True)
+    return log_probs[0].gather(1, stream.unsqueeze(1)).squeeze(1)
+
+
+def streams_of(dictionary, *lengths):
+    generator = torch.Generator().manual_seed(1)
+    words = (dictionary.nspecial, len(dictionary))
+    return [torch.randint(*words, (length,), generator=generator) for length in lengths]
+
+
+@pytest.mark.parametrize("prefix", CARRIED)
+def test_segments_are_one_pass(prefix, dictionary):
+    model = build(f"{prefix}_transformer_lm", dictionary)
+    streams = streams_of(dictionary, 83, 41, 100)  # far beyond the 32 positions of training
+    marks = {"eos": dictionary.eos(), "pad": dictionary.pad()}
+    for segment in (1, 7, 200):
+        scores = stream_scores(model, streams, segment=segment, **marks)
+        for stream, row in zip(streams, scores, strict=True):
+            assert torch.allclose(row, unbroken(model, stream, dictionary.eos()), atol=2e-4)
+
+
+def test_restarted_positions(dictionary):
+    """The memory is still there: a segment is not read as if it were alone."""
+    model = build("abc_mlp_transformer_lm", dictionary)
+    marks = {"eos": dictionary.eos(), "pad": dictionary.pad()}
+    stream = streams_of(dictionary, 30)
+    scores = {
+        restart: stream_scores(model, stream, segment=10, restart_positions=restart, **marks)[0]
+        for restart in (False, True)
+    }
+    assert torch.equal(scores[True][:10], scores[False][:10])
+    assert not torch.allclose(scores[True][10:], scores[False][10:], atol=1e-3)
+    alone = unbroken(model, stream[0][10:20], int(stream[0][9]))
+    assert not torch.allclose(scores[True][10:20], alone, atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [6, 7])
+@pytest.mark.parametrize("learned", [False, True])
+def test_position_vectors_are_fairseqs(learned, width):
+    embedding = PositionalEmbedding(60, width, padding_idx=1, learned=learned)
+    given = embedding(torch.full((1, 50), 5))[0]
+    assert torch.allclose(position_vectors(embedding, 0, 50), given, atol=1e-6)
+    assert torch.allclose(position_vectors(embedding, 23, 20), given[23:43], atol=1e-6)
+    if learned:
+        with pytest.raises(MemAttnError, match="has learned 60 positions, but there are 61"):
+            position_vectors(embedding, 41, 20)
+
+
+def perplexity(trained, *flags):
+    path = ["--path", trained.checkpoint, "--cpu", "--tokens-per-sample", 32]
+    return attempt("memattn", "perplexity", trained.data, *path, *flags)
+
+
+@pytest.fixture(scope="module")
+def with_documents(language_model, corpus):
+    """Its data, with the ids of its documents beside it."""
+    text = (corpus / "test.docid").read_text(encoding="utf-8")
+    (language_model.data / "test.docids").write_text(text, encoding="utf-8")
+    return language_model
+
+
+def test_the_command(with_documents, tmp_path):
+    trained, rows = with_documents, tmp_path / "rows.json"
+    flags = ["--context-window", 0, 16, "--stateful", "--json", rows]
+    done = perplexity(trained, *flags)
+    assert done.returncode == 0, done.stderr
+    by_way = {row["way"]: row for row in json.loads(rows.read_text())}
+    shown = {line[:12].strip(): line.split() for line in done.stdout.splitlines()[1:]}
+    for window in (0, 16):
+        evaluated = run(
+            *("fairseq-eval-lm", trained.data, *PLUGGED, "--path", trained.checkpoint),
+            *("--tokens-per-sample", 32, "--context-window", window),
+        )
+        (expected,) = re.findall(r"Perplexity: (\S+)", evaluated.stdout + evaluated.stderr)
+        row = by_way[f"context {window}"]
+        assert row["perplexity"] == pytest.approx(float(expected), abs=0.02)
+        assert f"{row['perplexity']:.2f}" in shown[f"context {window}"]
+    (model,), _, task = load_model_ensemble_and_task([str(trained.checkpoint)])
+    dictionary = task.source_dictionary
+    task.load_dataset("test")
+    tokens = torch.cat([block["target"] for block in task.dataset("test")])
+    assert by_way["context 0"]["read"] == by_way["stateful"]["read"] == len(tokens)
+    assert by_way["context 16"]["read"] > 1.8 * len(tokens)
+    expected = -float(unbroken(model.eval(), tokens, dictionary.eos()).mean()) / math.log(2)
+    assert by_way["stateful"]["loss"] == pytest.approx(expected, abs=1e-4)
+
+    done = perplexity(trained, "--stateful", "--documents", "--json", rows, "--max-tokens", 64)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(rows.read_text())
+    assert row["read"] == len(tokens)
+    # The last line of each document, and every document begins anew.
+    ids = (trained.data / "test.docids").read_text().split()
+    ends = [i for i, token in enumerate(tokens.tolist()) if token == dictionary.eos()]
+    lengths = torch.tensor([end + 1 for end in ends]).diff(prepend=torch.tensor([0])).tolist()
+    sizes = {name: 0 for name in ids}
+    for name, length in zip(ids, lengths, strict=True):
+        sizes[name] += length
+    rows_of = [unbroken(model, part, dictionary.eos()) for part in tokens.split([*sizes.values()])]
+    expected = -float(torch.cat(rows_of).mean()) / math.log(2)
+    assert row["loss"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give --context-window, --stateful or both"),
+        (
+            ["--context-window", 32],
+            "leave some of the --tokens-per-sample 32 to predict, but is 32",
+        ),
+        (["--context-window", 0, "--documents"], "--documents needs --stateful"),
+        (["--stateful", "--max-tokens", 8], "--max-tokens must be at least --tokens-per-sample 32"),
+        (["--stateful", "--subset", "none"], "--subset none"),
+    ],
+)
+def test_what_cannot_be_is_refused(flags, message, language_model):
+    done = perplexity(language_model, *flags)
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+
+
+def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path):
+    flags = [flag for flag in LANGUAGE_MODEL if flag not in ("--abc-causal-slots", "4")]
+    softmax = train(monolingual, tmp_path, *flags, "--arch", "transformer_lm", "--max-update", 1)
+    linformer = [*LANGUAGE_MODEL, "--arch", "abc_linformer_transformer_lm", "--max-update", 1]
+    limited = train(monolingual, tmp_path / "2", *linformer)
+    for trained, message in ((softmax, "no memory to be carried on"), (limited, "up to 32 tokens")):
+        done = perplexity(trained, "--stateful")
+        assert done.returncode == 1
+        assert message in done.stderr.splitlines()[-1]

@@ -1,0 +1,199 @@
+"""`abc_CONTROL_roberta` by fairseq's commands: masked words, conversion, and finetuning."""
+
+import shlex
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from harness import COMMON, PLUGGED, SIZES, attempt, logged, preprocess, run, train
+
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+
+ARCHITECTURES = [f"abc_{name}_roberta" for name in CONTROLS] + [
+    f"{name}_roberta" for name in RIVALS
+]
+MASKED = [
+    *(*COMMON, *SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14]),
+    *shlex.split("--task masked_lm --criterion masked_lm --tokens-per-sample 64"),
+    *shlex.split("--sample-break-mode eos"),  # sentences of all lengths, so there is padding
+]
+
+
+def loss(data, checkpoint, *flags):
+    """The loss that fairseq-validate finds on the valid set."""
+    done = run(
+        *("fairseq-validate", data, *PLUGGED, "--path", checkpoint, "--log-format", "json"),
+        *("--task", "masked_lm", "--required-batch-size-multiple", 1, "--max-tokens", 1000, *flags),
+    )
+    (row,) = logged(done.stdout + done.stderr, "valid")
+    return float(row["valid_loss"])
+
+
+@pytest.fixture(scope="module")
+def softmax(monolingual, tmp_path_factory):
+    """A RoBERTa of fairseq's, which has learned something."""
+    folder = tmp_path_factory.mktemp("softmax")
+    return train(monolingual, folder, *MASKED, "--arch", "roberta", "--max-update", 80)
+
+
+def converted(trained, folder, arch, flags):
+    output = folder / "converted.pt"
+    path = ["--path", trained.checkpoint, "--arch", arch, "--output", output]
+    shown = run("memattn", "convert", trained.data, *path, f"--flags={flags}").stdout
+    return output, shown
+
+
+def build(arch, **options):
+    """With random weights, for a dictionary of 50 words."""
+    torch.manual_seed(1)
+    args = Namespace(max_positions=64, **options)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    dictionary = Dictionary()
+    for number in range(50):
+        dictionary.add_symbol(f"word{number}")
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=dictionary))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_words_do_not_depend_on_the_batch(arch):
+    options = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
+    options |= {"encoder_attention_heads": 2, "abc_encoder_slots": 8, "abc_stride": 1}
+    options["abc_global_positions"] = "0,2"
+    model = build(arch, **options).eval()
+    tokens = torch.randint(4, 50, (3, 21), generator=torch.Generator().manual_seed(1))
+    lengths = (21, 13, 1)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[length:] = model.encoder.dictionary.pad()
+    together, _ = model(tokens)
+    for row, logits, length in zip(tokens, together, lengths, strict=True):
+        alone, _ = model(row[None, :length])
+        assert torch.allclose(alone[0], logits[:length], atol=1e-5)
+    # Every token has its say in the others' words: the first stands in each strategy's memory.
+    other = tokens.clone()
+    other[0, 0] = 49 - other[0, 0] % 40
+    changed, _ = model(other)
+    assert not torch.allclose(changed[0, 1], together[0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", ["abc_mlp_roberta", "abc_workspace_roberta", "t2r_roberta"])
+def test_masked_words(arch, monolingual, tmp_path):
+    flags = [*MASKED, "--arch", arch, "--abc-encoder-slots", 8, "--max-update", 10]
+    trained = train(monolingual, tmp_path, *flags)
+    losses = [float(row["loss"]) for row in logged(trained.log, "train_inner")]
+    assert losses[-1] < losses[0]
+    together = loss(monolingual, trained.checkpoint)
+    alone = loss(monolingual, trained.checkpoint, "--batch-size", 1)
+    assert alone == pytest.approx(together, abs=2e-3)
+
+
+def test_a_window_longer_than_all_sentences_is_softmax_attention(softmax, tmp_path):
+    output, shown = converted(softmax, tmp_path, "abc_window_roberta", "--abc-encoder-slots 200")
+    assert "new weights, to be trained: none" in shown
+    before = loss(softmax.data, softmax.checkpoint)
+    assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
+
+
+def test_continued_pretraining_mends_what_conversion_broke(softmax, tmp_path):
+    output, shown = converted(softmax, tmp_path, "abc_mlp_roberta", "--abc-encoder-slots 2")
+    assert shown.splitlines()[-1].endswith("sentence_encoder.controls.0.proj.weight")
+    broken = loss(softmax.data, output)
+    flags = [*MASKED, "--arch", "abc_mlp_roberta", "--abc-encoder-slots", 2, "--max-update", 20]
+    continued = train(softmax.data, tmp_path / "on", *flags, "--finetune-from-model", output)
+    assert loss(softmax.data, continued.checkpoint) < broken
+    assert broken > loss(softmax.data, softmax.checkpoint)
+
+
+def as_first_released(state):
+    """A checkpoint as the published RoBERTa is: options as a Namespace, weights by older names."""
+    weights = {}
+    for name, weight in state["model"].items():
+        name = name.replace("encoder.sentence_encoder", "decoder.sentence_encoder")
+        name = name.replace("encoder.lm_head", "decoder.lm_head")
+        if "self_attn.k_proj" in name or "self_attn.v_proj" in name:
+            continue
+        if "self_attn.q_proj" in name:
+            parts = [
+                state["model"][name.replace("decoder.", "encoder.").replace("q_proj", proj)]
+                for proj in ("q_proj", "k_proj", "v_proj")
+            ]
+            name, weight = name.replace("q_proj.", "in_proj_"), torch.cat(parts)
+        weights[name] = weight
+    model = state["cfg"]["model"]
+    options = {**state["cfg"]["task"], **vars(model), "task": "masked_lm", "arch": "roberta"}
+    options |= {"criterion": "masked_lm", "optimizer": "adam", "lr_scheduler": "fixed"}
+    return state | {"args": Namespace(**options), "cfg": None, "model": weights}
+
+
+def test_a_checkpoint_of_the_first_release(softmax, tmp_path):
+    state = torch.load(softmax.checkpoint, weights_only=False)
+    older = tmp_path / "model.pt"
+    torch.save(as_first_released(state), older)
+    old = type(softmax)(softmax.data, older, "")
+    output, _ = converted(old, tmp_path, "abc_window_roberta", "--abc-encoder-slots 200")
+    before = loss(softmax.data, softmax.checkpoint)
+    assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def sentences(corpus, tmp_path_factory):
+    """Whether a sentence has more than seven words, as fairseq's sentence_prediction wants it."""
+    folder = tmp_path_factory.mktemp("sentences")
+    for split in ("train", "valid"):
+        rows = (corpus / f"{split}.en").read_text(encoding="utf-8").splitlines()
+        labels = ["long" if len(row.split()) > 7 else "short" for row in rows]
+        for name, lines in (("input0", rows), ("label", labels)):
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / split).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def test_finetuned_for_sentence_prediction(softmax, sentences, tmp_path):
+    dictionary = softmax.data / "dict.txt"
+    preprocess(sentences / "input0", "--only-source", "--srcdict", dictionary, splits="train valid")
+    preprocess(sentences / "label", "--only-source", splits="train valid")
+    for name in ("input0", "label"):
+        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
+        (sentences / name / "bin").rename(tmp_path / "data" / name)
+    start, _ = converted(softmax, tmp_path, "abc_mlp_roberta", "--abc-encoder-slots 8")
+    # The embeddings have a position for each of 64 tokens.
+    flags = [
+        *(*COMMON, *SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14]),
+        *shlex.split("--task sentence_prediction --criterion sentence_prediction --init-token 0"),
+        *shlex.split("--separator-token 2 --num-classes 2 --max-positions 64 --max-update 60"),
+        *shlex.split("--arch abc_mlp_roberta --abc-encoder-slots 8"),
+    ]
+    tuned = train(tmp_path / "data", tmp_path / "tuned", *flags, "--restore-file", start)
+    assert float(logged(tuned.log, "valid")[-1]["valid_accuracy"]) > 90
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--abc-encoder-slots 0", "--abc-encoder-slots must not all be 0"),
+        ("--abc-encoder-slots -3", "--abc-encoder-slots must be 0 (softmax attention) or more"),
+        ("--encoder-attention-heads 3", "--encoder-attention-heads must divide"),
+    ],
+)
+def test_what_cannot_be_is_refused(flags, message, monolingual, tmp_path):
+    arch = ["--arch", "abc_mlp_roberta", "--save-dir", tmp_path]
+    done = attempt("fairseq-train", monolingual, *MASKED, *arch, *flags.split())
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arch", ["abc_mlp_roberta", "abc_mlp_roberta_tiny"])
+def test_sizes_and_first_weights(arch):
+    options = {"encoder_layers": 1} if arch == "abc_mlp_roberta" else {}  # of base size otherwise
+    model = build(arch, **options)
+    encoder = model.encoder.sentence_encoder
+    (control,) = encoder.controls
+    assert control.slots == 64
+    width, heads = {"abc_mlp_roberta": (768, 12), "abc_mlp_roberta_tiny": (128, 4)}[arch]
+    assert control.heads == heads
+    assert control.proj.in_features == width
+    # Write logits of standard deviation 4 for inputs of unit variance, and BERT's 0.02 elsewhere.
+    assert control.proj.weight.detach().std() * width**0.5 == pytest.approx(4, rel=0.02)
+    assert encoder.layers[0].self_attn.q_proj.weight.detach().std() == pytest.approx(0.02, rel=0.02)
+    assert all(layer.self_attn.control is control for layer in encoder.layers)
