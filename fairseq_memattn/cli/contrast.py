@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli import models
+from fairseq_memattn.cli import models, segmentation
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
@@ -29,16 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSON files in the format of Voita et al. (2019), as data_prep/discourse.py writes "
         "them, or ContraPro's folder",
     )
-    segmentation = parser.add_mutually_exclusive_group()
-    segmentation.add_argument(
-        "--sentencepiece-model",
-        type=Path,
-        help="cuts the sentences into the model's pieces; without this and --subword-nmt they must "
-        "already be cut",
-    )
-    segmentation.add_argument(
-        "--subword-nmt", type=Path, metavar="CODES", help="cuts tokenised sentences with BPE codes"
-    )
+    segmentation.add_arguments(parser)
     parser.add_argument(
         "--exchanged",
         choices=HANDLINGS,
@@ -63,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     ]
     check_outputs({"--json": args.json, "--scores": args.scores}, inputs)
     groups, reports = _read(args)
-    segment = _segmenter(args)
+    segment = segmentation.segmenter(args)
     loaded = models.load(args)
     scores = _score(groups, loaded, segment)
     summary = results(groups, scores)
@@ -100,30 +91,6 @@ def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
             reports[str(path)] = handled.report
         groups += handled.groups
     return groups, reports
-
-
-def _segmenter(args: argparse.Namespace) -> Callable[[str], str]:
-    """What cuts a sentence into pieces separated by spaces."""
-    for flag in ("sentencepiece_model", "subword_nmt"):
-        path = getattr(args, flag)
-        if path and not path.is_file():
-            raise ValueError(f"--{flag.replace('_', '-')} {path}: there is no such file")
-    if args.sentencepiece_model:
-        import sentencepiece
-
-        try:
-            processor = sentencepiece.SentencePieceProcessor(str(args.sentencepiece_model))
-        except RuntimeError:
-            raise ValueError(
-                f"--sentencepiece-model {args.sentencepiece_model}: not a SentencePiece model"
-            ) from None
-        return lambda sentence: " ".join(processor.encode(sentence, out_type=str))
-    if args.subword_nmt:
-        from subword_nmt.apply_bpe import BPE
-
-        with open(args.subword_nmt, encoding="utf-8") as codes:
-            return BPE(codes).process_line
-    return str
 
 
 def _score(

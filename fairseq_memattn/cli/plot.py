@@ -1,97 +1,185 @@
-"""`memattn plot`: what is written into the memory of a trained model, and what is read from it."""
+"""`memattn plot`: what a text writes into a model's memories, and what is read from them."""
 
 import argparse
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli import segmentation, texts
 from fairseq_memattn.cli.models import check_paths, checkpoints
 from fairseq_memattn.cli.outputs import check_outputs
 
+if TYPE_CHECKING:
+    from fairseq_memattn.evaluation.plots import Memories
+    from fairseq_memattn.modules.abc_attention import ABCAttention
+
+# What the two halves of the picture show, by the kind of attention.
+LABELS = {
+    "cross": (
+        "Control vectors: how much of each slot each source token is",
+        "Weight of each slot in the decoder's reading, before it says each target token",
+    ),
+    "encoder": (
+        "Control vectors: how much of each slot each token is",
+        "Weight of each slot in each token's reading",
+    ),
+    "causal": (
+        "Control vectors after the last token: how much of each slot each token is",
+        "Weight of each slot in each token's reading, of the memory right after that token",
+    ),
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", help="folder made by fairseq-preprocess")
-    parser.add_argument("--path", required=True, help="checkpoint of an ABC translation model")
-    parser.add_argument("--subset", default="test", help="default: %(default)s")
     parser.add_argument(
-        "--index", type=int, default=0, help="sentence, counted from 0 (default: %(default)s)"
+        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
     )
     parser.add_argument(
-        "--layer", type=int, default=-1, help="decoder layer, -1 being the last (the default)"
+        "--path", required=True, help="checkpoint of any model that has a bounded memory"
+    )
+    texts.add_arguments(parser)
+    parser.add_argument(
+        "--attention",
+        choices=tuple(LABELS),
+        help=f"whose memory to draw (default: the first of {', '.join(LABELS)} that the model has)",
+    )
+    parser.add_argument(
+        "--layer",
+        type=_number_or_all,
+        default=-1,
+        metavar="N",
+        help="layer, from 0, the last one being -1, or `all`, a row each (default: %(default)s)",
     )
     parser.add_argument(
         "--head",
-        type=int,
+        type=_number_or_all,
         default=0,
-        help="attention head; each has slots of its own (default: %(default)s)",
+        metavar="N",
+        help="attention head, each with slots of its own, from 0, the last one being -1, or `all`, "
+        "a column each (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, required=True, help="picture to write, a .png")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers as JSON")
+
+
+def _number_or_all(text: str) -> int | None:
+    """None for all."""
+    try:
+        return None if text == "all" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number or all, but is {text}") from None
 
 
 def run(args: argparse.Namespace) -> None:
     import logging
 
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     # fairseq lets everything through, and matplotlib reports every font it looks at.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
-    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+    from fairseq_memattn.evaluation.plots import draw_memories
 
-    from fairseq_memattn.evaluation.plots import draw_memory
-
-    check_outputs({"--output": args.output}, checkpoints(args.path))
-    check_paths(args.data, args.path)
-    (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
-    task.load_dataset(args.subset)
-    dataset = task.dataset(args.subset)
-    if not 0 <= args.index < len(dataset):
-        raise ValueError(
-            f"--index must be from 0 to {len(dataset) - 1} in {args.subset}, but is {args.index}"
-        )
-    sample = dataset.collater([dataset[args.index]])
-    writing, reading = cross_memory(model, sample, args.layer, args.head)
-    source, target = sample["net_input"]["src_tokens"][0], sample["target"][0]
-    layer = args.layer % len(model.decoder.layers)
-    draw_memory(
-        writing,
-        reading,
-        _symbols(task.source_dictionary, source),
-        _symbols(task.target_dictionary, target),
-        args.output,
-        f"Cross attention's memory: {args.subset} {args.index}, layer {layer}, head {args.head}",
-    )
+    check_files(args)
+    line, segment = texts.read_line(args), segmentation.segmenter(args)
+    task, model, net_input = load(args, line, segment)
+    kind, attentions = choose_attention(args, model)
+    layers = chosen("--layer", args.layer, len(attentions))
+    heads = chosen("--head", args.head, attentions[0].num_heads)
+    texts.check_lengths(net_input, model.max_positions())
+    memories = look(model, task, net_input, kind, attentions, layers, heads)
+    title = f"{kind.capitalize()} attention's memory: {texts.title(args)}"
+    draw_memories(memories, LABELS[kind], args.output, title)
+    if args.json:
+        write_json(args, kind, memories)
     print(f"drew {args.output}")
 
 
-def cross_memory(model: Any, sample: dict[str, Any], layer: int, head: int) -> Any:
-    """phi (S, M) and p (T, M) of one decoder layer's cross attention for a batch of one.
+def check_files(args: argparse.Namespace) -> None:
+    """Refuses files that are not there or cannot be written, and several checkpoints."""
+    from fairseq_memattn.evaluation.plots import check_format
 
-    Raises ValueError where the model has no such layer, head or memory.
-    """
+    inputs = [Path(args.path), args.text, args.target, args.sentencepiece_model, args.subword_nmt]
+    check_outputs({"--output": args.output, "--json": args.json}, inputs)
+    check_format("--output", args.output)
+    check_paths(args.data, args.path)
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+
+
+def load(
+    args: argparse.Namespace, line: texts.Line | None, segment: Callable[[str], str]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The task, the model, and what the model takes of the text, which is looked at first."""
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
+    from fairseq.tasks import setup_task
+
+    state = load_checkpoint_to_cpu(args.path, {"data": args.data})
+    settings = state["cfg"].task
+    task = setup_task(settings, from_checkpoint=True)
+    if line is None:
+        net_input = texts.of_subset(args, task)
+    else:
+        sides = {name.partition(".")[0] for name in state["model"]} & {"encoder", "decoder"}
+        net_input = texts.of_line(line, task, settings, sides, segment)
+    (model,), _, _ = load_model_ensemble_and_task([args.path], task=task, state=state)
+    return task, model, net_input
+
+
+def choose_attention(args: argparse.Namespace, model: Any) -> "tuple[str, list[ABCAttention]]":
+    """The kind of `--attention` and its layers, the lowest first."""
+    from fairseq_memattn.modules.memories import attentions
+
+    found = attentions(model)
+    if not found:
+        raise ValueError(f"--path {args.path}: the model has no bounded memory")
+    kind = args.attention or next(iter(found))
+    if kind not in found:
+        raise ValueError(
+            f"--attention {kind}: the model has no bounded memory there, but in its "
+            f"{' and '.join(found)} attention"
+        )
+    return kind, found[kind]
+
+
+def chosen(option: str, number: int | None, count: int) -> list[int]:
+    """The numbers, of `count`, that `--layer` or `--head` stands for."""
+    if number is None:
+        return list(range(count))
+    if not -count <= number < count:
+        raise ValueError(f"{option} must be from {-count} to {count - 1}, but is {number}")
+    return [number % count]
+
+
+def look(
+    model: Any,
+    task: Any,
+    net_input: dict[str, Any],
+    kind: str,
+    attentions: "list[ABCAttention]",
+    layers: list[int],
+    heads: list[int],
+) -> "Memories":
+    """What the chosen layers and heads have made of the text."""
     import torch
 
-    from fairseq_memattn.modules.abc_attention import ABCAttention
+    from fairseq_memattn.evaluation.plots import Memories
+    from fairseq_memattn.modules.memories import memories_of
 
-    layers = list(model.decoder.layers)
-    if not -len(layers) <= layer < len(layers):
-        raise ValueError(f"--layer must be below the {len(layers)} layers, but is {layer}")
-    attention = layers[layer].encoder_attn
-    if not isinstance(attention, ABCAttention):
-        raise ValueError("this is no ABC translation model with --abc-cross-slots above 0")
-    if not 0 <= head < attention.num_heads:
-        raise ValueError(f"--head must be from 0 to {attention.num_heads - 1}, but is {head}")
-    seen: dict[str, Any] = {}
-    handle = attention.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.update(kwargs), with_kwargs=True
-    )
-    model.eval()
-    with torch.no_grad():
-        model(**sample["net_input"])
-        handle.remove()
-        writing, reading = attention.inspect(seen["query"], seen["key"], seen["key_padding_mask"])
-    writing = writing.expand(-1, attention.num_heads, -1, -1)
-    return writing[0, head], reading[0, head]
+    found = memories_of(model, net_input, [attentions[layer] for layer in layers])
+    writing = torch.stack([memory.writing[heads] for memory in found])
+    reading = torch.stack([memory.reading[heads] for memory in found])
+    return Memories(layers, heads, *texts.labels(task, net_input, kind), writing, reading)
 
 
-def _symbols(dictionary: Any, tokens: Any) -> list[str]:
-    return [dictionary[token].replace("\u2581", " ").strip() or "\u2581" for token in tokens]
+def write_json(args: argparse.Namespace, kind: str, memories: "Memories") -> None:
+    report = {
+        "path": args.path,
+        "text": texts.title(args),
+        "attention": kind,
+        "writers": memories.writers,
+        "readers": memories.readers,
+        "memories": memories.as_lists(),
+    }
+    args.json.write_text(json.dumps(report, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,47 +1,107 @@
-"""Pictures of what a bounded memory holds."""
+"""Pictures of what bounded memories hold, and how they are read."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOKEN, SLOT = 0.24, 0.13  # inches, where there is room
+WIDEST, HIGHEST = 60.0, 80.0  # inches of all panels together
+LEGIBLE = 0.12  # inches of a token that is labelled
+DOTS = 110  # an inch
 
 
-def draw_memory(
-    writing: Tensor,
-    reading: Tensor,
-    source: list[str],
-    target: list[str],
-    output: Path,
-    title: str,
-) -> None:
-    """Draws who wrote into each slot and who read it, one under the other.
+class Memories(NamedTuple):
+    """The memories of some layers and heads.
 
-    writing: phi (S, M), the share of each slot that each source token makes up
-    reading: p (T, M), how much each target token reads of each slot
-    source, target: the S and T tokens
+    layers, heads: their numbers
+    writers, readers: the S tokens that write, and the T tokens that the memory is read for
+    writing: phi (layers, heads, S, M), how much of each slot each token is
+    reading: p (layers, heads, T, M), how much of each slot is read for each token
+    """
+
+    layers: Sequence[int]
+    heads: Sequence[int]
+    writers: Sequence[str]
+    readers: Sequence[str]
+    writing: "Tensor"
+    reading: "Tensor"
+
+    def as_lists(self) -> list[dict[str, Any]]:
+        """A dictionary for each layer and head, ready for JSON."""
+        return [
+            {
+                "layer": layer,
+                "head": head,
+                "writing": self.writing[row, column].tolist(),
+                "reading": self.reading[row, column].tolist(),
+            }
+            for row, layer in enumerate(self.layers)
+            for column, head in enumerate(self.heads)
+        ]
+
+
+def check_format(option: str, path: Path) -> None:
+    """Raises ValueError where the name of a picture does not say in which format to write it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    if path.suffix.removeprefix(".") not in FigureCanvasAgg.get_supported_filetypes():
+        raise ValueError(f"{option} must end with .png or another picture's name, but is {path}")
+
+
+def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, title: str) -> None:
+    """Draws who writes into each slot, and below it who reads it: a row a layer, a column a head.
+
+    labels: of the upper and of the lower half, each of which has one scale for all of its panels
+
+    Where tokens get too narrow for labels, their numbers take their place.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    width = 2.5 + 0.24 * max(len(source), len(target))
-    height = 2.5 + 0.26 * writing.shape[1]
-    figure = Figure(figsize=(width, height), layout="constrained")
+    rows, columns = len(memories.layers), len(memories.heads)
+    most = max(len(memories.writers), len(memories.readers))
+    width = min(TOKEN * most, WIDEST / columns)
+    height = min(max(SLOT * memories.writing.shape[3], 0.8), HIGHEST / (2 * rows))
+    figure = Figure(
+        dpi=DOTS,
+        figsize=(max(9.0, 1.8 + (0.3 + width) * columns), 2.5 + (0.6 + height) * 2 * rows),
+        layout="constrained",
+    )
     FigureCanvasAgg(figure)
     figure.suptitle(title)
-    panels = (
-        (writing, source, "Share of the slot written by each source token", "Blues"),
-        (
-            reading,
-            target,
-            "Weight of the slot in the decoder's reading, fed with the reference",
-            "Oranges",
-        ),
-    )
-    for axes, (weights, tokens, label, colours) in zip(figure.subplots(2, 1), panels, strict=True):
-        image = axes.imshow(
-            weights.T.float().numpy(), aspect="auto", cmap=colours, interpolation="nearest", vmin=0
+    names = [f"layer {layer}, head {head}" for layer in memories.layers for head in memories.heads]
+    upper, lower = figure.subfigures(2, 1, squeeze=False).flat
+    legible = width / most >= LEGIBLE
+    for half, weights, tokens, label, colours in (
+        (upper, memories.writing, memories.writers, labels[0], "Blues"),
+        (lower, memories.reading, memories.readers, labels[1], "Oranges"),
+    ):
+        half.suptitle(label, fontsize=10)
+        axes = _draw_half(half, weights, names, colours)
+        for panel in axes[-1] if legible else ():
+            # A dollar begins no formula.
+            panel.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8, parse_math=False)
+    figure.savefig(output)
+
+
+def _draw_half(half: Any, weights: "Tensor", names: Sequence[str], colours: str) -> Any:
+    """A panel for each of weights (layers, heads, tokens, M); returns them as (layers, heads)."""
+    axes = half.subplots(*weights.shape[:2], sharex=True, sharey=True, squeeze=False)
+    least, most = float(weights.min()), float(weights.max())
+    if least < 0:  # Linformer's control vectors have signs
+        most = max(most, -least)
+        least, colours = -most, "RdBu_r"
+    panels = zip(axes.flat, weights.flatten(0, 1), names, strict=True)
+    for panel, matrix, name in panels:
+        image = panel.imshow(
+            matrix.T.float().numpy(), aspect="auto", cmap=colours, vmin=min(least, 0.0), vmax=most
         )
-        axes.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
-        axes.set_ylabel("memory slot")
-        axes.set_title(label, fontsize=10)
-        figure.colorbar(image, ax=axes, pad=0.01)
-    figure.savefig(output, dpi=110)
+        panel.set_title(name, fontsize=9)
+    for panel in axes[:, 0]:
+        panel.set_ylabel("memory slot")
+        panel.yaxis.get_major_locator().set_params(integer=True)
+    half.colorbar(image, ax=axes, pad=0.01, aspect=5 * half.bbox.height / DOTS)
+    return axes

@@ -1,4 +1,4 @@
-"""The memattn command on a trained model: score and plot."""
+"""The memattn command on a trained model: score."""
 
 import pytest
 import sacrebleu
@@ -35,40 +35,3 @@ def test_score_refuses_another_number_of_references(generated, corpus):
     assert done.returncode == 1
     assert "were expected" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_plot_draws_a_picture(translator, tmp_path):
-    picture = tmp_path / "memory.png"
-    run("memattn", "plot", translator.data, "--path", translator.checkpoint, "--output", picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--index", "9999"], "--index must be from 0 to"),
-        (["--layer", "7"], "--layer must be below the 2 layers, but is 7"),
-        (["--head", "2"], "--head must be from 0 to 1, but is 2"),
-    ],
-)
-def test_plot_refuses(translator, tmp_path, flags, message):
-    done = attempt(
-        "memattn", "plot", translator.data, "--path", translator.checkpoint,
-        "--output", tmp_path / "memory.png", *flags,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert message in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("data", "path", "message"),
-    [
-        ("nowhere", None, "nowhere: there is no such folder"),
-        (None, "no.pt", "--path no.pt: there is no such file"),
-    ],
-)
-def test_plot_names_what_is_missing(data, path, message, translator, tmp_path):
-    output = ["--output", tmp_path / "memory.png"]
-    given = [data or translator.data, "--path", path or translator.checkpoint]
-    done = attempt("memattn", "plot", *given, *output)
-    assert done.stderr.splitlines()[-1] == f"memattn plot: error: {message}"

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import Control, ControlOptions
+from fairseq_memattn.attention.units import unit_values
 from fairseq_memattn.attention.window import (
     Window,
     WindowState,
@@ -83,10 +84,10 @@ class WindowControl(Control):
 
     def weights(self, q: Tensor, state: WindowState) -> Tensor:
         size = state.keys.shape[2]
-        units = torch.eye(size, dtype=state.values.dtype, device=q.device)
-        units = units.expand(*state.keys.shape[:2], -1, -1)
-        weights = self.read(q, state._replace(values=units))
-        return weights * (state.tokens > 0)[:, None, None, None]
+        pieces = [
+            self.read(q, state._replace(values=units)) for units in unit_values(size, state.values)
+        ]
+        return torch.cat(pieces, dim=3)[..., :size] * (state.tokens > 0)[:, None, None, None]
 
 
 class DilatedControl(WindowControl):

@@ -1,0 +1,46 @@
+"""Cutting raw text into the pieces that a model's dictionary holds."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `segmenter`."""
+    segmentation = parser.add_mutually_exclusive_group()
+    segmentation.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        help="cuts the sentences into the model's pieces; without this and --subword-nmt they must "
+        "already be cut",
+    )
+    segmentation.add_argument(
+        "--subword-nmt", type=Path, metavar="CODES", help="cuts tokenised sentences with BPE codes"
+    )
+
+
+def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
+    """What cuts a sentence into pieces separated by spaces.
+
+    Raises ValueError for a file that is not there or no SentencePiece model.
+    """
+    for flag in ("sentencepiece_model", "subword_nmt"):
+        path = getattr(args, flag)
+        if path and not path.is_file():
+            raise ValueError(f"--{flag.replace('_', '-')} {path}: there is no such file")
+    if args.sentencepiece_model:
+        import sentencepiece
+
+        try:
+            processor = sentencepiece.SentencePieceProcessor(str(args.sentencepiece_model))
+        except RuntimeError:
+            raise ValueError(
+                f"--sentencepiece-model {args.sentencepiece_model}: not a SentencePiece model"
+            ) from None
+        return lambda sentence: " ".join(processor.encode(sentence, out_type=str))
+    if args.subword_nmt:
+        from subword_nmt.apply_bpe import BPE
+
+        with open(args.subword_nmt, encoding="utf-8") as codes:
+            return BPE(codes).process_line
+    return str

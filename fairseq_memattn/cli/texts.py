@@ -1,0 +1,210 @@
+"""One text to look at a model with: of a binarised subset, or a line of a file."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairseq_memattn.cli import segmentation
+from fairseq_memattn.cli.models import Encoder
+from fairseq_memattn.evaluation.generated import read_lines
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SUBSET = "test"
+INPUTS = {"src_tokens": "text", "prev_output_tokens": "target"}
+
+
+class Line(NamedTuple):
+    """A raw text and, for a model that translates, its translation."""
+
+    source: str
+    target: str | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that say which text, and how it is cut."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--subset", help=f"split of the data (default: {SUBSET})")
+    which.add_argument(
+        "--text",
+        type=Path,
+        metavar="FILE",
+        help="raw text instead, a line each, - being the standard input; the sentences of a window "
+        "or a document go into one line, with the separators that the model knows",
+    )
+    parser.add_argument(
+        "--target",
+        type=Path,
+        metavar="FILE",
+        help="the translations of --text, which the decoder is fed with, for models that translate",
+    )
+    parser.add_argument(
+        "--index",
+        type=int,
+        default=0,
+        metavar="N",
+        help="which sentence (of a language model's data: which block) of --subset, or which line "
+        "of --text, from 0 (default: %(default)s)",
+    )
+    segmentation.add_arguments(parser)
+
+
+def title(args: argparse.Namespace) -> str:
+    """The text's name: where it is from, and its index."""
+    if args.text is None:
+        return f"{args.subset or SUBSET} {args.index}"
+    return f"{'standard input' if str(args.text) == '-' else args.text.name} {args.index}"
+
+
+def read_line(args: argparse.Namespace) -> Line | None:
+    """The line of `--text` and `--target`; None where the text is a subset's.
+
+    Raises ValueError for flags that do not go together, files that are not there or of different
+    lengths, an index past their end, and a line without text.
+    """
+    if args.index < 0:
+        raise ValueError(f"--index must be 0 or more, but is {args.index}")
+    if args.text is None:
+        for flag in ("target", "sentencepiece_model", "subword_nmt"):
+            if getattr(args, flag):
+                raise ValueError(f"--{flag.replace('_', '-')} is for --text, which is not given")
+        return None
+    sources = _read("--text", args.text)
+    targets = None if args.target is None else _read("--target", args.target)
+    if targets is not None and len(targets) != len(sources):
+        raise ValueError(
+            f"--target {args.target} has {len(targets)} lines, but --text {args.text} has "
+            f"{len(sources)}"
+        )
+    if args.index >= len(sources):
+        raise ValueError(
+            f"--index must be below the {len(sources)} lines of --text {args.text}, but is "
+            f"{args.index}"
+        )
+    line = Line(sources[args.index], None if targets is None else targets[args.index])
+    for option, text in zip(("--text", "--target"), line, strict=True):
+        if text is not None and not text.strip():
+            raise ValueError(f"{option}, line {args.index + 1}: there is no text")
+    return line
+
+
+def _read(option: str, path: Path) -> list[str]:
+    if str(path) == "-":
+        return read_lines(Path("/dev/stdin"))
+    if not path.is_file():
+        raise ValueError(f"{option} {path}: there is no such file")
+    return read_lines(path)
+
+
+def of_subset(args: argparse.Namespace, task: Any) -> dict[str, Any]:
+    """What the model takes of a text of the subset, as in validation, without padding.
+
+    Raises FileNotFoundError for a subset that is not there, ValueError for an index past its end.
+    """
+    subset = args.subset or SUBSET
+    task.load_dataset(subset)
+    dataset = task.dataset(subset)
+    if args.index >= len(dataset):
+        raise ValueError(
+            f"--index must be from 0 to {len(dataset) - 1} in {subset}, but is {args.index}"
+        )
+    net_input: dict[str, Any] = dataset.collater([dataset[args.index]])["net_input"]
+    for name in INPUTS.keys() & net_input.keys():
+        # fairseq can pad single texts too, to lengths that suit a device.
+        tokens = net_input[name]
+        net_input[name] = tokens[tokens.ne(task.source_dictionary.pad())][None]
+    return net_input
+
+
+def of_line(
+    line: Line, task: Any, settings: Any, sides: set[str], segment: Callable[[str], str]
+) -> dict[str, Any]:
+    """What the model takes of a raw text, in the form that it was trained on.
+
+    settings: the task's; sides: which of "encoder" and "decoder" the model has
+    segment: cuts a sentence into the dictionary's pieces
+
+    Raises ValueError for a target that is missing, or that the model has no use for.
+    """
+    import torch
+
+    translates = len(sides) == 2
+    if translates and line.target is None:
+        raise ValueError("--text needs --target with a model that translates")
+    if line.target is not None and not translates:
+        raise ValueError("--target is for models that translate, which this one does not")
+    cut = _by_sentence(segment, getattr(settings, "context_separator", None))
+    dictionary = task.source_dictionary
+    tokens = _encoded("--text", line.source, dictionary, cut)
+    if line.target is not None:
+        target = _encoded("--target", line.target, task.target_dictionary, cut)
+        return _batch(tokens) | {"prev_output_tokens": target.roll(1)[None]}
+    if "encoder" in sides:
+        return _batch(torch.cat([torch.tensor([dictionary.bos()]), tokens]))
+    with_bos = getattr(settings, "add_bos_token", False)
+    begin = dictionary.bos() if with_bos else dictionary.eos()
+    return _batch(torch.cat([torch.tensor([begin]), tokens[:-1]]))
+
+
+def check_lengths(net_input: dict[str, Any], limits: int | tuple[int, ...]) -> None:
+    """Raises ValueError for a text of more tokens than the model has positions."""
+    limits = limits if isinstance(limits, tuple) else (limits,)
+    names = [name for name in INPUTS if name in net_input]
+    for name, limit in zip(names, limits, strict=True):
+        length = net_input[name].shape[1]
+        if length > limit:
+            raise ValueError(
+                f"the {INPUTS[name]} has {length} tokens, more than the {limit} that the model "
+                "takes"
+            )
+
+
+def labels(task: Any, net_input: dict[str, Any], kind: str) -> tuple[list[str], list[str]]:
+    """The tokens that write into a memory, and those that it is read for.
+
+    kind: of attention: "causal", "cross", whose queries are at the tokens that come next, or
+        "encoder"
+    """
+    import torch
+
+    source = _words(task.source_dictionary, net_input["src_tokens"][0])
+    if kind == "encoder" or "prev_output_tokens" not in net_input:
+        return source, source
+    fed, dictionary = net_input["prev_output_tokens"][0], task.target_dictionary
+    if kind == "causal":
+        return (_words(dictionary, fed),) * 2
+    return source, _words(dictionary, torch.cat([fed[1:], fed.new_tensor([dictionary.eos()])]))
+
+
+def _words(dictionary: Any, tokens: "Tensor") -> list[str]:
+    return [dictionary[token].replace("\u2581", " ").strip() or "\u2581" for token in tokens]
+
+
+def _by_sentence(segment: Callable[[str], str], separator: str | None) -> Callable[[str], str]:
+    """Cuts each sentence of what may be a window of several."""
+    if separator is None:
+        return segment
+    between = f" {separator} "
+    return lambda text: between.join(segment(sentence) for sentence in text.split(between))
+
+
+def _encoded(option: str, text: str, dictionary: Any, cut: Callable[[str], str]) -> "Tensor":
+    """The tokens of a text, eos at the end; says how many of them the dictionary lacks."""
+    encoder = Encoder(dictionary, cut)
+    tokens = encoder(text)
+    if encoder.unknown:
+        print(
+            f"{encoder.unknown} of the {encoder.tokens} tokens of {option} are unknown to the "
+            "model; was it cut as the model's text was?",
+            file=sys.stderr,
+        )
+    return tokens
+
+
+def _batch(tokens: "Tensor") -> dict[str, Any]:
+    import torch
+
+    return {"src_tokens": tokens[None], "src_lengths": torch.tensor([len(tokens)])}

@@ -1,0 +1,421 @@
+"""`memattn plot`: what is drawn is what the attentions of a trained model hold and read."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from harness import COMMON, LANGUAGE_MODEL, SIZES, TRANSLATOR, lines_of, run, train
+from matplotlib.image import imread
+from torch import nn
+
+from fairseq_memattn.attention import reference
+from fairseq_memattn.attention.controls import CONTROLS, RIVALS, ControlOptions
+from fairseq_memattn.cli import main, plot, texts
+from fairseq_memattn.evaluation import plots
+from fairseq_memattn.modules.abc_attention import ABCAttention
+from fairseq_memattn.modules.memories import attentions, memories_of
+
+E, H, SLOTS, LENGTH = 8, 2, 5, 7
+SLOTS_OF = {"cross": 8, "encoder": 6, "causal": 4}  # of the trained models below
+
+
+# One attention of every control strategy.
+
+
+class OneLayer(nn.Module):
+    """An attention of one kind, under fairseq's name for it."""
+
+    def __init__(self, control, kind):
+        super().__init__()
+        options = ControlOptions(
+            E, SLOTS, H, H, E // H, max_length=12, positions=(1, 4), encoder=kind == "encoder"
+        )
+        attention = ABCAttention(
+            E, H, (CONTROLS | RIVALS)[control](options), causal=kind == "causal"
+        )
+        self.add_module("encoder_attn" if kind == "cross" else "self_attn", attention)
+        self.controls = nn.ModuleList([attention.control])
+
+    def forward(self, query, key):
+        (attention,) = (module for module in self.children() if isinstance(module, ABCAttention))
+        return attention(query=query, key=key, value=key, key_padding_mask=None)[0]
+
+
+def one_layer(control, kind):
+    torch.manual_seed(1)
+    model = OneLayer(control, kind)
+    query, key = torch.randn(LENGTH - 2, 1, E), torch.randn(LENGTH, 1, E)
+    return model, {"query": query if kind == "cross" else key, "key": key}
+
+
+def only_memory(model, given):
+    ((kind, layers),) = attentions(model).items()
+    (memory,) = memories_of(model, given, layers)
+    return kind, layers[0], memory
+
+
+WITHOUT_CAUSAL = [name for name in CONTROLS if CONTROLS[name].causal_refusal]
+EVERY = [
+    (control, kind)
+    for control in CONTROLS
+    for kind in SLOTS_OF
+    if kind != "causal" or control not in WITHOUT_CAUSAL
+]
+
+
+@pytest.mark.parametrize(("control", "kind"), EVERY)
+def test_writing_and_reading_make_up_the_output(control, kind):
+    model, given = one_layer(control, kind)
+    found, attention, memory = only_memory(model, given)
+    assert found == kind
+    values = attention.v_proj(given["key"]).view(LENGTH, H, E // H).transpose(0, 1)
+    heads = memory.reading @ memory.writing.transpose(1, 2) @ values
+    made_up = attention.out_proj(heads.transpose(0, 1).flatten(1))
+    # What causal attention holds after the last token is what its last query reads.
+    seen = slice(-1, None) if kind == "causal" else slice(None)
+    torch.testing.assert_close(made_up[seen], model(**given)[seen, 0])
+
+
+@pytest.mark.parametrize("control", [name for name, kind in EVERY if kind == "causal"])
+def test_each_token_reads_what_was_written_up_to_it(control):
+    model, given = one_layer(control, "causal")
+    whole = only_memory(model, given)[2].reading
+    for length in range(1, LENGTH + 1):
+        prefix = {name: x[:length] for name, x in given.items()}
+        reading = only_memory(model, prefix)[2].reading
+        torch.testing.assert_close(whole[:, length - 1], reading[:, -1])
+
+
+def test_control_vectors_are_those_of_the_strategy():
+    for control, kind in EVERY:
+        model, given = one_layer(control, kind)
+        _, attention, memory = only_memory(model, given)
+        # Causal clustering is online, and windows of the encoder lie around each token.
+        if (control, kind) == ("clustering", "causal") or getattr(
+            attention.control, "centred", False
+        ):
+            continue
+        k = attention.k_proj(given["key"]).view(1, LENGTH, H, E // H).transpose(1, 2)
+        phi = attention.control.vectors(k, given["key"])
+        torch.testing.assert_close(memory.writing, phi.expand(1, H, -1, -1)[0])
+
+
+def test_windows_around_each_token_have_a_slot_a_token():
+    model, given = one_layer("window", "encoder")
+    memory = only_memory(model, given)[2]
+    assert torch.equal(memory.writing, torch.eye(LENGTH).expand(H, -1, -1))
+    far = [[abs(t - s) > SLOTS // 2 for s in range(LENGTH)] for t in range(LENGTH)]
+    assert torch.equal(memory.reading[0] == 0, torch.tensor(far))
+
+
+@pytest.mark.parametrize("control", RIVALS)
+def test_kernel_attention_is_refused(control):
+    torch.manual_seed(1)
+    options = ControlOptions(E, 4, H, H, E // H)
+    attention = ABCAttention(E, H, RIVALS[control](options), causal=True)
+    with pytest.raises(ValueError, match="kernel attention .* no control vectors"):
+        memories_of(attention, {}, [attention])
+
+
+def test_a_model_without_a_memory_is_refused():
+    with pytest.raises(ValueError, match="--path x.pt: the model has no bounded memory"):
+        plot.choose_attention(SimpleNamespace(path="x.pt"), nn.Linear(2, 2))
+
+
+# Trained models.
+
+
+@pytest.fixture(scope="module")
+def translator(bilingual, tmp_path_factory):
+    """With a memory in each of its attentions."""
+    flags = [*TRANSLATOR, "--abc-encoder-slots", SLOTS_OF["encoder"], "--max-update", 3]
+    return train(bilingual, tmp_path_factory.mktemp("plotted"), *flags)
+
+
+@pytest.fixture(scope="module")
+def language_model(monolingual, tmp_path_factory):
+    return train(
+        monolingual, tmp_path_factory.mktemp("plotted"), *LANGUAGE_MODEL, "--max-update", 3
+    )
+
+
+@pytest.fixture(scope="module")
+def masked_model(monolingual, tmp_path_factory):
+    flags = [
+        *COMMON,
+        "--task",
+        "masked_lm",
+        "--criterion",
+        "masked_lm",
+        "--arch",
+        "abc_mlp_roberta",
+    ]
+    flags += [*SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14], "--abc-encoder-slots", 6]
+    flags += ["--tokens-per-sample", 64, "--max-update", 3]
+    return train(monolingual, tmp_path_factory.mktemp("plotted"), *flags)
+
+
+def command(trained, folder, *flags):
+    """Exit status, and the JSON that was written."""
+    outputs = ["--output", folder / "memory.png", "--json", folder / "memory.json"]
+    given = [trained.data, "--path", trained.checkpoint, *outputs, *flags]
+    status = main(["plot", *map(str, given)])
+    return status, json.loads((folder / "memory.json").read_text()) if status == 0 else None
+
+
+def drawn(trained, folder, *flags):
+    status, report = command(trained, folder, *flags)
+    assert status == 0
+    return report
+
+
+PATHS = {
+    "cross": "decoder.layers.{}.encoder_attn",
+    "encoder": "encoder.layers.{}.self_attn",
+    "causal": "decoder.layers.{}.self_attn",
+}
+
+
+def literal(trained, path, head, net_input):
+    """phi (S, M) and p (T, M) of an ABC-MLP attention from the paper's formulas, in loops."""
+    overrides = {"data": str(trained.data)}
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(trained.checkpoint)], arg_overrides=overrides
+    )
+    attention = model.get_submodule(path)
+    inputs = {}
+    attention.register_forward_pre_hook(
+        lambda module, args, kwargs: inputs.update(kwargs), with_kwargs=True
+    )
+    model.eval()
+    with torch.no_grad():
+        model(**net_input)
+        size = attention.head_dim
+        x, own = inputs["key"][:, 0], slice(head * size, (head + 1) * size)
+        q = attention.q_proj(inputs["query"][:, 0])[:, own].double()
+        k = attention.k_proj(x)[:, own].double()
+        slots = attention.control.slots
+        weight = attention.control.proj.weight[head * slots : (head + 1) * slots]
+        log_alpha = (x @ weight.T).double()
+    reading = []
+    for t in range(len(q)):
+        end = t + 1 if attention.causal else len(k)
+        keys, _ = reference.memory(k[:end], k[:end], log_alpha[:end])
+        reading.append((size**-0.5 * keys @ q[t]).softmax(dim=0))
+    return log_alpha.softmax(dim=0), torch.stack(reading)
+
+
+def assert_as_expected(memory, expected):
+    for name, numbers in zip(("writing", "reading"), expected, strict=True):
+        drawn_numbers = torch.tensor(memory[name], dtype=torch.double)
+        torch.testing.assert_close(drawn_numbers, numbers, rtol=1e-4, atol=1e-5)
+    totals = torch.tensor(memory["writing"]).sum(dim=0)
+    torch.testing.assert_close(totals, torch.ones_like(totals), rtol=0, atol=1e-5)
+
+
+def encoded(trained, line, language=""):
+    file = trained.data / ("dict.txt" if not language else f"dict.{language}.txt")
+    return Dictionary.load(str(file)).encode_line(line, add_if_not_exist=False).long()
+
+
+@pytest.mark.parametrize("kind", SLOTS_OF)
+def test_a_translator_is_drawn_after_the_formulas(kind, translator, corpus, tmp_path):
+    source, target = (lines_of(corpus / f"test.{language}")[3] for language in ("en", "ru"))
+    tokens, words = encoded(translator, source, "en"), encoded(translator, target, "ru")
+    net_input = {
+        "src_tokens": tokens[None],
+        "src_lengths": torch.tensor([len(tokens)]),
+        "prev_output_tokens": words.roll(1)[None],
+    }
+    everything = ["--attention", kind, "--layer", "all", "--head", "all", "--index", 3]
+    report = drawn(translator, tmp_path, *everything)
+    assert report["attention"] == kind
+    sides = {"en": [*source.split(), "</s>"], "ru": [*target.split(), "</s>"]}
+    if kind == "causal":
+        inputs = ["</s>", *target.split()]
+        assert (report["writers"], report["readers"]) == (inputs, inputs)
+    else:
+        readers = sides["ru" if kind == "cross" else "en"]
+        assert (report["writers"], report["readers"]) == (sides["en"], readers)
+    assert [(m["layer"], m["head"]) for m in report["memories"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for memory in report["memories"]:
+        path = PATHS[kind].format(memory["layer"])
+        expected = literal(translator, path, memory["head"], net_input)
+        lengths = (len(report["writers"]), len(report["readers"]))
+        assert [numbers.shape for numbers in expected] == [(n, SLOTS_OF[kind]) for n in lengths]
+        assert_as_expected(memory, expected)
+
+    files = ["--text", corpus / "test.en", "--target", corpus / "test.ru"]
+    assert drawn(translator, tmp_path, *everything, *files)["memories"] == report["memories"]
+    one = drawn(translator, tmp_path, "--attention", kind, "--index", 3, "--head", -1)
+    assert one["memories"] == report["memories"][3:]
+
+
+def test_a_language_model_is_drawn_after_the_formulas(language_model, corpus, tmp_path):
+    line = lines_of(corpus / "test.en")[2]
+    (tmp_path / "text").write_text(f"first\n{line}\n")
+    report = drawn(language_model, tmp_path, "--text", tmp_path / "text", "--index", 1)
+    assert report["writers"] == report["readers"] == ["</s>", *line.split()]
+    tokens = encoded(language_model, line).roll(1)[None]
+    lengths = torch.tensor([tokens.shape[1]])
+    net_input = {"src_tokens": tokens, "src_lengths": lengths}
+    (memory,) = report["memories"]
+    path = PATHS["causal"].format(1)
+    assert_as_expected(memory, literal(language_model, path, 0, net_input))
+
+
+def test_a_masked_language_model_is_drawn_after_the_formulas(masked_model, corpus, tmp_path):
+    line = lines_of(corpus / "test.en")[0]
+    report = drawn(masked_model, tmp_path, "--text", corpus / "test.en", "--layer", 0)
+    assert report["attention"] == "encoder"
+    assert report["writers"] == report["readers"] == ["<s>", *line.split(), "</s>"]
+    tokens = encoded(masked_model, f"<s> {line}")
+    path = "encoder.sentence_encoder.layers.0.self_attn"
+    (memory,) = report["memories"]
+    assert_as_expected(memory, literal(masked_model, path, 0, {"src_tokens": tokens[None]}))
+    assert "<mask>" in drawn(masked_model, tmp_path, "--subset", "valid")["writers"]
+
+
+def test_text_from_the_standard_input(language_model, tmp_path):
+    (tmp_path / "text").write_text("a\nthe cat\n")
+    report = drawn(language_model, tmp_path, "--text", tmp_path / "text", "--index", 1)
+    outputs = ["--output", tmp_path / "2.png", "--json", tmp_path / "2.json"]
+    given = [language_model.data, "--path", language_model.checkpoint, *outputs]
+    done = run("memattn", "plot", *given, "--text", "-", "--index", 1, stdin="a\nthe cat\n")
+    assert done.stdout == f"drew {tmp_path / '2.png'}\n"
+    assert json.loads((tmp_path / "2.json").read_text()) == report | {"text": "standard input 1"}
+    assert (tmp_path / "2.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_defaults_and_a_block_of_a_subset(translator, language_model, tmp_path, capsys):
+    report = drawn(translator, tmp_path)
+    assert (report["attention"], report["text"]) == ("cross", "test 0")
+    assert [(memory["layer"], memory["head"]) for memory in report["memories"]] == [(1, 0)]
+    assert capsys.readouterr().out == f"drew {tmp_path / 'memory.png'}\n"
+    report = drawn(language_model, tmp_path, "--subset", "valid", "--index", 1)
+    assert (report["attention"], len(report["writers"])) == ("causal", 32)
+
+
+def test_unknown_tokens_are_counted(language_model, tmp_path, capsys):
+    (tmp_path / "text").write_text("the qqq the zzz\n")
+    drawn(language_model, tmp_path, "--text", tmp_path / "text")
+    assert "2 of the 5 tokens of --text are unknown to the model" in capsys.readouterr().err
+
+
+def test_sentences_of_a_window_are_cut_one_by_one():
+    dictionary = Dictionary()
+    for word in ("a!", "b!", "c!", "_eos"):
+        dictionary.add_symbol(word)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    line = texts.Line("a b _eos c", "c _eos a")
+    settings = SimpleNamespace(context_separator="_eos")
+    net_input = texts.of_line(
+        *(line, task, settings, {"encoder", "decoder"}),
+        lambda sentence: " ".join(f"{word}!" for word in sentence.split()),
+    )
+    labels = texts.labels(task, net_input, "cross")
+    assert labels == (["a!", "b!", "_eos", "c!", "</s>"], ["c!", "_eos", "a!", "</s>"])
+
+
+# What is refused.
+
+EARLY = [
+    (["--index", "-1"], "--index must be 0 or more, but is -1"),
+    (["--text", "nowhere"], "--text nowhere: there is no such file"),
+    (["--text", "one", "--target", "two"], "--target two has 2 lines, but --text one has 1"),
+    (
+        ["--text", "one", "--index", "1"],
+        "--index must be below the 1 lines of --text one, but is 1",
+    ),
+    (["--text", "gap"], "--text, line 1: there is no text"),
+    (["--target", "one"], "--target is for --text, which is not given"),
+    (["--sentencepiece-model", "one"], "--sentencepiece-model is for --text, which is not given"),
+    (
+        ["--text", "one", "--sentencepiece-model", "two"],
+        "--sentencepiece-model two: not a SentencePiece model",
+    ),
+    (["--output", "x.txt"], "--output must end with .png or another picture's name, but is x.txt"),
+    (
+        ["--output", "nowhere/x.png"],
+        "--output nowhere/x.png: the folder {0}/nowhere does not exist",
+    ),
+    (["--json", "x.png"], "--json x.png is the file of --output as well"),
+    (["--output", "one", "--text", "one"], "--output one would overwrite the input one"),
+    (["--path", "no.pt"], "--path no.pt: there is no such file"),
+    (["--path", "model.pt:model.pt"], "--path must be one checkpoint, but is model.pt:model.pt"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), EARLY)
+def test_refused_before_anything_is_loaded(flags, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"one": "a\n", "two": "a\nb\n", "gap": " \na\n", "model.pt": ""}.items():
+        (tmp_path / name).write_text(text)
+    given = [".", "--path", "model.pt", "--output", "x.png", *flags]
+    assert main(["plot", *given]) == 1
+    assert capsys.readouterr().err == f"memattn plot: error: {message.format(tmp_path)}\n"
+
+
+def test_refused_before_the_model_is_built(translator, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(checkpoint_utils, "load_model_ensemble_and_task", None)
+    (tmp_path / "text").write_text("a\n")
+    for flags, message in (
+        (["--index", 9999], "--index must be from 0 to "),
+        (["--subset", "nowhere"], "Dataset not found: nowhere"),
+        (["--text", tmp_path / "text"], "--text needs --target with a model that translates"),
+    ):
+        assert command(translator, tmp_path, *flags)[0] == 1
+        assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+LATE = [
+    (["--layer", 2], "--layer must be from -2 to 1, but is 2"),
+    (["--head", 2], "--head must be from -2 to 1, but is 2"),
+    (["--attention", "cross"], "has no bounded memory there, but in its causal attention"),
+    (["--text", "long"], "the text has 41 tokens, more than the 32 that the model takes"),
+    (["--text", "long", "--target", "long"], "--target is for models that translate"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), LATE)
+def test_what_the_model_lacks_is_refused(
+    flags, message, language_model, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "long").write_text("the " * 40 + "\n")
+    assert command(language_model, tmp_path, *flags)[0] == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("memattn plot: error: ") and message in error
+    assert not (tmp_path / "memory.png").exists()
+
+
+@pytest.mark.parametrize("flag", ["--layer", "--head"])
+def test_a_layer_that_is_no_number_is_a_mistake_in_usage(flag, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["plot", ".", "--path", "x.pt", "--output", "x.png", flag, "last"])
+    assert f"{flag}: must be a whole number or all, but is last" in capsys.readouterr().err
+
+
+# The picture.
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "tokens", "inches"),
+    [
+        (1, 1, 3, (9.0, 2.5 + 2 * 1.4)),
+        (2, 3, 20, (1.8 + 3 * 5.1, 2.5 + 4 * 1.4)),
+        (1, 2, 600, (1.8 + 2 * 30.3, 2.5 + 2 * 1.4)),
+    ],
+)
+def test_the_picture_grows_with_its_panels_up_to_a_limit(layers, heads, tokens, inches, tmp_path):
+    words = ["$x^{$"] * tokens
+    weights = torch.linspace(-1, 1, layers * heads * tokens * 4).view(layers, heads, tokens, 4)
+    memories = plots.Memories(
+        range(layers), range(heads), words, words[:2], weights, weights[:, :, :2]
+    )
+    plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "title")
+    height, width, _ = imread(tmp_path / "x.png").shape
+    assert (width, height) == pytest.approx([plots.DOTS * size for size in inches], abs=1)
