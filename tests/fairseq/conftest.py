@@ -6,9 +6,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import LANGUAGE_MODEL, ROOT, TRANSLATOR, WINDOWS, Trained, preprocess, train
+from harness import (
+    LANGUAGE_MODEL,
+    ROOT,
+    TRANSLATOR,
+    WINDOWS,
+    Trained,
+    lines_of,
+    preprocess,
+    train,
+)
 
 import fairseq_memattn
+from data_prep.binarise import binarise
 
 fairseq_memattn.register()
 
@@ -40,6 +50,24 @@ def monolingual(corpus, tmp_path_factory) -> Path:
     for split in ("train", "valid", "test"):
         shutil.copy(corpus / f"{split}.en", folder / split)
     return preprocess(folder, "--only-source")
+
+
+@pytest.fixture(scope="session")
+def sentence_pairs(corpus, tmp_path_factory) -> Path:
+    """Pairs of English lines labelled 0 or 1, binarised for sentence prediction."""
+    folder = tmp_path_factory.mktemp("sentence_pairs")
+    prefixes = {"train": folder / "train", "valid": folder / "valid", "valid1": folder / "test"}
+    for prefix in prefixes.values():
+        first = lines_of(corpus / f"{prefix.name}.en")
+        labels = [str(number % 2) for number in range(len(first))]
+        for part, column in (("input0", first), ("input1", first[::-1]), ("label", labels)):
+            text = "".join(f"{line}\n" for line in column)
+            Path(f"{prefix}.{part}").write_text(text, encoding="utf-8")
+    bin = folder / "bin"
+    binarise(prefixes, ["input0"], bin / "input0")
+    binarise(prefixes, ["input1"], bin / "input1", dictionary=bin / "input0" / "dict.txt")
+    binarise(prefixes, ["label"], bin / "label")
+    return bin
 
 
 @pytest.fixture(scope="session")

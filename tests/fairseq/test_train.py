@@ -222,6 +222,10 @@ BRIEFLY = {
     "dataset.num_workers": 0,
 }
 TRANSLATING = {**SMALL, "task.source_lang": "en", "task.target_lang": "ru"}
+ENCODING = {
+    **{key: value for key, value in SMALL.items() if "encoder" in key},
+    "checkpoint.finetune_from_model": "null",
+}
 TASKS = {
     "translation": ("bilingual", TRANSLATING),
     "document_translation": ("document_data", TRANSLATING),
@@ -232,6 +236,8 @@ TASKS = {
             "task.tokens_per_sample": 32,
         },
     ),
+    "masked_lm": ("monolingual", ENCODING),
+    "sentence_prediction": ("sentence_pairs", ENCODING),
 }
 ADAPTIVE = {
     "model.adaptive_softmax_cutoff": "'200,400'",
@@ -302,8 +308,26 @@ def test_recipe(recipe, request, tmp_path):
     for key, value in written.model.items():
         if f"model.{key}" not in overrides:
             assert state["cfg"]["model"][key] == value, key
-    for kind in ("causal", "cross"):
+    places = {"causal": "causal_controls", "cross": "cross_controls", "encoder": "encoder.controls"}
+    for kind, place in places.items():
         slots = written.model.get(f"abc_{kind}_slots")
-        shapes = [w.shape for key, w in state["model"].items() if f"{kind}_controls" in key]
+        shapes = [w.shape for key, w in state["model"].items() if place in key]
         heads = 1 if written.model.get("abc_phi_heads") == "shared" else 2
         assert slots is None or [tuple(shape) for shape in shapes] == [(heads * slots, 32)]
+
+
+def test_finetuning_begins_with_the_continued_model(monolingual, sentence_pairs, tmp_path):
+    """From one recipe to the next; a learning rate of 0 shows what it begins with."""
+    recipes = ROOT / "recipes" / "abc"
+    last = "checkpoints/checkpoint_last.pt"
+    continued, finetuned = tmp_path / "continued", tmp_path / "finetuned"
+    for folder in (continued, finetuned):
+        folder.mkdir()
+    settings = {**BRIEFLY, **ENCODING}
+    hydra_train(recipes / "roberta_continued.yaml", monolingual, continued, settings)
+    settings |= {"checkpoint.finetune_from_model": continued / last, "optimization.lr": "[0.0]"}
+    done = hydra_train(recipes / "glue_mnli.yaml", sentence_pairs, finetuned, settings)
+    assert all(f'"{split}_accuracy"' in done.stdout for split in ("valid", "valid1"))
+    old, new = (read_checkpoint(folder / last)["model"] for folder in (continued, finetuned))
+    assert all(torch.equal(new[name], weight) for name, weight in old.items())
+    assert all(name.startswith("classification_heads.") for name in new if name not in old)

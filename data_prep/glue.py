@@ -1,0 +1,270 @@
+"""GLUE's larger tasks (MNLI, QNLI, QQP, SST-2) for fairseq's sentence_prediction task."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+if not __package__:  # run as `python data_prep/glue.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.archives import is_at, names
+from data_prep.binarise import binarise
+from data_prep.download import Archive, obtain
+from data_prep.files import DataError, run_command, write_all_or_nothing
+from data_prep.lines import raw_lines
+from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
+from data_prep.pretrained_subwords import add_subword_arguments, find_subwords, segment
+
+HOST = "https://dl.fbaipublicfiles.com/glue/data"
+PAGE = "https://gluebenchmark.com/tasks"
+LABEL = "label"
+SINGLE = {"train": "train.tsv", "valid": "dev.tsv"}
+MATCHED = {"train": "train.tsv", "valid": "dev_matched.tsv", "valid1": "dev_mismatched.tsv"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of GLUE.
+
+    archive: the official one
+    files: the file of each split, by fairseq's name of the split
+    sentences, label: the columns of that name
+    labels: all of them, in the order of the numbers that the model gives them
+    sizes: published numbers of examples in train and in the others; one of them it must be
+    drop_uneven: whether rows of more or fewer fields than the header's are left out
+    """
+
+    archive: Archive
+    files: dict[str, str]
+    sentences: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    sizes: dict[str, tuple[int, ...]]
+    drop_uneven: bool = False
+
+
+def official(name: str, size: int, digest: str) -> Archive:
+    """One of GLUE's archives."""
+    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
+
+
+# Sizes and SHA-256 of the archives, and numbers of examples, are those that Hugging Face's
+# datasets library records.
+TASKS = {
+    "MNLI": Task(
+        official(
+            "MNLI.zip",
+            312783507,
+            "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+        ),
+        MATCHED,
+        ("sentence1", "sentence2"),
+        "gold_label",
+        ("contradiction", "neutral", "entailment"),  # the order of roberta.large.mnli
+        {"train": (392_702,), "valid": (9_815,), "valid1": (9_832,)},
+    ),
+    "QNLI": Task(
+        official(
+            "QNLIv2.zip",
+            10627589,
+            "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+        ),
+        SINGLE,
+        ("question", "sentence"),
+        "label",
+        ("entailment", "not_entailment"),
+        {"train": (104_743,), "valid": (5_463,)},
+    ),
+    "QQP": Task(
+        official(
+            "QQP-clean.zip",
+            41696084,
+            "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
+        ),
+        SINGLE,
+        ("question1", "question2"),
+        "is_duplicate",
+        ("0", "1"),
+        # 363,849 in QQP.zip, which QQP-clean.zip has replaced.
+        {"train": (363_846, 363_849), "valid": (40_430,)},
+        # Questions with a line break in them; fairseq's preparation of GLUE leaves them out, too.
+        drop_uneven=True,
+    ),
+    "SST-2": Task(
+        official(
+            "SST-2.zip",
+            7439277,
+            "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+        ),
+        SINGLE,
+        ("sentence",),
+        "label",
+        ("0", "1"),
+        {"train": (67_349,), "valid": (872,)},
+    ),
+}
+DESCRIPTION = """\
+A task of GLUE (Wang et al., 2018) for fairseq's sentence_prediction task, as RoBERTa is finetuned
+on it, with the numbers of examples checked against the published ones.
+
+  glue.py --task MNLI --output mnli
+  glue.py --task SST-2 --output sst2 --archive SST-2.zip --gpt2-bpe-dir gpt2_bpe
+      in the pieces of RoBERTa, GPT-2's BPE, which is downloaded unless --gpt2-bpe-dir has it
+
+  glue.py --task QQP --output qqp --sentencepiece-model my/spm.model --dictionary my/bin/dict.txt
+      for a model of your own, such as one trained on what own_corpus.py has made
+
+valid is the development set, of MNLI the matched one; valid1 is MNLI's mismatched one. The labels
+of the test sets are not public, so the test sets are left out. Rows of QQP that do not have six
+fields are left out and counted; in the other tasks such a row is an error.
+
+FOLDER/text/      sentences (input0, input1) and labels
+FOLDER/pieces/    segmented sentences
+FOLDER/bin/       fairseq's data: input0/, input1/, label/
+"""
+
+
+def wanted_files(name: str, archive: Path) -> dict[str, str]:
+    """The files of a task in its archive, or in a folder of several tasks, and their names in raw/.
+
+    In a folder of the one task its files need not lie in a folder of the task's name.
+    """
+    files = TASKS[name].files.values()
+    inside = any(is_at(path, f"{name}/train.tsv") for path in names(archive))
+    return {f"{name}/{file}" if inside else file: file for file in files}
+
+
+def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The sentences and the label of each row. Fields end at tabs, and quotes are text.
+
+    Raises DataError for a header that lacks a column, a row of other than the header's fields
+    unless the task drops it, and for a label that is none of the task's.
+    """
+    rows = (line.split("\t") for line in raw_lines(path, counts))
+    header = next(rows, [])
+    columns = [column(path, header, name) for name in (*task.sentences, task.label)]
+    for number, fields in enumerate(rows, start=2):
+        if len(fields) != len(header):
+            if not task.drop_uneven:
+                raise DataError(
+                    f"{path}, line {number}: {len(fields)} fields, but the header has {len(header)}"
+                )
+            counts["rows of other than the header's fields left out"] += 1
+            continue
+        *sentences, label = (fields[index].strip() for index in columns)
+        if label not in task.labels:
+            raise DataError(
+                f"{path}, line {number}: the label must be one of {', '.join(task.labels)}, "
+                f"but is {label!r}"
+            )
+        if "" in sentences:
+            counts["examples with an empty sentence, kept"] += 1
+        yield *sentences, label
+
+
+def column(path: Path, header: Sequence[str], name: str) -> int:
+    """Where a column is."""
+    if name not in header:
+        raise DataError(f"{path}, line 1: no column {name} in the header {' '.join(header)!r}")
+    return header.index(name)
+
+
+def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
+    """raw/ to text/ for one split; returns the number of examples."""
+    outputs = pipeline.paths("text", split)
+
+    def work() -> Counter[str]:
+        counts = Counter({"examples": 0})
+        rows = examples(task, source, counts)
+        with write_all_or_nothing(outputs) as files:
+            for row in tqdm(rows, desc=f"text/{split}", unit=" lines", disable=None):
+                counts["examples"] += 1
+                for file, text in zip(files, row, strict=True):
+                    file.write(text + "\n")
+        return counts
+
+    return pipeline.stages.run(f"text-{split}", [source], outputs, work)["examples"]
+
+
+def check_size(name: str, split: str, size: int) -> None:
+    """A DataError if a split has another number of examples than the published one."""
+    published = TASKS[name].sizes[split]
+    if size not in published:
+        raise DataError(
+            f"{split} has {size:,} examples, but that of {name} has "
+            f"{' or '.join(f'{number:,}' for number in published)}; accept it with --unchecked"
+        )
+
+
+def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
+    """The labels as a dictionary of fairseq's, in the task's order rather than by frequency."""
+    path = pipeline.folder / "labels.txt"
+
+    def work() -> None:
+        with write_all_or_nothing([path]) as [file]:
+            file.writelines(f"{label} 1\n" for label in task.labels)
+
+    pipeline.stages.run("labels", [], [path], work, labels=task.labels)
+    return path
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archive to bin/."""
+    task = TASKS[args.task]
+    inputs = [f"input{number}" for number in range(len(task.sentences))]
+    downloads = args.output / "archives"
+    pipeline = Pipeline(args.output, [*inputs, LABEL], workers=args.workers, force=args.force)
+    subwords = find_subwords(args, downloads)
+    archive = obtain(task.archive, args.archive, downloads, args.unchecked)
+    raw = pipeline.unpack(archive, wanted_files(args.task, archive))
+    for split, source in zip(task.files, raw.values(), strict=True):
+        size = write_text(pipeline, task, split, source)
+        if not args.unchecked:
+            check_size(args.task, split, size)
+    for split in task.files:
+        for part in inputs:
+            segment(pipeline, split, part, subwords)
+    for part in inputs:
+        binarise_part(pipeline, task, "pieces", part, subwords.dictionary)
+    binarise_part(pipeline, task, "text", LABEL, label_dictionary(pipeline, task))
+
+
+def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictionary: Path) -> None:
+    """KIND/*.PART to bin/PART/."""
+    text = {split: pipeline.folder / kind / split for split in task.files}
+    target = pipeline.folder / "bin" / part
+    made = binarise(
+        text,
+        [part],
+        target,
+        dictionary=dictionary,
+        workers=pipeline.workers,
+        force=pipeline.force,
+    )
+    print(f"bin: {target} {'is ready' if made else 'was ready'}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--task", required=True, choices=[*TASKS])
+    add_archive_arguments(top)
+    add_subword_arguments(top)
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Text for the pretraining of masked language models, in shards, for fairseq's masked_lm task."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from typing import TextIO
+
+from tqdm import tqdm
+
+if not __package__:  # run as `python data_prep/mlm_text.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep.binarise import binarise
+from data_prep.files import DataError, run_command, write_all_or_nothing
+from data_prep.lines import raw_lines
+from data_prep.pipeline import Pipeline, add_common_arguments
+from data_prep.pretrained_subwords import add_subword_arguments, find_subwords, segment
+from data_prep.windows import positive
+
+SUFFIX = "txt"
+DESCRIPTION = """\
+Text for (continued) pretraining with fairseq's masked_lm task, in RoBERTa's pieces or one's own.
+
+  mlm_text.py --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
+  fairseq-train mlm/bin/0:mlm/bin/1:... --task masked_lm ...
+
+A sentence or paragraph a line, an empty line between documents. Each document goes to one shard,
+which the seed decides; fairseq reads one shard an epoch, so that no more than a shard need be in
+memory, and shuffles within it. The validation text is in bin/0, where fairseq looks for it.
+
+FOLDER/text/      the text: train0.txt, train1.txt, ..., valid.txt
+FOLDER/pieces/    segmented
+FOLDER/bin/       fairseq's data: 0/, 1/, ...
+"""
+
+
+def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) -> Counter[str]:
+    """Write each document to one of the targets, an empty line after it; returns the counts.
+
+    Raises DataError where a target gets no document.
+    """
+    random = Random(seed)
+    counts = Counter({"documents": 0, "lines": 0})
+    with write_all_or_nothing(targets) as files:
+        for source in sources:
+            lines = tqdm(raw_lines(source, counts), desc=source.name, unit=" lines", disable=None)
+            for has_text, document in groupby(lines, key=bool):
+                if has_text:
+                    counts["documents"] += 1
+                    counts["lines"] += write_document(random.choice(files), document)
+        for target, file in zip(targets, files, strict=True):
+            if file.tell() == 0:
+                raise DataError(
+                    f"{target}: none of the {counts['documents']} documents is in this shard; "
+                    "take fewer --shards (documents end at an empty line)"
+                )
+    return counts
+
+
+def write_document(file: TextIO, document: Iterable[str]) -> int:
+    """Write a document and the empty line that ends it; returns its lines."""
+    count = 0
+    for line in document:
+        file.write(line + "\n")
+        count += 1
+    file.write("\n")
+    return count
+
+
+def check_names(option: str, paths: Sequence[Path]) -> None:
+    """A DataError for files of one name, which the record of a stage could not tell apart."""
+    for name, count in Counter(path.name for path in paths).items():
+        if count > 1:
+            raise DataError(f"{option} has {count} files of the name {name}; rename them")
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From text to bin/."""
+    check_names("--train", args.train)
+    check_names("--valid", args.valid)
+    pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
+    subwords = find_subwords(args, args.output / "archives")
+    shards = [f"train{number}" for number in range(args.shards)]
+    for name, sources, splits in (("train", args.train, shards), ("valid", args.valid, ["valid"])):
+        targets = [pipeline.path("text", split, SUFFIX) for split in splits]
+        work = partial(write_shards, sources, targets, args.seed)
+        pipeline.stages.run(
+            f"text-{name}", sources, targets, work, seed=args.seed, shards=len(targets)
+        )
+    for split in ("valid", *shards):
+        segment(pipeline, split, SUFFIX, subwords)
+    folders = [pipeline.folder / "bin" / str(number) for number in range(args.shards)]
+    for folder, shard in zip(folders, shards, strict=True):
+        text = {"train": pipeline.folder / "pieces" / shard}
+        if folder == folders[0]:
+            text["valid"] = pipeline.folder / "pieces" / "valid"
+        binarise(
+            text,
+            [SUFFIX],
+            folder,
+            dictionary=subwords.dictionary,
+            workers=args.workers,
+            force=args.force,
+        )
+    print(f"bin: ready, as {':'.join(map(str, folders))}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for option, what in (("--train", "text to train on"), ("--valid", "text to validate on")):
+        top.add_argument(
+            option, nargs="+", type=Path, required=True, metavar="FILE", help=f"{what}, UTF-8"
+        )
+    top.add_argument(
+        "--shards", type=positive, default=1, metavar="N", help="parts of the text (default: 1)"
+    )
+    top.add_argument(
+        "--seed", type=int, default=1, help="of each document's shard (default: %(default)s)"
+    )
+    add_subword_arguments(top)
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

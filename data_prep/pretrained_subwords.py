@@ -1,0 +1,168 @@
+"""Text in the pieces of a model that is there: RoBERTa's GPT-2 BPE, or one's own SentencePiece."""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import sentencepiece
+from tqdm import tqdm
+
+from data_prep.download import Archive, obtain
+from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.lines import LineFunction, map_lines
+from data_prep.pipeline import Pipeline
+
+HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
+PAGE = "https://github.com/facebookresearch/fairseq/tree/main/examples/roberta"
+GPT2_FILES = ("encoder.json", "vocab.bpe", "dict.txt")
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """How text becomes the pieces of a model.
+
+    files: what the segmentation depends on
+    dictionary: the model's, as fairseq writes it
+    make: gives the function that segments a line; picklable
+    """
+
+    files: tuple[Path, ...]
+    dictionary: Path
+    make: Callable[[], LineFunction]
+
+
+def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say whose pieces these are."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--gpt2-bpe-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where RoBERTa's encoder.json, vocab.bpe and dict.txt are, instead of downloading "
+        "them (the default)",
+    )
+    group.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        metavar="FILE",
+        help="the SentencePiece model of another model than RoBERTa, with --dictionary",
+    )
+    parser.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="the dictionary of that other model, as fairseq writes it (dict.txt)",
+    )
+
+
+def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
+    """What the options name; RoBERTa's files are fetched into `downloads` where none is named.
+
+    Raises DataError for options that do not go together, files that are missing or broken, and a
+    dictionary that does not know every piece of GPT-2's.
+    """
+    if args.sentencepiece_model is not None:
+        if args.dictionary is None:
+            raise DataError("--sentencepiece-model needs --dictionary, that of the same model")
+        return sentencepiece_subwords(args.sentencepiece_model, args.dictionary)
+    if args.dictionary is not None:
+        raise DataError("--dictionary goes with --sentencepiece-model; GPT-2's BPE has a dict.txt")
+    return gpt2_subwords([gpt2_file(name, args.gpt2_bpe_dir, downloads) for name in GPT2_FILES])
+
+
+def gpt2_file(name: str, folder: Path | None, downloads: Path) -> Path:
+    """One of RoBERTa's files, in the user's folder or fetched."""
+    if folder is None:
+        return obtain(Archive(name, PAGE, f"{HOST}/{name}"), None, downloads)
+    if not (folder / name).is_file():
+        raise DataError(f"--gpt2-bpe-dir {folder}: has no file {name}")
+    return folder / name
+
+
+def gpt2_subwords(files: list[Path]) -> Subwords:
+    """GPT-2's BPE, whose pieces are numbers. files: as in GPT2_FILES."""
+    encoder, merges, dictionary = files
+    try:
+        numbers = json.loads(encoder.read_text(encoding="utf-8")).items()
+    except (ValueError, AttributeError):
+        raise DataError(f"{encoder}: no JSON object of pieces and their numbers") from None
+    known = words(dictionary)
+    for piece, number in numbers:
+        if str(number) not in known:
+            raise DataError(
+                f"{dictionary}: has no {number}, the number of the piece {piece!r} in {encoder}; "
+                "the two are not of one model"
+            )
+    return Subwords((encoder, merges), dictionary, partial(gpt2_segmenter, encoder, merges))
+
+
+def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
+    """fairseq's GPT-2 BPE: a line to the numbers of its pieces."""
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder  # slow, and brings torch
+
+    bpe = get_encoder(str(encoder), str(merges))
+
+    def segment_line(line: str) -> str:
+        try:
+            return " ".join(map(str, bpe.encode(line)))
+        except KeyError as error:
+            raise DataError(
+                f"{encoder}: has no piece {error}, which {merges} leads to; the two are not of "
+                "one model"
+            ) from None
+
+    return segment_line
+
+
+def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
+    """The pieces of a SentencePiece model."""
+    for option, path in (("--sentencepiece-model", model), ("--dictionary", dictionary)):
+        if not path.is_file():
+            raise DataError(f"{option} {path}: no such file")
+    try:
+        sentencepiece_segmenter(model)
+    except RuntimeError:
+        raise DataError(f"--sentencepiece-model {model}: not a SentencePiece model") from None
+    return Subwords((model,), dictionary, partial(sentencepiece_segmenter, model))
+
+
+def sentencepiece_segmenter(model: Path) -> LineFunction:
+    """A line to its pieces."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    return lambda line: " ".join(processor.encode(line, out_type=str))
+
+
+def words(dictionary: Path) -> set[str]:
+    """The words of a dictionary of fairseq's: all but the last field of each line."""
+    return {line.rpartition(" ")[0] for line in read_lines(dictionary)}
+
+
+def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
+    """text/SPLIT.SUFFIX to pieces/, as a stage."""
+    source, target = (pipeline.path(kind, split, suffix) for kind in ("text", "pieces"))
+    pipeline.stages.run(
+        f"pieces-{split}-{suffix}",
+        [source, *subwords.files, subwords.dictionary],
+        [target],
+        partial(write_pieces, source, target, subwords, pipeline.workers),
+    )
+
+
+def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -> Counter[str]:
+    """Segment a file line by line; returns the lines, the pieces, and those the model lacks."""
+    known = words(subwords.dictionary)
+    counts = Counter({"lines": 0, "pieces": 0})
+    with write_all_or_nothing([target]) as [file]:
+        lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
+        for line in map_lines(subwords.make, lines, workers):
+            file.write(line + "\n")
+            pieces = line.split()
+            counts["lines"] += 1
+            counts["pieces"] += len(pieces)
+            if unknown := sum(piece not in known for piece in pieces):
+                counts["of them not in the dictionary (<unk>)"] += unknown
+    return counts

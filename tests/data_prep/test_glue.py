@@ -1,0 +1,320 @@
+"""GLUE: from the official layouts to what fairseq's sentence_prediction task trains on."""
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from official_archives import encoded, lines, message, tree, write_zip
+from roberta_data import TINY, fairseq, write_gpt2_files
+
+from data_prep import glue, pretrained_subwords, subword
+from data_prep.files import DataError
+from data_prep.pretrained_subwords import Subwords, find_subwords, write_pieces
+
+MNLI_START = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "
+MNLI_START += "sentence1_parse sentence2_parse sentence1 sentence2"
+HEADERS = {
+    "MNLI/train.tsv": f"{MNLI_START} label1 gold_label",
+    "MNLI/dev": f"{MNLI_START} label1 label2 label3 label4 label5 gold_label",
+    "QNLI": "index question sentence label",
+    "QQP": "id qid1 qid2 question1 question2 is_duplicate",
+    "SST-2": "sentence label",
+}
+PREMISES = ['He said "the house is old.', "The house is théere", 'The "houses', "In the house"]
+HYPOTHESES = ["It's the\u2028house", "the is", 'A "house"', "The house is the 2nd."]
+
+
+def examples(name: str, count: int) -> list[tuple[str, ...]]:
+    """Sentences and labels of a task."""
+    task = glue.TASKS[name]
+    sentences = (PREMISES, HYPOTHESES)[: len(task.sentences)]
+    return [
+        (*(f"{texts[i % 4]} {i}" for texts in sentences), task.labels[i % len(task.labels)])
+        for i in range(count)
+    ]
+
+
+def table(name: str, file: str, rows: list[tuple[str, ...]]) -> str:
+    """A file of a task, with what its other columns hold."""
+    header = next(header for start, header in HEADERS.items() if f"{name}/{file}".startswith(start))
+    task = glue.TASKS[name]
+    columns = [*task.sentences, task.label]
+    written = [header.replace(" ", "\t")]
+    for number, row in enumerate(rows):
+        fields = dict(zip(columns, row, strict=True))
+        others = {"index": str(number), "id": str(number), "label1": "entailment"}
+        written.append("\t".join(fields.get(c, others.get(c, "( x )")) for c in header.split()))
+    return "\n".join(written) + "\n"
+
+
+def archive_files(name: str) -> dict[str, str | bytes]:
+    """What the archive of a task holds, test sets and other things included."""
+    files: dict[str, str | bytes] = {
+        f"{name}/{file}": table(name, file, examples(name, 9 if split == "train" else 5))
+        for split, file in glue.TASKS[name].files.items()
+    }
+    return files | {
+        f"{name}/test.tsv": "index\tsentence\n",
+        f"__MACOSX/{name}/._train.tsv": b"\0",
+        f"{name}/original/train.txt": "gold_label\n",
+    }
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gpt2_files(tmp_path_factory.mktemp("gpt2") / "bpe")
+
+
+@pytest.fixture(scope="module")
+def mnli(gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mnli")
+    archive = write_zip(folder / "MNLI.zip", archive_files("MNLI"))
+    assert run("MNLI", archive, folder / "out", gpt2) == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glue, "binarise", lambda *_, **__: True)
+
+
+def run(
+    name: str, archive: Path, output: Path, gpt2: Path | None, *more: str, checked: bool = False
+) -> int:
+    argv = ["--task", name, "--archive", str(archive), "--output", str(output), *more]
+    argv += [] if gpt2 is None else ["--gpt2-bpe-dir", str(gpt2)]
+    return glue.main(argv if checked else [*argv, "--unchecked"])
+
+
+# ------------------------------------------------------------------------------------ fairseq
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 9), ("valid", 5), ("valid1", 5)])
+def test_fairseq_reads_what_went_in(split: str, count: int, mnli: Path, gpt2: Path) -> None:
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+    from fairseq.tasks.sentence_prediction import (
+        SentencePredictionConfig,
+        SentencePredictionTask,
+    )
+
+    bpe = get_encoder(str(gpt2 / "encoder.json"), str(gpt2 / "vocab.bpe"))
+    config = SentencePredictionConfig(
+        data=str(mnli / "bin"), num_classes=3, init_token=0, separator_token=2, no_shuffle=True
+    )
+    config.regression_target, config.seed = False, 1
+    task = SentencePredictionTask.setup_task(config)
+    read = []
+    for item in task.load_dataset(split):
+        start, *tokens, end = item["net_input.src_tokens"].tolist()
+        middle = tokens.index(2)
+        assert (start, tokens[middle : middle + 2], end) == (0, [2, 2], 2)
+        assert task.dictionary.unk() not in tokens
+        numbers = [[int(task.dictionary[t]) for t in part] for part in split_at(tokens, middle)]
+        assert numbers[0] == bpe.encode(bpe.decode(numbers[0]))
+        label = glue.TASKS["MNLI"].labels[item["target"].item()]
+        read.append((*map(bpe.decode, numbers), label))
+    assert read == examples("MNLI", count)
+    labels = ["contradiction 1", "neutral 1", "entailment 1"]  # numbered as in roberta.large.mnli
+    assert lines(mnli / "bin/label/dict.txt") == labels
+
+
+def split_at(tokens: list[int], middle: int) -> tuple[list[int], list[int]]:
+    return tokens[:middle], tokens[middle + 2 :]
+
+
+def test_a_tiny_roberta_trains_and_is_scored(mnli: Path, tmp_path: Path) -> None:
+    flags = "--task sentence_prediction --num-classes 3 --init-token 0 --separator-token 2 "
+    flags += "--max-positions 64 --criterion sentence_prediction --valid-subset valid,valid1 "
+    log = fairseq("train", mnli / "bin", f"{flags} {TINY} --max-update 2 --save-dir {tmp_path}")
+    valid = re.findall(r'"(valid1?)_accuracy": "([0-9.]+)".*"valid1?_num_updates": "2"', log)
+    assert [split for split, _ in valid] == ["valid", "valid1"]
+    log = fairseq("validate", mnli / "bin", f"{flags} --path {tmp_path}/checkpoint_last.pt")
+    assert re.findall(r'"(valid1?)_accuracy": "([0-9.]+)"', log) == valid
+
+
+def test_done_is_done(mnli: Path, gpt2: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in mnli.rglob("*")}
+    archive = mnli.parent / "MNLI.zip"
+    assert run("MNLI", archive, mnli, gpt2) == 0
+    assert "text-valid1: 5 examples\n" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in mnli.rglob("*")} == before
+    assert run("QNLI", archive, mnli, gpt2) == 2
+    assert "has no file" in message(capsys.readouterr().err)
+
+
+# ------------------------------------------------------------------------------------- layouts
+
+
+@pytest.mark.usefixtures("no_binarising")
+@pytest.mark.parametrize("name", ["QNLI", "QQP", "SST-2"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_text_is_what_was_released(name: str, inside: bool, gpt2: Path, tmp_path: Path) -> None:
+    """In a folder of several tasks, as GLUE's download script leaves it, and in the task's own."""
+    folder = tmp_path / "glue"
+    for task in (name, "RTE"):
+        (folder / task).mkdir(parents=True)
+        for path, content in archive_files(name).items():
+            if path.endswith((f"{name}/train.tsv", f"{name}/dev.tsv")):
+                (folder / task / Path(path).name).write_text(str(content), encoding="utf-8")
+    archive, output = folder / name if not inside else folder, tmp_path / "out"
+    assert run(name, archive, output, gpt2) == 0
+    for split, count in (("train", 9), ("valid", 5)):
+        columns = list(zip(*examples(name, count), strict=True))
+        parts = [*(f"input{i}" for i in range(len(columns) - 1)), "label"]
+        for part, column in zip(parts, columns, strict=True):
+            assert lines(output / f"text/{split}.{part}") == list(column)
+        assert not (output / f"text/{split}.input{len(parts) - 1}").exists()
+    labels = [line.removesuffix(" 1") for line in lines(output / "labels.txt")]
+    assert tuple(labels) == glue.TASKS[name].labels
+
+
+@pytest.mark.usefixtures("no_binarising")
+def test_rows_of_qqp_that_are_broken(
+    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = archive_files("QQP")
+    broken = '9\t1\t2\tWhat is\n"\tthe house?\t0\n9\t1\t2\ta\tb\tc\t1\n9\t1\t2\t\tb\r!\t1\n'
+    files["QQP/train.tsv"] = str(files["QQP/train.tsv"]) + broken
+    archive = write_zip(tmp_path / "QQP.zip", files)
+    assert run("QQP", archive, tmp_path / "out", gpt2) == 0
+    assert (
+        "text-train: 10 examples, 3 rows of other than the header's fields left out, "
+        "1 control characters made spaces, 1 examples with an empty sentence, kept\n"
+    ) in capsys.readouterr().out
+    for part, last in (("input0", ""), ("input1", "b !"), ("label", "1")):
+        assert lines(tmp_path / f"out/text/train.{part}")[9] == last
+    assert lines(tmp_path / "out/pieces/train.input0")[9] == ""
+
+
+@pytest.mark.usefixtures("no_binarising")
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("sentence\tclass\n", "line 1: no column label in the header 'sentence class'"),
+        ("", "line 1: no column sentence in the header ''"),
+        ("sentence\tlabel\nGood\t1\nBad\n", "line 3: 1 fields, but the header has 2"),
+        ("sentence\tlabel\nGood\tyes\n", "line 2: the label must be one of 0, 1, but is 'yes'"),
+        (b"sentence\tlabel\nCaf\xe9\t1\n", "line 2: not UTF-8 at byte 4 of the line"),
+        ("sentence\tlabel\nGood\t1\n", "train has 1 examples, but that of SST-2 has 67,349;"),
+    ],
+)
+def test_files_that_are_not_as_they_should_be(
+    content: str | bytes,
+    expected: str,
+    gpt2: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in archive_files("SST-2").items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(content if path.name == "train.tsv" else text))
+    assert run("SST-2", tmp_path / "SST-2", tmp_path / "out", gpt2, checked=True) == 2
+    assert expected in message(capsys.readouterr().err)
+
+
+def test_an_archive_that_is_not_the_official_one(
+    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = write_zip(tmp_path / "a.zip", archive_files("QNLI"))
+    assert run("QNLI", archive, tmp_path / "out", gpt2, checked=True) == 2
+    assert "the official QNLIv2.zip has 10627589; fetch" in message(capsys.readouterr().err)
+
+
+# -------------------------------------------------------------------------------------- pieces
+
+
+def pieces_of(gpt2: Path | None, downloads: Path) -> Subwords:
+    args = argparse.Namespace(gpt2_bpe_dir=gpt2, sentencepiece_model=None, dictionary=None)
+    return find_subwords(args, downloads)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model, and a dictionary that lacks one of its pieces."""
+    folder = tmp_path_factory.mktemp("own")
+    text = folder / "text"
+    text.write_text("\n".join(PREMISES + HYPOTHESES[2:]) + "\n", encoding="utf-8")
+    subword.train([text], folder / "spm", 30, "_eos", 1)
+    pieces = [line.split("\t")[0] for line in lines(folder / "spm.vocab")[3:]]
+    kept = [piece for piece in pieces if piece != "▁"]
+    (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.usefixtures("no_binarising")
+def test_pieces_of_a_model_of_ones_own(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = write_zip(tmp_path / "SST-2.zip", archive_files("SST-2"))
+    options = ["--sentencepiece-model", str(own / "spm.model")]
+    options += ["--dictionary", str(own / "dict.txt")]
+    assert run("SST-2", archive, tmp_path / "out", None, *options) == 0
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(own / "spm.model"))
+    pieces = [line.split() for line in lines(tmp_path / "out/pieces/train.input0")]
+    text = lines(tmp_path / "out/text/train.input0")
+    assert [processor.decode(line) for line in pieces] == text
+    words = {line.split()[0] for line in lines(own / "dict.txt")}
+    unknown = sum(piece not in words for line in pieces for piece in line)
+    assert unknown > 0
+    expected = f"pieces, {unknown} of them not in the dictionary (<unk>)\npieces-valid-input0"
+    assert expected in capsys.readouterr().out
+
+
+def test_processes_do_not_change_the_pieces(gpt2: Path, tmp_path: Path) -> None:
+    source = tmp_path / "text"
+    source.write_text("The house\n\nthe é 3.\n" * 3, encoding="utf-8")
+    subwords = pieces_of(gpt2, tmp_path)
+    counts = [write_pieces(source, tmp_path / str(n), subwords, n) for n in (1, 2)]
+    assert counts[0] == counts[1]
+    assert lines(tmp_path / "1") == lines(tmp_path / "2")
+    assert [len(line.split()) for line in lines(tmp_path / "1")[:3]] == [4, 0, 7]
+
+
+def test_robertas_pieces_are_fetched(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrained_subwords, "HOST", gpt2.as_uri())
+    fetched = pieces_of(None, tmp_path / "archives")
+    assert tree(tmp_path / "archives") == tree(gpt2)
+    assert fetched.dictionary == tmp_path / "archives/dict.txt"
+    assert fetched.make()("house") == pieces_of(gpt2, tmp_path).make()("house")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("vocab.bpe", None, "--gpt2-bpe-dir bpe: has no file vocab.bpe"),
+        ("encoder.json", "[1]", "bpe/encoder.json: no JSON object of pieces and their numbers"),
+        ("dict.txt", "0 1\n", "bpe/dict.txt: has no 7, the number of the piece"),
+        ("vocab.bpe", "#\nt h\nh o\n", "encoder.json: has no piece 'ho', which bpe/vocab.bpe"),
+    ],
+)
+def test_broken_gpt2_files(
+    file: str, content: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_gpt2_files(Path("bpe")) / file
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(DataError, match=re.escape(expected)):
+        pieces_of(Path("bpe"), tmp_path).make()("house")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--sentencepiece-model {}/spm.model", "needs --dictionary"),
+        ("--dictionary {}/dict.txt", "--dictionary goes with --sentencepiece-model"),
+        ("--sentencepiece-model {}/x --dictionary {}/dict.txt", "/x: no such file"),
+        ("--sentencepiece-model {}/text --dictionary {}/dict.txt", "text: not a SentencePiece"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    options: str, expected: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = options.replace("{}", str(own)).split()
+    assert run("SST-2", tmp_path, tmp_path / "out", None, *given) == 2
+    assert expected in message(capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()

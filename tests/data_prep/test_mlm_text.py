@@ -1,0 +1,123 @@
+"""Text in shards, as fairseq's masked_lm task reads it."""
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from official_archives import lines, message
+from roberta_data import TINY, fairseq, write_gpt2_files
+
+from data_prep import mlm_text
+
+DOCUMENTS = [
+    [f'The "house" number {number} is old.', *["It is in the garden, thée!"] * (number % 3)]
+    for number in range(12)
+]
+VALID = [["The house is here."], ["The others, too.", "Is it?"]]
+
+
+def joined(documents: list[list[str]], between: str = "\n") -> str:
+    return between.join("".join(f"{line}\n" for line in document) for document in documents)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    files = {"a.txt": joined(DOCUMENTS[:5], "\n \n\n"), "b.txt": "\n" + joined(DOCUMENTS[5:])}
+    for name, text in (files | {"valid.txt": joined(VALID)}).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    write_gpt2_files(folder / "bpe")
+    return folder
+
+
+def run(texts: Path, output: Path, *options: str) -> int:
+    argv = f"--train {texts}/a.txt {texts}/b.txt --valid {texts}/valid.txt --output {output}"
+    return mlm_text.main([*argv.split(), "--gpt2-bpe-dir", str(texts / "bpe"), *options])
+
+
+@pytest.fixture(scope="module")
+def corpus(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("corpus") / "out"
+    assert run(texts, output, "--shards", "2") == 0
+    return output
+
+
+def documents(text: list[str]) -> list[list[str]]:
+    return [list(group) for full, group in groupby(text, key=bool) if full]
+
+
+def test_every_document_is_in_one_shard(corpus: Path) -> None:
+    shards = [documents(lines(corpus / f"text/train{number}.txt")) for number in range(2)]
+    assert all(shards)
+    assert sorted(shards[0] + shards[1]) == sorted(DOCUMENTS)
+    for shard in shards:
+        assert shard == [document for document in DOCUMENTS if document in shard]
+    assert lines(corpus / "text/valid.txt") == [*VALID[0], "", *VALID[1], ""]
+
+
+def test_fairseq_reads_what_went_in(corpus: Path, texts: Path) -> None:
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+    bpe = get_encoder(str(texts / "bpe/encoder.json"), str(texts / "bpe/vocab.bpe"))
+    data = f"{corpus}/bin/0:{corpus}/bin/1"
+    task = MaskedLMTask.setup_task(MaskedLMConfig(data=data, tokens_per_sample=64))
+    for split, epoch, name in (("train", 1, "train0"), ("train", 2, "train1"), ("valid", 1, None)):
+        tokens = [
+            token
+            for block in task._load_dataset_split(split, epoch, combine=False)
+            for token in block.tolist()[1:]  # <s>
+        ]
+        ends = [number for number, token in enumerate(tokens) if token == task.dictionary.eos()]
+        starts = [0, *(end + 1 for end in ends)]
+        text = [
+            bpe.decode([int(task.dictionary[token]) for token in tokens[start:end]])
+            for start, end in zip(starts, ends, strict=False)
+        ]
+        assert text == lines(corpus / f"text/{name or split}.txt")
+
+
+def test_a_tiny_roberta_goes_from_shard_to_shard(corpus: Path, tmp_path: Path) -> None:
+    flags = f"{TINY} --task masked_lm --criterion masked_lm --tokens-per-sample 64 --max-epoch 3"
+    log = fairseq("train", f"{corpus}/bin/0:{corpus}/bin/1", f"{flags} --save-dir {tmp_path}")
+    loaded = re.findall(r"loaded (\d+) examples from: \S+/bin/(\S+)", log)
+    sizes = [str(len(lines(corpus / f"text/{name}.txt"))) for name in ("valid", "train0", "train1")]
+    valid, first, second = zip(sizes, ("0/valid", "0/train", "1/train"), strict=True)
+    assert loaded == [
+        valid,
+        first,
+        second,
+        first,
+        second,
+    ]  # for a fourth epoch, which does not come
+
+
+def test_the_seed_and_the_processes(
+    texts: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlm_text, "binarise", lambda *_, **__: True)
+    again, other = tmp_path / "again", tmp_path / "other"
+    assert run(texts, again, "--shards", "2", "--workers", "2") == 0
+    assert run(texts, other, "--shards", "2", "--seed", "2") == 0
+    for kind in ("text", "pieces"):
+        expected, same, differs = (
+            folder / kind / "train1.txt" for folder in (corpus, again, other)
+        )
+        assert same.read_bytes() == expected.read_bytes() != differs.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--shards 40", "none of the 12 documents is in this shard; take fewer --shards"),
+        ("--train x/a.txt y/a.txt", "--train has 2 files of the name a.txt; rename them"),
+        ("--train x.txt", "x.txt: no such file"),
+    ],
+)
+def test_what_is_refused(
+    options: str, expected: str, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(texts, tmp_path / "out", *options.split()) == 2
+    assert expected in message(capsys.readouterr().err)
+    assert not list(tmp_path.rglob("*.txt"))
