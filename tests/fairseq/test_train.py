@@ -316,6 +316,18 @@ def test_recipe(recipe, request, tmp_path):
         assert slots is None or [tuple(shape) for shape in shapes] == [(heads * slots, 32)]
 
 
+@pytest.mark.parametrize(
+    "model", ["abc_random_transformer_lm_wiki103", "rfa_transformer_lm_wiki103"]
+)
+def test_one_word_is_another_attention(model, monolingual, tmp_path):
+    """Another row of Table 2 by its name alone."""
+    settings = {**BRIEFLY, **TASKS["language_modeling"][1], **ADAPTIVE, "model._name": model}
+    hydra_train(ROOT / "recipes" / "abc" / "wikitext103.yaml", monolingual, tmp_path, settings)
+    state = read_checkpoint(tmp_path / "checkpoints" / "checkpoint_last.pt")
+    assert state["cfg"]["model"]["_name"] == model
+    assert state["cfg"]["model"]["abc_causal_slots"] == 64
+
+
 def test_finetuning_begins_with_the_continued_model(monolingual, sentence_pairs, tmp_path):
     """From one recipe to the next; a learning rate of 0 shows what it begins with."""
     recipes = ROOT / "recipes" / "abc"
