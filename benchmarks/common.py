@@ -1,40 +1,36 @@
-"""What the benchmarks of whole models share: building them, timing them, reporting."""
+"""What all benchmarks share: options, clocks, turns, peak memory, reports. Needs no fairseq."""
 
 import argparse
 import json
-import logging
 import os
+import platform
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import torch
-from attention_training import processor
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from torch import nn
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler announces every start and stop
 
-import fairseq_memattn
+import torch  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from tqdm import tqdm  # noqa: E402
 
-fairseq_memattn.register()
-logging.disable(logging.INFO)  # fairseq turns every library's remarks on
-
-ARCHITECTURES = {"abc": "abc_mlp_transformer", "softmax": "transformer"}
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 BUSY = 0.5
+MIB = 2**20
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def add_common_options(parser: argparse.ArgumentParser, results: str) -> None:
     """results: the default name of the report."""
     add = parser.add_argument
-    add("--layers", type=int, default=6, help="of the encoder and of the decoder (%(default)s)")
-    add("--width", type=int, default=512, help="E (%(default)s)")
-    add("--ffn", type=int, default=2048, help="width of the feed-forward layers (%(default)s)")
-    add("--heads", type=int, default=8, help="H (%(default)s)")
-    add("--cross-slots", type=int, default=32, help="--abc-cross-slots (%(default)s)")
-    add("--causal-slots", type=int, default=8, help="--abc-causal-slots (%(default)s)")
     add("--threads", type=int, help="CPU threads (torch's default)")
     add(
         "--clock",
@@ -44,11 +40,23 @@ def add_common_options(parser: argparse.ArgumentParser, results: str) -> None:
         "used, which other programs disturb less and needs --threads 1 (%(default)s)",
     )
     add(
+        "--device",
+        default="cuda" if torch.cuda.is_available() else "cpu",
+        help="cpu or cuda (%(default)s)",
+    )
+    add(
         "--out",
         type=Path,
         default=Path(__file__).parent / "results" / results,
         help="path of the report without its ending: .json and .png are added (%(default)s)",
     )
+
+
+def add_round_options(parser: argparse.ArgumentParser, repeats: int, warmup: int) -> None:
+    """repeats, warmup: the defaults."""
+    add = parser.add_argument
+    add("--repeats", type=int, default=repeats, help="timed rounds (%(default)s)")
+    add("--warmup", type=int, default=warmup, help="rounds before them (%(default)s)")
 
 
 def parse(parser: argparse.ArgumentParser) -> Namespace:
@@ -58,43 +66,63 @@ def parse(parser: argparse.ArgumentParser) -> Namespace:
         torch.set_num_threads(args.threads)
     if args.clock == "cpu" and torch.get_num_threads() > 1:
         parser.error("--clock cpu adds up the time of all threads: give --threads 1 with it")
+    if args.clock == "cpu" and args.device != "cpu":
+        parser.error(f"--clock cpu does not see what runs on --device {args.device}")
     return args
 
 
-def make_dictionary(size: int) -> Dictionary:
-    """Words that mean nothing, after fairseq's special symbols."""
-    dictionary = Dictionary()
-    for number in range(size - len(dictionary)):
-        dictionary.add_symbol(f"word{number}")
-    return dictionary
+def synchronize(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
 
 
-def build_model(name: str, args: Namespace, dictionary: Dictionary, longest: int) -> nn.Module:
-    """One of `ARCHITECTURES`, with random weights, for up to `longest` tokens on either side."""
-    torch.manual_seed(0)
-    options = Namespace(
-        abc_cross_slots=args.cross_slots,
-        abc_causal_slots=args.causal_slots,
-        share_all_embeddings=True,
-        # Beyond its maximum fairseq computes the table of positions anew at every step.
-        max_source_positions=longest,
-        max_target_positions=longest,
-    )
-    for side in ("encoder", "decoder"):
-        setattr(options, f"{side}_layers", args.layers)
-        setattr(options, f"{side}_embed_dim", args.width)
-        setattr(options, f"{side}_ffn_embed_dim", args.ffn)
-        setattr(options, f"{side}_attention_heads", args.heads)
-    ARCH_CONFIG_REGISTRY[ARCHITECTURES[name]](options)
-    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    return ARCH_MODEL_REGISTRY[ARCHITECTURES[name]].build_model(options, task)
-
-
-def seconds(clock: str, work: Callable[[], object]) -> float:
-    """How long `work` takes."""
-    start = CLOCKS[clock]()
+def seconds(args: Namespace, work: Callable[[], object]) -> float:
+    """How long `work` takes, by --clock on --device."""
+    clock = CLOCKS[args.clock]
+    synchronize(args.device)
+    start = clock()
     work()
-    return CLOCKS[clock]() - start
+    synchronize(args.device)
+    return clock() - start
+
+
+def take_turns(
+    args: Namespace, contenders: Mapping[str, Callable[[], object]]
+) -> dict[str, list[float]]:
+    """Seconds of the --repeats rounds, after --warmup others, in which each works once."""
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for round_ in tqdm(range(args.warmup + args.repeats), "rounds", leave=False, disable=None):
+        for name, work in contenders.items():
+            time = seconds(args, work)
+            if round_ >= args.warmup:
+                taken[name].append(time)
+    return taken
+
+
+def peak_bytes(args: Namespace, work: Callable[[], object]) -> int:
+    """The most memory that `work` holds at one time, its result included, its inputs not."""
+    if args.device.startswith("cuda"):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    # What torch's allocator gave out and, as negative numbers, took back.
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(accumulate(event.nbytes() for event in events), default=0)
+
+
+def processor(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
 
 
 def start_report(args: Namespace) -> dict[str, Any]:
@@ -103,10 +131,12 @@ def start_report(args: Namespace) -> dict[str, Any]:
     if load > BUSY:
         print(f"warning: the load average is {load:.2f} before the start: expect noisy figures")
     setting = {name: value for name, value in vars(args).items() if name != "out"}
+    environment = {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "OMP_"))}
     report = {
-        "processor": processor("cpu"),
+        "processor": processor(args.device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "environment": environment,
         "load_average_before": load,
         "setting": setting,
     }
@@ -119,3 +149,25 @@ def write_report(report: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
     print(f"writing {path}.json and .png")
+
+
+def make_panels(count: int) -> tuple[Any, Any]:
+    """A figure and its `count` axes, side by side, for a file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(
+        1, count, figsize=(4.7 * count, 4.2), layout="constrained", squeeze=False
+    )
+    return figure, grid[0]
+
+
+def over_lengths(axes: Any, lengths: list[int], **labels: Any) -> None:
+    """Lengths on a logarithmic x axis, a grid and a legend. labels: what `Axes.set` takes."""
+    axes.set(xscale="log", xlabel="length", **labels)
+    axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+    axes.grid(alpha=0.3)
+    axes.legend()

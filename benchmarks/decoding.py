@@ -19,45 +19,61 @@ The target always grows to the length asked for: special symbols are never chose
 contenders in turns.
 """
 
-import argparse
 import statistics
 from argparse import Namespace
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from common import (
-    ARCHITECTURES,
+    MIB,
     add_common_options,
-    build_model,
-    make_dictionary,
+    make_panels,
+    make_parser,
+    over_lengths,
     parse,
     seconds,
     start_report,
     write_report,
 )
+from decoding_steps import (
+    Encoded,
+    State,
+    Step,
+    fill_caches,
+    for_inference,
+    next_words,
+    random_states,
+    start_words,
+    state_bytes,
+)
 from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
+from models import (
+    ARCHITECTURES,
+    add_model_options,
+    add_slot_options,
+    build_contenders,
+    make_dictionary,
+    random_words,
+)
 from torch import Tensor, nn
 
-State = dict[str, Any]
-Encoded = dict[str, list[Tensor]]
 Models = dict[str, nn.Module]
 
 
 def encode(model: nn.Module, source: Tensor) -> Encoded:
-    lengths = torch.full((len(source),), source.shape[1])
-    return model.encoder(source, src_lengths=lengths)
+    return model.encoder(source, src_lengths=source_lengths(source))
 
 
-def next_words(model: nn.Module, words: Tensor, encoded: Encoded, state: State) -> Tensor:
-    """One step: the likeliest word after `words` (B, t), of those that are no special symbols."""
-    specials = model.decoder.dictionary.nspecial
-    logits, _ = model.decoder(words, encoder_out=encoded, incremental_state=state)
-    return logits[:, -1, specials:].argmax(dim=-1) + specials
+def source_lengths(source: Tensor) -> Tensor:
+    return torch.full((len(source),), source.shape[1], device=source.device)
+
+
+def random_source(args: Namespace, dictionary: Dictionary, length: int) -> Tensor:
+    return random_words(dictionary, args, args.batch, args.source_length or length)
 
 
 def decode(
@@ -68,70 +84,15 @@ def decode(
         words[:, t] = next_words(model, words[:, :t], encoded, state)
 
 
-def start_words(dictionary: Dictionary, batch: int, length: int) -> Tensor:
-    words = torch.randint(dictionary.nspecial, len(dictionary), (batch, length + 1))
-    words[:, 0] = dictionary.eos()
-    return words
-
-
-def filled_state(model: nn.Module, encoded: Encoded, words: Tensor) -> State:
-    """The state before the last of `words` (B, t) is read."""
+def make_step(model: nn.Module, encoded: Encoded, words: Tensor) -> Step:
+    """The step after `words` (B, t), from a state that t - 1 of them have left."""
     state: State = {}
-    before = words.shape[1] - 1
-    if not isinstance(model.decoder.layers[0].self_attn, MultiheadAttention):
-        decode(model, encoded, state, words.clone(), 1, before)
-        return state
-    next_words(model, words[:, :1], encoded, state)
-    for layer in model.decoder.layers:
-        attention = layer.self_attn
-        shape = (len(words), attention.num_heads, before, attention.head_dim)
-        cache = {"prev_key": torch.rand(shape), "prev_value": torch.rand(shape)}
-        attention._set_input_buffer(state, cache | {"prev_key_padding_mask": None})
-    return state
-
-
-def copy_state(state: State) -> State:
-    """Steps replace the tensors of a state but never write into them."""
-    return {key: dict(v) if isinstance(v, dict) else v for key, v in state.items()}
-
-
-def storages(state: Any) -> dict[int, int]:
-    """Bytes by address, for all tensors in dictionaries and tuples within one another."""
-    if isinstance(state, Tensor):
-        storage = state.untyped_storage()
-        return {storage.data_ptr(): storage.nbytes()}
-    children = state.values() if isinstance(state, dict) else state
-    if not isinstance(children, Iterable):
-        return {}
-    return {address: size for child in children for address, size in storages(child).items()}
-
-
-def state_bytes(state: State) -> int:
-    """What the state keeps in memory, each storage counted once and in full."""
-    return sum(storages(state).values())
-
-
-class Step:
-    """The step at one length, to be repeated from the same state."""
-
-    def __init__(self, model: nn.Module, encoded: Encoded, words: Tensor) -> None:
-        self.model, self.encoded, self.words = model, encoded, words
-        self.state = filled_state(model, encoded, words)
-        self.taken: list[float] = []
-
-    def run(self, clock: str, times: int) -> None:
-        for _ in range(times):
-            state = copy_state(self.state)
-            work = (self.model, self.words, self.encoded, state)
-            self.taken.append(seconds(clock, lambda work=work: next_words(*work)))
-
-    def median(self) -> float:
-        return statistics.median(self.taken)
-
-
-def random_source(args: Namespace, dictionary: Dictionary, length: int) -> Tensor:
-    shape = (args.batch, args.source_length or length)
-    return torch.randint(dictionary.nspecial, len(dictionary), shape)
+    if isinstance(model.decoder.layers[0].self_attn, MultiheadAttention):
+        next_words(model, words[:, :1], encoded, state)
+        fill_caches(model, words, state)
+    else:
+        decode(model, encoded, state, words.clone(), 1, words.shape[1] - 1)
+    return Step(model, encoded, words, state)
 
 
 def measure_steps(args: Namespace, models: Models, dictionary: Dictionary) -> list[dict[str, Any]]:
@@ -139,17 +100,14 @@ def measure_steps(args: Namespace, models: Models, dictionary: Dictionary) -> li
     steps: dict[int, dict[str, Step]] = {}
     for length in args.lengths:
         print(f"length {length}: filling memories and caches", flush=True)
-        words = start_words(dictionary, args.batch, length - 1)
-        source_length = args.source_length or length
-        # Random, because the encoder is no part of a step and takes minutes at great length.
-        states = torch.randn(source_length, args.batch, args.width)
-        encoded = {"encoder_out": [states], "encoder_padding_mask": []}
-        steps[length] = {name: Step(model, encoded, words) for name, model in models.items()}
+        words = start_words(dictionary, args, length - 1)
+        encoded = random_states(args, args.source_length or length)
+        steps[length] = {name: make_step(model, encoded, words) for name, model in models.items()}
     for round_ in range(args.repeats):
         print(f"round {round_ + 1} of {args.repeats}", flush=True)
         for contenders in steps.values():
-            contenders["abc"].run(args.clock, 5)
-            contenders["softmax"].run(args.clock, 1)
+            contenders["abc"].run(args, 5)
+            contenders["softmax"].run(args, 1)
     return [
         {
             "length": length,
@@ -167,10 +125,10 @@ def measure_sentences(
     """Part 2, at one length. The contenders take turns, part by part."""
     torch.manual_seed(0)
     source = random_source(args, dictionary, length)
-    words = {name: start_words(dictionary, args.batch, length) for name in models}
+    words = {name: start_words(dictionary, args, length) for name in models}
     encoded = {name: encode(model, source) for name, model in models.items()}  # warms up
     encoding = {
-        name: seconds(args.clock, lambda model=model: encode(model, source))
+        name: seconds(args, lambda model=model: encode(model, source))
         for name, model in models.items()
     }
     states: dict[str, State] = {name: {} for name in models}
@@ -180,10 +138,10 @@ def measure_sentences(
     for first, last in pairwise(ends):
         for name in decoding:
             work = (models[name], encoded[name], states[name], words[name], first + 1, last)
-            decoding[name] += seconds(args.clock, lambda work=work: decode(*work))
+            decoding[name] += seconds(args, lambda work=work: decode(*work))
         middle = words["softmax"][:, : (first + last + 1) // 2]
-        step = Step(models["softmax"], encoded["softmax"], middle)
-        step.run(args.clock, 3)
+        step = make_step(models["softmax"], encoded["softmax"], middle)
+        step.run(args, 3)
         estimate += step.median() * (last - first)
         print(f"decoding {last} of {length} words", flush=True)
     decoding = {"softmax": estimate} | decoding
@@ -203,8 +161,7 @@ def measure_generator(
     args: Namespace, models: Models, dictionary: Dictionary, length: int
 ) -> dict[str, Any]:
     source = random_source(args, dictionary, length)
-    lengths = torch.full((args.batch,), source.shape[1])
-    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    sample = {"net_input": {"src_tokens": source, "src_lengths": source_lengths(source)}}
     generators = {
         name: SequenceGenerator(
             [model],
@@ -221,7 +178,7 @@ def measure_generator(
     for round_ in range(args.generator_rounds):
         for name, generator in generators.items():
             work = (generator, sample)
-            time = seconds(args.clock, lambda work=work: work[0].generate([], work[1]))
+            time = seconds(args, lambda work=work: work[0].generate([], work[1]))
             rounds[name].append(time)
             print(
                 f"SequenceGenerator, length {length}, round {round_ + 1} of "
@@ -240,38 +197,26 @@ def measure_generator(
 
 def plot(report: dict[str, Any], path: Path) -> None:
     """Time per step, state, and speed, against length: the panels that have rows."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     panels = [
         ("steps", "seconds_per_step", 1e3, "ms", "one step"),
-        ("steps", "state_bytes", 2**-20, "MiB", "decoding state"),
+        ("steps", "state_bytes", 1 / MIB, "MiB", "decoding state"),
         ("sentences", "tokens_per_second", 1, "tokens a second", "whole sentences, with encoder"),
         ("generator", "tokens_per_second", 1, "tokens a second", "SequenceGenerator"),
     ]
     panels = [panel for panel in panels if report[panel[0]]]
-    size = (4.5 * len(panels), 4)
-    figure, grid = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
-    for axes, (part, key, unit, label, title) in zip(grid[0], panels, strict=True):
+    figure, grid = make_panels(len(panels))
+    for axes, (part, key, unit, label, title) in zip(grid, panels, strict=True):
         lengths = [row["length"] for row in report[part]]
         for name, arch in ARCHITECTURES.items():
             values = [unit * row[key][name] for row in report[part]]
             axes.plot(lengths, values, marker="o", label=arch)
-        axes.set(xscale="log", yscale="log", xlabel="length", ylabel=label, title=title)
-        axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
-        axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
-        axes.grid(alpha=0.3)
-        axes.legend()
+        over_lengths(axes, lengths, yscale="log", ylabel=label, title=title)
     figure.suptitle("batch {batch}, greedy, {layers} layers of {width}".format(**report["setting"]))
     figure.savefig(path, dpi=120)
 
 
 def parse_arguments() -> Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     add = parser.add_argument
     lengths = {"type": int, "nargs": "*"}
     steps = [128, 256, 512, 1024, 2048, 4096]
@@ -282,10 +227,11 @@ def parse_arguments() -> Namespace:
     add("--beam", type=int, default=1, help="of SequenceGenerator (%(default)s)")
     add("--source-length", type=int, help="of the source; as long as the target unless given")
     add("--batch", type=int, default=16, help="sentences (%(default)s)")
-    add("--vocabulary", type=int, default=1000, help="words of the vocabulary (%(default)s)")
     add("--repeats", type=int, default=7, help="rounds of part 1 (%(default)s)")
     add("--parts", type=int, default=8, help="of a sentence, in part 2 (%(default)s)")
     add("--whole", action="store_true", help="decode for real with softmax, too, in part 2")
+    add_model_options(parser)
+    add_slot_options(parser)
     add_common_options(parser, "decoding")
     args = parse(parser)
     if not args.lengths + args.sentences + args.generator:
@@ -301,16 +247,15 @@ def main() -> None:
     report = start_report(args)
     dictionary = make_dictionary(args.vocabulary)
     longest = max(args.lengths + args.sentences + args.generator + [args.source_length or 0]) + 2
-    models = {}
-    for name in ARCHITECTURES:
-        models[name] = build_model(name, args, dictionary, longest).eval()
-        models[name].prepare_for_inference_(Namespace(generation=Namespace(print_alignment=False)))
+    models = build_contenders(args, dictionary, longest)
+    for model in models.values():
+        for_inference(model)
 
     report["steps"] = measure_steps(args, models, dictionary)
     for row in report["steps"]:
         print(f"{row['length']:>6}", end="")
         for name, time in row["seconds_per_step"].items():
-            size = row["state_bytes"][name] / 2**20
+            size = row["state_bytes"][name] / MIB
             print(f"  |  {name}: {1e3 * time:8.1f} ms a step, state {size:8.2f} MiB", end="")
         print()
     report["sentences"] = [

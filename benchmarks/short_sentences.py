@@ -11,26 +11,35 @@ and an update by fairseq's Adam. The contenders take turns, step by step; report
 words a second by the median step, and the median over the rounds of the ratio of the two.
 """
 
-import argparse
 import statistics
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from common import (
-    ARCHITECTURES,
     add_common_options,
-    build_model,
-    make_dictionary,
+    add_round_options,
+    make_panels,
+    make_parser,
     parse,
-    seconds,
     start_report,
+    take_turns,
     write_report,
 )
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from models import (
+    ARCHITECTURES,
+    add_model_options,
+    add_slot_options,
+    build_contenders,
+    make_dictionary,
+    random_words,
+)
+from torch import nn
 
 Batch = dict[str, Any]
 
@@ -38,8 +47,8 @@ Batch = dict[str, Any]
 class Trainer:
     """A model, its criterion and its optimiser."""
 
-    def __init__(self, name: str, args: Namespace, dictionary: Dictionary) -> None:
-        self.model = build_model(name, args, dictionary, args.length + 1).train()
+    def __init__(self, model: nn.Module, dictionary: Dictionary) -> None:
+        self.model = model.train()
         task = Namespace(target_dictionary=dictionary)
         self.criterion = LabelSmoothedCrossEntropyCriterion(task, True, label_smoothing=0.1)
         config = FairseqAdamConfig(lr=[1e-4], adam_betas="(0.9, 0.98)")
@@ -55,21 +64,12 @@ class Trainer:
 
 def make_batch(args: Namespace, dictionary: Dictionary) -> Batch:
     sentences = max(1, args.tokens // args.length)
-    shape = (sentences, args.length - 1)
-    source, target = (
-        torch.cat(
-            [
-                torch.randint(dictionary.nspecial, len(dictionary), shape),
-                torch.full((sentences, 1), dictionary.eos()),
-            ],
-            dim=1,
-        )
-        for _ in range(2)
-    )
+    source, target = (random_words(dictionary, args, sentences, args.length) for _ in range(2))
+    source[:, -1] = target[:, -1] = dictionary.eos()
     return {
         "net_input": {
             "src_tokens": source,
-            "src_lengths": torch.full((sentences,), args.length),
+            "src_lengths": source.new_full((sentences,), args.length),
             "prev_output_tokens": target.roll(1, dims=1),
         },
         "target": target,
@@ -80,18 +80,12 @@ def make_batch(args: Namespace, dictionary: Dictionary) -> Batch:
 def measure(args: Namespace) -> tuple[dict[str, list[float]], int]:
     """Seconds of every step by contender, and the target words of a step."""
     dictionary = make_dictionary(args.vocabulary)
-    trainers = {name: Trainer(name, args, dictionary) for name in ARCHITECTURES}
+    models = build_contenders(args, dictionary, args.length + 1)
+    trainers = {name: Trainer(model, dictionary) for name, model in models.items()}
     torch.manual_seed(0)
     batch = make_batch(args, dictionary)
-    taken: dict[str, list[float]] = {name: [] for name in trainers}
-    for round_ in range(args.warmup + args.repeats):
-        for name, trainer in trainers.items():
-            time = seconds(args.clock, lambda trainer=trainer: trainer.step(batch))
-            if round_ >= args.warmup:
-                taken[name].append(time)
-        steps = ", ".join(f"{name} {times[-1]:.2f} s" for name, times in taken.items() if times)
-        print(f"round {round_ + 1 - args.warmup:>3}: {steps or 'warm-up'}", flush=True)
-    return taken, batch["ntokens"]
+    steps = {name: partial(trainer.step, batch) for name, trainer in trainers.items()}
+    return take_turns(args, steps), batch["ntokens"]
 
 
 def summarise(taken: dict[str, list[float]], words: int) -> dict[str, Any]:
@@ -108,12 +102,7 @@ def summarise(taken: dict[str, list[float]], words: int) -> dict[str, Any]:
 
 def plot(report: dict[str, Any], path: Path) -> None:
     """The words a second of every round."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure, (axes,) = make_panels(1)
     for name, times in report["seconds_per_step"].items():
         speeds = [report["words_per_step"] / time for time in times]
         axes.plot(range(1, len(speeds) + 1), speeds, marker="o", label=ARCHITECTURES[name])
@@ -130,17 +119,19 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
 
 def parse_arguments() -> Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     add = parser.add_argument
     add("--length", type=int, default=25, help="tokens a sentence (%(default)s)")
     add("--tokens", type=int, default=4000, help="tokens a batch, of one side (%(default)s)")
-    add("--vocabulary", type=int, default=8000, help="words of the vocabulary (%(default)s)")
-    add("--repeats", type=int, default=7, help="timed rounds, at least 2 (%(default)s)")
-    add("--warmup", type=int, default=2, help="rounds before them (%(default)s)")
+    add_round_options(parser, repeats=7, warmup=2)
+    add_model_options(parser)
+    add_slot_options(parser)
     add_common_options(parser, "short_sentences")
-    return parse(parser)
+    parser.set_defaults(vocabulary=8000)
+    args = parse(parser)
+    if args.repeats < 2:
+        parser.error(f"--repeats must be at least 2, for quartiles, but is {args.repeats}")
+    return args
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ All three forms take log alpha rather than alpha, so that no write logit can ove
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.causal import causal_attention
 from fairseq_memattn.attention.checks import check_causal, check_shapes, check_state
@@ -94,14 +95,17 @@ def abc_write(
 ) -> MemoryState:
     """Writes a whole sequence into a memory: equations 3 and 12.
 
-    Shapes and errors as in `abc_attention`. Cross attention does this once a sentence.
+    Shapes and errors as in `abc_attention`; k and v may be one tensor, which is then written once.
+    Cross attention does this once a sentence.
     """
     check_shapes(k, k, v, log_alpha, key_padding_mask)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
-    log_mass = log_alpha.logsumexp(dim=2)
-    control = log_alpha.softmax(dim=2) * is_written(log_mass).unsqueeze(2)
-    write = control.transpose(2, 3)
-    return MemoryState(write @ k.to(write.dtype), write @ v.to(write.dtype), log_mass)
+    control = log_alpha.softmax(dim=2)
+    # The largest share is that of the largest logit: exp(0) over what the sum then is.
+    log_mass = log_alpha.amax(dim=2) - control.amax(dim=2).log()
+    control = control * is_written(log_mass).unsqueeze(2)
+    keys = _sums(control, k)
+    return MemoryState(keys, keys if v is k else _sums(control, v), log_mass)
 
 
 @full_precision
@@ -111,11 +115,27 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Slots that nothing was written into
     take no softmax mass.
     """
-    logits = scaled(q, scale).to(state.keys.dtype) @ state.keys.transpose(2, 3)
-    unwritten = ~is_written(state.log_mass).unsqueeze(2)
+    dtype = state.keys.dtype
     # Where nothing at all was written the weights are even, over values that are zero.
-    reading = logits.masked_fill(unwritten, EMPTY).softmax(dim=-1)
-    return (reading @ state.values).to(q.dtype)
+    unwritten = torch.where(is_written(state.log_mass), 0.0, EMPTY).unsqueeze(2).to(dtype)
+    if q.shape[2] > 1:
+        out: Tensor = scaled_dot_product_attention(
+            q.to(dtype), state.keys, state.values, attn_mask=unwritten, scale=scale
+        )
+    else:
+        # A decoding step: one product for all rows and heads, where torch's function makes many.
+        logits = scaled(q, scale).to(dtype) @ state.keys.transpose(2, 3) + unwritten
+        out = logits.softmax(dim=-1) @ state.values
+    return out.to(q.dtype)
+
+
+def _sums(control: Tensor, x: Tensor) -> Tensor:
+    """sum_i phi_i (x) x_i of phi (B, H or 1, S, M) and x (B, H, S, D): (B, H, M, D)."""
+    x = x.to(control.dtype)
+    if control.shape[1] == 1:
+        # One product for all heads, instead of a copy of phi for each.
+        return torch.einsum("bsm,bhsd->bhmd", control.squeeze(1), x)
+    return control.transpose(2, 3) @ x
 
 
 def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:

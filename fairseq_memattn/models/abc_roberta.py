@@ -75,7 +75,12 @@ class ABCRoberta(RobertaModel):
 
 
 def base(args: Any) -> None:
-    """Table 11: RoBERTa-base, 12 layers of 768, with 64 slots."""
+    """Table 11: RoBERTa-base, 12 layers of 768, with 64 slots.
+
+    The heads share their controls, so that tokens can be written before they are projected:
+    without that a memory of 512 tokens is hardly faster than softmax attention.
+    """
+    args.abc_phi_heads = getattr(args, "abc_phi_heads", "shared")
     set_defaults(args, ABCEncoderConfig())
     base_architecture(args)
 

@@ -9,6 +9,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control, State
+from fairseq_memattn.attention.state import MemoryState, is_written
 
 IncrementalState = dict[str, Any]
 
@@ -120,29 +121,61 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
                 self._heads(self.q_proj(query)), key, key_padding_mask, incremental_state
             )
         else:
-            q, k, v = self._project(query, key)
             weights = None
             if self.causal and incremental_state is not None:
+                q, k, v = self._project(query, key)
                 state = self.get_incremental_state(incremental_state, "memory")
                 heads, state = self.control.step(
                     q, k, v, key, state, key_padding_mask=key_padding_mask
                 )
                 self.set_incremental_state(incremental_state, "memory", state)
             else:
-                heads = self.control.attend(
-                    q,
-                    k,
-                    v,
-                    key,
-                    causal=self.causal,
-                    key_padding_mask=key_padding_mask,
-                    dropout=self.dropout if self.training else 0.0,
-                )
+                heads = self._attend(query, key, key_padding_mask)
                 if need_head_weights and self.return_source_weights:
                     writing, reading = self.inspect(query, key, key_padding_mask)
                     weights = (reading @ writing.transpose(2, 3)).transpose(0, 1)
         out = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
         return out, weights if need_head_weights else None
+
+    def _attend(self, query: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """Attention over whole sequences (B, H, T, D)."""
+        dropout = self.dropout if self.training else 0.0
+        if not self.causal:
+            memory = self._write_tokens(source, key_padding_mask, dropout)
+            if memory is not None:
+                return self.control.read(self._heads(self.q_proj(query)), memory)
+        q, k, v = self._project(query, source)
+        return self.control.attend(
+            q,
+            k,
+            v,
+            source,
+            causal=self.causal,
+            key_padding_mask=key_padding_mask,
+            dropout=dropout,
+        )
+
+    def _write_tokens(
+        self, source: Tensor, key_padding_mask: Tensor | None, dropout: float = 0.0
+    ) -> MemoryState | None:
+        """The memory of keys and values that are projected after they were written.
+
+        Writing is linear too, and slots are fewer than tokens. None where there is no such
+        memory, or nothing to save.
+        """
+        if self.control.slots >= len(source):
+            return None
+        memory = self.control.write_tokens(source, key_padding_mask, dropout)
+        if memory is None:
+            return None
+        tokens = memory.keys.squeeze(1).transpose(0, 1).to(source.dtype)
+        # Projections have biases; what holds nothing is to stay zero.
+        written = is_written(memory.log_mass).unsqueeze(3)
+        keys, values = (
+            self._heads(projection(tokens)).to(memory.keys.dtype) * written
+            for projection in (self.k_proj, self.v_proj)
+        )
+        return MemoryState(keys, values, memory.log_mass)
 
     def inspect(
         self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None = None
@@ -186,11 +219,15 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         source = source[:, ::copies]
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask[::copies]
-        k, v = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))
         writing = None
         if self.return_source_weights:
+            k = self._heads(self.k_proj(source))
             writing = self.control.vectors(k, source, key_padding_mask)
-        return CrossMemory(self.control.write(k, v, source, key_padding_mask), copies, writing)
+        memory: State | None = self._write_tokens(source, key_padding_mask)
+        if memory is None:
+            k, v = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))
+            memory = self.control.write(k, v, source, key_padding_mask)
+        return CrossMemory(memory, copies, writing)
 
     def _project(self, query: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         projections = (self.q_proj(query), self.k_proj(source), self.v_proj(source))

@@ -10,6 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
+from torch import nn
 
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS, ControlOptions
 from fairseq_memattn.attention.controls.mlp import MLPControl
@@ -556,3 +557,39 @@ def test_attention_dropout_drops_writes_of_both_memories():
         assert torch.equal(module(x, x, x)[0], calm)
         module.train()
         assert not torch.allclose(module(x, x, x)[0], calm)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@torch.enable_grad()
+def test_written_before_projected(dropout):
+    """Where heads share a control, tokens are written first, which changes rounding alone."""
+    torch.manual_seed(1)
+    control = MLPControl(ControlOptions(12, 3)).double()
+    module = ABCAttention(12, 2, control, causal=False, dropout=dropout).double()
+    nn.init.normal_(module.k_proj.bias)
+    nn.init.normal_(module.v_proj.bias)
+    padding = torch.zeros(4, 7, dtype=torch.bool)
+    padding[1, :3] = padding[2, 5:] = padding[3] = True
+    found = []
+    for first in (True, False):
+        module._control = (control if first else Projected(control),)
+        torch.manual_seed(2)
+        x = torch.randn(7, 4, 12).double().requires_grad_()
+        out, _ = module(x, x, x, key_padding_mask=padding)
+        wanted = [x, *module.parameters(), control.proj.weight]
+        found.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+class Projected:
+    """A control whose tokens are to be projected before they are written."""
+
+    def __init__(self, control):
+        self.control = control
+
+    def __getattr__(self, name):
+        return getattr(self.control, name)
+
+    def write_tokens(self, *args):
+        return None

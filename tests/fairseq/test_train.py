@@ -312,7 +312,8 @@ def test_recipe(recipe, request, tmp_path):
     for kind, place in places.items():
         slots = written.model.get(f"abc_{kind}_slots")
         shapes = [w.shape for key, w in state["model"].items() if place in key]
-        heads = 1 if written.model.get("abc_phi_heads") == "shared" else 2
+        shared = slots and state["cfg"]["model"]["abc_phi_heads"] == "shared"
+        heads = 1 if shared else 2
         assert slots is None or [tuple(shape) for shape in shapes] == [(heads * slots, 32)]
 
 

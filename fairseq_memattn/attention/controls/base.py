@@ -105,6 +105,16 @@ class Control(nn.Module, ABC):
     def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
         """The memory of a whole sequence, which `read` reads: cross attention while decoding."""
 
+    def write_tokens(
+        self, x: Tensor, key_padding_mask: Tensor | None = None, dropout: float = 0.0
+    ) -> MemoryState | None:
+        """The memory of x itself, (B, 1, M, E), of which keys and values may be projected.
+
+        None where that is not the memory of the projected keys and values: heads that write
+        differently, control vectors that look at keys, or whose sum is not 1.
+        """
+        return None
+
     def read(self, q: Tensor, state: Any) -> Tensor:
         """Attention of T queries over a memory."""
         return abc_read(q, state)

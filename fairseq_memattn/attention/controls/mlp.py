@@ -1,9 +1,16 @@
 """ABC-MLP: the token decides where it is written (ABC paper, section 4, equation 12)."""
 
+import torch
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.bounded_memory import abc_write
 from fairseq_memattn.attention.controls.activations import log_control
-from fairseq_memattn.attention.controls.base import ControlOptions, NormalisedControl
+from fairseq_memattn.attention.controls.base import (
+    ControlOptions,
+    NormalisedControl,
+    drop_writes,
+)
+from fairseq_memattn.attention.state import MemoryState
 
 
 class MLPControl(NormalisedControl):
@@ -26,6 +33,16 @@ class MLPControl(NormalisedControl):
         if self.keeps:
             self.kept = (x, log_alpha)
         return log_alpha
+
+    def write_tokens(
+        self, x: Tensor, key_padding_mask: Tensor | None = None, dropout: float = 0.0
+    ) -> MemoryState | None:
+        if self.heads > 1:
+            return None
+        tokens = x.transpose(0, 1).unsqueeze(1)
+        log_alpha = self.log_alpha(tokens, x, key_padding_mask)
+        log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
+        return abc_write(tokens, tokens, log_alpha, key_padding_mask)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (S, B, E). Returns log alpha (B, heads, S, M), in float32."""

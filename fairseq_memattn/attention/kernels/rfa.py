@@ -107,7 +107,9 @@ def arccos_features(x: Tensor, w: Tensor) -> Tensor:
 
 def _project(x: Tensor, w: Tensor) -> Tensor:
     dtype = accumulation_dtype(x)
-    return normalize(x.to(dtype), dim=-1, eps=SHORTEST) @ w.transpose(1, 2).to(dtype)
+    # Not a product that broadcasts, which copies w for every row.
+    x = normalize(x.to(dtype), dim=-1, eps=SHORTEST)
+    return torch.einsum("bhtd,hfd->bhtf", x, w.to(dtype))
 
 
 class Gate(nn.Module):

@@ -27,5 +27,6 @@ class T2RFeatures(FeatureMap):
         nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Tensor, is_query: bool) -> Tensor:
-        projected = x @ self.weight.transpose(1, 2) + self.bias.unsqueeze(1)
+        # Not a product that broadcasts, which copies the weights for every row.
+        projected = torch.einsum("bhtd,hfd->bhtf", x, self.weight) + self.bias.unsqueeze(1)
         return projected.relu().to(x.dtype)

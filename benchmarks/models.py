@@ -1,0 +1,85 @@
+"""fairseq's models for benchmarks, with random weights."""
+
+import argparse
+import logging
+from argparse import Namespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from torch import Tensor, nn
+
+import fairseq_memattn
+
+fairseq_memattn.register()
+logging.disable(logging.INFO)  # fairseq turns every library's remarks on
+
+ARCHITECTURES = {"abc": "abc_mlp_transformer", "softmax": "transformer"}
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """The sizes of a model: those of transformer-base, but for a small vocabulary."""
+    add = parser.add_argument
+    add("--layers", type=int, default=6, help="of the encoder and of the decoder (%(default)s)")
+    add("--width", type=int, default=512, help="E (%(default)s)")
+    add("--ffn", type=int, default=2048, help="width of the feed-forward layers (%(default)s)")
+    add("--heads", type=int, default=8, help="H (%(default)s)")
+    add("--vocabulary", type=int, default=1000, help="words of the vocabulary (%(default)s)")
+
+
+def add_slot_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--cross-slots", type=int, default=32, help="--abc-cross-slots (%(default)s)")
+    add("--causal-slots", type=int, default=8, help="--abc-causal-slots (%(default)s)")
+
+
+def make_dictionary(size: int) -> Dictionary:
+    """Words that mean nothing, after fairseq's special symbols."""
+    dictionary = Dictionary()
+    for number in range(size - len(dictionary)):
+        dictionary.add_symbol(f"word{number}")
+    return dictionary
+
+
+def build_model(
+    architecture: str, args: Namespace, dictionary: Dictionary, longest: int, **options: Any
+) -> nn.Module:
+    """A model with random weights, for up to `longest` tokens on either side.
+
+    options: more of fairseq's, which come before those of args
+    """
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "share_all_embeddings": True,
+        # Beyond its maximum fairseq computes the table of positions anew at every step.
+        "max_source_positions": longest,
+        "max_target_positions": longest,
+    }
+    for side in ("encoder", "decoder"):
+        sizes |= {
+            f"{side}_layers": args.layers,
+            f"{side}_embed_dim": args.width,
+            f"{side}_ffn_embed_dim": args.ffn,
+            f"{side}_attention_heads": args.heads,
+        }
+    namespace = Namespace(**(sizes | options))
+    ARCH_CONFIG_REGISTRY[architecture](namespace)
+    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    model = ARCH_MODEL_REGISTRY[architecture].build_model(namespace, task)
+    return model.to(args.device)
+
+
+def build_contenders(args: Namespace, dictionary: Dictionary, longest: int) -> dict[str, nn.Module]:
+    """`ARCHITECTURES`, with the slots of `add_slot_options`."""
+    slots = {"abc_cross_slots": args.cross_slots, "abc_causal_slots": args.causal_slots}
+    return {
+        name: build_model(architecture, args, dictionary, longest, **slots)
+        for name, architecture in ARCHITECTURES.items()
+    }
+
+
+def random_words(dictionary: Dictionary, args: Namespace, batch: int, length: int) -> Tensor:
+    """(B, length), none of them a special symbol."""
+    shape = (batch, length)
+    return torch.randint(dictionary.nspecial, len(dictionary), shape, device=args.device)

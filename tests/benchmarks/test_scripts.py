@@ -1,0 +1,77 @@
+"""Every benchmark at tiny sizes: it runs, and its report holds together. No figure is tested."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MODEL = "--layers 1 --width 16 --ffn 16 --heads 2 --vocabulary 20"
+SCRIPTS = {
+    "attention_training": "--lengths 16 32 --slots 4 --repeats 1 --warmup 0",
+    "window_training": "--lengths 16 32 --slots 4 --repeats 1 --warmup 0",
+    "decoding": f"{MODEL} --lengths 2 5 --sentences 8 --generator 4 --batch 2 --repeats 1",
+    "short_sentences": f"{MODEL} --length 5 --tokens 20 --repeats 2 --warmup 0",
+    "figure1": f"{MODEL} --lengths 2 5 --batch 2 --repeats 1 --rfa 8 4",
+    "encoder": f"{MODEL} --slots 4 8 --length 16 --batch 2 --repeats 1 --warmup 0",
+}
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """The scripts, each in a process of its own but all at once, and the folder they wrote to."""
+    folder = tmp_path_factory.mktemp("reports")
+    running = {}
+    for name, options in SCRIPTS.items():
+        script = [sys.executable, BENCHMARKS / f"{name}.py", *options.split()]
+        argv = [*script, "--threads", "1", "--device", "cpu", "--out", folder / name]
+        running[name] = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    for name, process in running.items():
+        output, _ = process.communicate()
+        assert process.returncode == 0, f"{name}: {output.decode()}"
+    return folder
+
+
+def test_every_script_is_here():
+    """All that have a `main`, but for the one that wants a trained model."""
+    scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "def main" in path.read_text()}
+    assert scripts == set(SCRIPTS) | {"document_decoding"}
+
+
+def numbers(report):
+    if isinstance(report, dict | list):
+        children = report.values() if isinstance(report, dict) else report
+        return [number for child in children for number in numbers(child)]
+    return [report] if isinstance(report, int | float) else []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_report(reports, name):
+    report = json.loads((reports / f"{name}.json").read_text())
+    del report["setting"]
+    assert numbers(report)
+    assert all(math.isfinite(number) and number >= 0 for number in numbers(report))
+    assert (reports / f"{name}.png").stat().st_size > 0
+
+
+def test_state_of_the_last_step(reports):
+    """Softmax attention keeps the source, and what was decoded before; memories do not grow."""
+    rows = json.loads((reports / "figure1.json").read_text())["rows"]
+    short, long = (row["state_bytes"] for row in rows)
+    assert short["softmax"] / long["softmax"] == (2 + 1) / (5 + 4)
+    assert all(short[name] == long[name] for name in ("abc", "rfa", "t2r"))
+
+
+def test_levels_and_peaks_of_the_encoder(reports):
+    rows = json.loads((reports / "encoder.json").read_text())["rows"]
+    levels = ["attention", "module", "encoder"]
+    assert [(r["level"], r["slots"]) for r in rows] == [(x, n) for n in (4, 8) for x in levels]
+    weights = 2 * 2 * 16 * 16 * 4  # of both sentences and heads
+    for row in rows:
+        # Explicit attention holds logits and weights at once.
+        assert row["peak_bytes"]["explicit"] >= 2 * weights
+    attention = rows[0]["peak_bytes"]
+    assert attention["explicit"] - attention["sdpa"] >= weights
