@@ -4,12 +4,12 @@
 # where it stopped.
 #
 #   OUT       where to write (default: outputs/discourse)     SEED  default: 1
-#   UPDATES   of training with 3 sentences of context (default: 12000). Batches are of 2048 tokens: by
+#   UPDATES   of training with 3 sentences of context (default: 16000). Batches are of 2048 tokens: by
 #             sentence, a quarter of the updates sees as many sentences.
 #   CONTEXTS  sentences of context, one system for each (default: "0 3")
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-12000} SEED=${SEED:-1}
+BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-16000} SEED=${SEED:-1}
 CONTEXTS=${CONTEXTS:-0 3}
 step() { printf '\n== %s\n' "$*"; }
 
