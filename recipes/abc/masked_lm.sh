@@ -4,7 +4,7 @@
 #
 #   recipes/abc/masked_lm.sh [CONTROL-SLOTS]
 #
-#   CONTROL-SLOTS  default: mlp-64; another control of docs/controls.md, for example window-64
+#   CONTROL-SLOTS  default: mlp-16; another control of docs/controls.md, for example window-16
 #
 #   DATA       folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK       results (default: outputs/abc)
@@ -15,14 +15,14 @@
 # A step that is done is not done again, and training goes on where it stopped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-system=${1:-mlp-64}
+system=${1:-mlp-16}
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
 CONTINUED=${CONTINUED:-1000} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 work=$WORK/masked_lm data=$WORK/masked_lm/data
 softmax=$work/softmax-$UPDATES-$SEED run=$work/$system-$UPDATES-$CONTINUED-$SEED
 
 if ! [[ $system =~ ^([a-z0-9_]+)-([0-9]+)$ ]]; then
-  echo "error: CONTROL-SLOTS must be a control and a number, like mlp-64, but is $system" >&2
+  echo "error: CONTROL-SLOTS must be a control and a number, like mlp-16, but is $system" >&2
   exit 2
 fi
 arch=abc_${BASH_REMATCH[1]}_roberta slots=${BASH_REMATCH[2]}
@@ -47,7 +47,7 @@ train() { # FOLDER UPDATES WARMUP ARCH FLAGS...
     --encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --encoder-normalize-before \
     --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas '(0.9, 0.98)' \
     --lr 2e-3 --lr-scheduler polynomial_decay --total-num-update "$updates" \
-    --warmup-updates "$warmup" --max-update "$updates" --clip-norm 1.0 --tokens-per-sample 512 \
+    --warmup-updates "$warmup" --max-update "$updates" --clip-norm 1.0 --tokens-per-sample 128 \
     --sample-break-mode none --max-tokens 2048 --seed "$SEED" --num-workers 0 \
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
     --keep-interval-updates 1 --validate-interval-updates 500 --log-format simple \
