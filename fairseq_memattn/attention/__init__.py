@@ -6,6 +6,7 @@ One letter names each axis, here and everywhere else:
     H  heads            S  source length (keys)        M  memory slots
     E  model size       C  chunk length                L  number of chunks
     F  features of kernel attention
+    K  sequences in an input, each with a slot of M memory tokens (T5Mem)
 """
 
 from fairseq_memattn.attention.additive import (
@@ -21,6 +22,19 @@ from fairseq_memattn.attention.kernel_attention import (
     kernel_step,
     kernel_write,
 )
+from fairseq_memattn.attention.memory_slots import mem_attention
+from fairseq_memattn.attention.relative_position import (
+    position_bias,
+    relative_position_bucket,
+    slot_position_bias,
+)
+from fairseq_memattn.attention.selector import (
+    MixtureState,
+    mixture_attention,
+    mixture_read,
+    mixture_write,
+    select_sequences,
+)
 from fairseq_memattn.attention.state import MemoryState
 from fairseq_memattn.attention.window import (
     Window,
@@ -34,6 +48,7 @@ from fairseq_memattn.attention.window import (
 __all__ = [
     "KernelState",
     "MemoryState",
+    "MixtureState",
     "Window",
     "WindowState",
     "abc_attention",
@@ -47,6 +62,14 @@ __all__ = [
     "kernel_read",
     "kernel_step",
     "kernel_write",
+    "mem_attention",
+    "mixture_attention",
+    "mixture_read",
+    "mixture_write",
+    "position_bias",
+    "relative_position_bucket",
+    "select_sequences",
+    "slot_position_bias",
     "window_attention",
     "window_read",
     "window_step",

@@ -12,6 +12,7 @@ MODULES = [
     "fairseq_memattn.attention.controls",
     "fairseq_memattn.attention.kernel_reference",
     "fairseq_memattn.attention.window_reference",
+    "fairseq_memattn.attention.slots_reference",
 ]
 
 

@@ -1,0 +1,155 @@
+"""T5's relative positions: buckets of distances, and one bias per head for each bucket.
+
+Sources: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+Transformer", section 2.1; for memory slots Al Adel and Burtsev, "Memory transformer with
+hierarchical attention for long document processing" (T5Mem), sections III-A1 and IV, equation 8.
+
+Half of the buckets on a side hold one distance each, the other half ranges that grow
+logarithmically up to a largest distance. With e of them exact, w ranges and a largest distance m,
+range j starts at the smallest n with w log(n / e) / log(m / e) >= j. Here that is decided between
+integers, n^w e^j >= m^j e^w, so that no rounding of a logarithm can move a distance into the
+bucket next to its own.
+"""
+
+from functools import cache
+from itertools import count
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, pad
+
+
+def relative_position_bucket(
+    distance: Tensor, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
+) -> Tensor:
+    """Which bucket a distance falls into.
+
+    distance: integers of any shape, the key's position minus the query's
+    bidirectional: the first half of the buckets for keys at or before the query, the second for
+        those after it; otherwise all buckets are for keys before it, and those after it are in
+        bucket 0 with the query's own, as a causal mask hides them
+    max_distance: from here on a side has a single bucket, its last
+
+    Returns integers of distance's shape, from 0 to buckets - 1.
+
+    Raises ValueError for a number of buckets that is odd where both sides have half of them, for
+    fewer than two buckets on a side, and for a `max_distance` within the exact buckets.
+    """
+    side = _buckets_on_a_side(buckets, bidirectional)
+    starts = torch.tensor(_starts(side, max_distance), device=distance.device)
+    if not bidirectional:
+        return torch.bucketize((-distance).clamp(min=0), starts, right=True)
+    return torch.bucketize(distance.abs(), starts, right=True) + side * (distance > 0)
+
+
+def slot_position_bucket(
+    sequences: int,
+    slots: int,
+    length: int,
+    *,
+    buckets: int = 32,
+    max_distance: int = 128,
+    device: torch.device | None = None,
+) -> Tensor:
+    """The buckets of T5Mem's encoder: K sequences of S tokens, each with a slot of M.
+
+    A slot and its own sequence are at the positions 0 to M + S - 1, and positions count columns.
+    Between a query and the slot of another sequence there is no distance, and a bucket of their
+    own stands for that: number `buckets`, one more than T5 has.
+
+    Returns (K, M + S, K M + S): by sequence and query, the bucket of each slot token of the K
+    sequences, and then of each token of the query's own sequence.
+
+    Raises ValueError as `relative_position_bucket` does, and for sizes below 1.
+    """
+    for name, size in (("sequences", sequences), ("slots", slots), ("length", length)):
+        if size < 1:
+            raise ValueError(f"`{name}` must be at least 1, but is {size} instead.")
+    positions = torch.arange(slots + length, device=device)
+    own = relative_position_bucket(
+        positions - positions.unsqueeze(1),
+        bidirectional=True,
+        buckets=buckets,
+        max_distance=max_distance,
+    )
+    index = own.new_full((sequences, slots + length, sequences, slots), buckets)
+    index.diagonal(dim1=0, dim2=2).copy_(own[:, :slots, None])
+    return torch.cat([index.flatten(2), own[:, slots:].expand(sequences, -1, -1)], dim=2)
+
+
+def position_bias(table: Tensor, index: Tensor) -> Tensor:
+    """The biases of buckets. table: (buckets, H); index: (*, T, S). Returns (*, H, T, S)."""
+    return embedding(index, table).movedim(-1, -3)
+
+
+def slot_position_bias(
+    table: Tensor,
+    sequences: int,
+    slots: int,
+    length: int,
+    *,
+    max_distance: int = 128,
+    other_slots: str = "learned",
+) -> Tensor:
+    """The `bias` of `mem_attention`, (K, H, M + S, K M + S).
+
+    other_slots: what a query adds to its logits with the slots of other sequences, which the
+        paper leaves open; either is a choice
+        "learned" a number a head, the last row of table, which is (buckets + 1, H)
+        "zero" nothing; table is (buckets, H)
+
+    A number that is added to all logits of a head changes nothing, so for more than one sequence
+    both can express the same. But a table that was learned from single sequences, where only
+    differences between its rows matter, may have drifted to any level, and "zero" would be high
+    or low beside it by accident. Hence the default.
+
+    Raises ValueError as `slot_position_bucket` does, for a table without the two axes, and for
+    another option.
+    """
+    if table.dim() != 2:
+        raise ValueError(
+            f"`table` must have the axes (buckets, H), but is {tuple(table.shape)} instead."
+        )
+    if other_slots not in ("learned", "zero"):
+        raise ValueError(
+            f'`other_slots` must be "learned" or "zero", but is "{other_slots}" instead.'
+        )
+    if other_slots == "zero":
+        table = pad(table, (0, 0, 0, 1))
+    index = slot_position_bucket(
+        sequences,
+        slots,
+        length,
+        buckets=table.shape[0] - 1,
+        max_distance=max_distance,
+        device=table.device,
+    )
+    return position_bias(table, index)
+
+
+def _buckets_on_a_side(buckets: int, bidirectional: bool) -> int:
+    if bidirectional and buckets % 2:
+        raise ValueError(
+            f"`buckets` must be even, half of them for each side, but is {buckets} instead."
+        )
+    fewest = 4 if bidirectional else 2
+    if buckets < fewest:
+        raise ValueError(f"`buckets` must be at least {fewest}, but is {buckets} instead.")
+    return buckets // 2 if bidirectional else buckets
+
+
+@cache
+def _starts(side: int, max_distance: int) -> tuple[int, ...]:
+    """The smallest distance in each bucket of one side but the first, which starts at 0."""
+    exact = side // 2
+    if max_distance <= exact:
+        raise ValueError(
+            f"`max_distance` must be above the {exact} distances that have a bucket each, "
+            f"but is {max_distance} instead."
+        )
+    ranges = side - exact
+    starts = list(range(1, exact + 1))
+    for j in range(1, ranges):
+        least = max_distance**j * exact**ranges
+        starts.append(next(n for n in count(starts[-1]) if n**ranges * exact**j >= least))
+    return tuple(starts)

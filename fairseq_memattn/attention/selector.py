@@ -1,0 +1,179 @@
+"""The sequence selector, and cross attention over what it selects.
+
+Source: Al Adel and Burtsev, "Memory transformer with hierarchical attention for long document
+processing" (T5Mem), sections III-B and III-C, equations 3 to 5. Every target token t weighs the K
+encoded sequences by their memory slots, and attends to its own mixture of them:
+
+    S = softmax(Query Key^T),   Z_t = sum_i S[t, i] Sent_i
+    out_t = Attention(q_t, Z_t W^K, Z_t W^V)
+
+Keys and values are linear in Z, so the mixture need not be built, T times as large as the source:
+
+    logit[t, l] = sum_i S[t, i] (q_t . K_i[l]),   out_t = sum_i S[t, i] sum_l p[t, l] V_i[l]
+
+where K_i = Sent_i W^K and V_i = Sent_i W^V do not depend on t and are computed once a source.
+The paper says nothing of padding. The choice here: a token that is padding adds nothing to the
+mixture at its position, and a position is hidden where all K sequences have padding.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from fairseq_memattn.attention.memory_slots import check_mask
+from fairseq_memattn.attention.precision import full_precision, scaled
+from fairseq_memattn.attention.state import EMPTY, accumulation_dtype
+
+
+class MixtureState(NamedTuple):
+    """K encoded sequences, for any target token to mix; float32 (float64 for float64 inputs).
+
+    keys    (B, H, S, K D): at every position the keys of the K sequences, zeros for padding
+    values  (B, H, S, K D)
+    empty   (B, S): True where all sequences have padding
+    """
+
+    keys: Tensor
+    values: Tensor
+    empty: Tensor
+
+    def reorder(self, new_order: Tensor) -> "MixtureState":
+        """The states of the hypotheses that survive a beam step.
+
+        new_order: (B',) indices into the batch axis.
+        """
+        return MixtureState(*(tensor.index_select(0, new_order) for tensor in self))
+
+
+@full_precision
+def select_sequences(
+    query: Tensor, key: Tensor, absent: Tensor | None = None, scale: float = 1.0
+) -> Tensor:
+    """How much every target token takes of each of the K sequences: equation 3.
+
+    query: (B, T, M E), the projected target states
+    key: (B, K, M E), the M projected memory tokens of each slot, one after the other
+    absent: (B, K), True for sequences of padding alone, which get 0
+    scale: of the logits; the paper has none
+
+    Returns (B, T, K) in float32 (float64 for float64 inputs); sums to 1 over the sequences, but
+    is 0 where none is present.
+
+    Raises ValueError where the shapes do not fit together.
+    """
+    for name, tensor in (("query", query), ("key", key)):
+        if tensor.dim() != 3 or tensor.numel() == 0:
+            raise ValueError(
+                f"`{name}` must have the three axes (B, T or K, M E), none of them empty, "
+                f"but is {tuple(tensor.shape)} instead."
+            )
+    if (key.shape[0], key.shape[2]) != (query.shape[0], query.shape[2]):
+        raise ValueError(
+            f"`key` must be ({query.shape[0]}, K, {query.shape[2]}), "
+            f"but is {tuple(key.shape)} instead."
+        )
+    check_mask("absent", absent, tuple(key.shape[:2]))
+    logits = scaled(query, scale) @ key.to(accumulation_dtype(query)).transpose(1, 2)
+    if absent is None:
+        return logits.softmax(dim=2)
+    unseen = absent.unsqueeze(1)
+    return logits.masked_fill(unseen, EMPTY).softmax(dim=2).masked_fill(unseen, 0.0)
+
+
+@full_precision
+def mixture_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    selection: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Cross attention of every target token over its own mixture of K sequences: equations 4, 5.
+
+    q: (B, H, T, D)
+    k, v: (B, K, H, S, D), of every sequence
+    selection: (B, T, K), from `select_sequences`
+    key_padding_mask: (B, K, S), True at padding
+    scale: of the logits; T5 has none
+    dropout: of the attention weights
+
+    Returns (B, H, T, D) in q's dtype; zeros where all sequences are absent. Logits and weights are
+    kept in float32 (float64 for float64 inputs). More padding on the right, or one more sequence
+    of padding alone with a selection of 0, changes nothing.
+
+    Raises ValueError where the shapes do not fit together.
+    """
+    return mixture_read(q, selection, mixture_write(k, v, key_padding_mask), scale, dropout)
+
+
+@full_precision
+def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> MixtureState:
+    """The keys and values of K sequences as `mixture_read` reads them, once a source.
+
+    Shapes and errors as in `mixture_attention`.
+    """
+    if k.dim() != 5 or k.numel() == 0:
+        raise ValueError(
+            "`k` must have the five axes (B, K, H, S, D), none of them empty, "
+            f"but is {tuple(k.shape)} instead."
+        )
+    if v.shape != k.shape:
+        raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
+    batch, sequences, _, length, _ = k.shape
+    check_mask("key_padding_mask", key_padding_mask, (batch, sequences, length))
+    keys, values = (_by_position(x, key_padding_mask) for x in (k, v))
+    if key_padding_mask is None:
+        return MixtureState(keys, values, k.new_zeros(batch, length, dtype=torch.bool))
+    return MixtureState(keys, values, key_padding_mask.all(dim=1))
+
+
+@full_precision
+def mixture_read(
+    q: Tensor, selection: Tensor, state: MixtureState, scale: float = 1.0, dropout: float = 0.0
+) -> Tensor:
+    """`mixture_attention` over sequences that were written before; of any T, one step included.
+
+    Raises ValueError where the shapes, or the state's, do not fit.
+    """
+    _check_read(q, selection, state)
+    share = selection.to(state.keys.dtype)[:, None, :, :, None]
+    queries = share * scaled(q, scale).unsqueeze(3)
+    logits = queries.flatten(3) @ state.keys.transpose(2, 3)
+    # Where all is empty the weights are even, over values that are zero.
+    weights = logits.masked_fill(state.empty[:, None, None], EMPTY).softmax(dim=3)
+    readings: Tensor = (drop(weights, dropout) @ state.values).unflatten(3, queries.shape[3:])
+    return (share * readings).sum(dim=3).to(q.dtype)
+
+
+def _by_position(x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    """(B, K, H, S, D) as (B, H, S, K D), zeros for padding."""
+    if key_padding_mask is not None:
+        x = x.masked_fill(key_padding_mask[:, :, None, :, None], 0.0)
+    return x.to(accumulation_dtype(x)).permute(0, 2, 3, 1, 4).flatten(3)
+
+
+def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
+    if q.dim() != 4 or q.numel() == 0:
+        raise ValueError(
+            "`q` must have the four axes (B, H, T, D), none of them empty, "
+            f"but is {tuple(q.shape)} instead."
+        )
+    batch, heads, length, width = q.shape
+    if selection.dim() != 3 or selection.shape[:2] != (batch, length):
+        raise ValueError(
+            f"`selection` must be ({batch}, {length}, sequences), "
+            f"but is {tuple(selection.shape)} instead."
+        )
+    source = state.keys.shape[2]
+    keys = (batch, heads, source, selection.shape[2] * width)
+    wanted = [keys, keys, (batch, source)]
+    given = [tuple(tensor.shape) for tensor in state]
+    if given != wanted:
+        raise ValueError(
+            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
+        )

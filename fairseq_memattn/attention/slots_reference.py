@@ -1,0 +1,132 @@
+"""Slow, obvious forms of T5Mem's attention: the oracle of `relative_position.py`,
+`memory_slots.py` and `selector.py`.
+
+Loops over positions, everything in float64, one function per equation.
+"""
+
+import math
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.reference import read
+
+
+def bucket(distance: int, bidirectional: bool, buckets: int, max_distance: int) -> int:
+    """T5's bucket of one distance, by logarithms."""
+    if bidirectional:
+        side, first = buckets // 2, buckets // 2 if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        side, first = buckets, 0
+        distance = max(-distance, 0)
+    exact = side // 2
+    if distance < exact:
+        return first + distance
+    steps = math.log(distance / exact) / math.log(max_distance / exact) * (side - exact)
+    # The logarithm of a power that is a whole number may come out just below it.
+    return first + min(exact + math.floor(steps + 1e-9), side - 1)
+
+
+def slot_distance(i: int, query: int, column: int, sequences: int, slots: int) -> int | None:
+    """From a query of sequence i to a column of [all slots; own sequence].
+
+    None for the slot of another sequence.
+    """
+    if column >= sequences * slots:
+        return column - sequences * slots + slots - query
+    return column % slots - query if column // slots == i else None
+
+
+def visible(padding: Tensor, i: int, slots: int) -> list[tuple[int, int, int]]:
+    """What sequence i sees: the column of the scores, of which sequence, at which position.
+
+    padding: (K, S)
+    """
+    count, length = padding.shape
+    present = [j for j in range(count) if not padding[j].all()]
+    of_slots = [(j * slots + m, j, m) for j in present for m in range(slots)]
+    own = [(count * slots + s, i, slots + s) for s in range(length) if not padding[i, s]]
+    return of_slots + own
+
+
+def mem_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    slots: int,
+    bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    scale: float = 1.0,
+) -> Tensor:
+    """Equations 6 to 14: the same function as `memory_slots.mem_attention`."""
+    q, k, v = (tensor.double() for tensor in (q, k, v))
+    batch, sequences, heads, length, _ = q.shape
+    padding = torch.zeros(batch, sequences, length - slots, dtype=torch.bool)
+    if key_padding_mask is not None:
+        padding = key_padding_mask
+    rows = []
+    for b, i, h, t in product(range(batch), range(sequences), range(heads), range(length)):
+        if padding[b, i].all() or (t >= slots and padding[b, i, t - slots]):
+            rows.append(torch.zeros_like(q[b, i, h, t]))
+            continue
+        columns, of, at = (list(x) for x in zip(*visible(padding[b], i, slots), strict=True))
+        score = scale * (k[b, of, h, at] @ q[b, i, h, t])
+        if bias is not None:
+            score = score + bias[i, h, t, columns]
+        rows.append(score.softmax(dim=0) @ v[b, of, h, at])
+    return torch.stack(rows).view_as(q)
+
+
+def select_sequences(
+    query: Tensor, key: Tensor, absent: Tensor | None = None, scale: float = 1.0
+) -> Tensor:
+    """Equation 3: the same function as `selector.select_sequences`."""
+    query, key = query.double(), key.double()
+    batch, targets, sequences = query.shape[0], query.shape[1], key.shape[1]
+    rows = []
+    for b, t in product(range(batch), range(targets)):
+        present = torch.ones(sequences, dtype=torch.bool) if absent is None else ~absent[b]
+        score = scale * (key[b, present] @ query[b, t])
+        nothing = torch.zeros(sequences, dtype=score.dtype)
+        rows.append(nothing.masked_scatter(present, score.softmax(dim=0)))
+    return torch.stack(rows).view(batch, targets, sequences)
+
+
+def mixture(states: Tensor, share: Tensor) -> Tensor:
+    """Equation 4 for one target token. states: (K, S, E); share: (K,). Returns Z_t, (S, E)."""
+    total = sum(share_i * states_i for share_i, states_i in zip(share, states, strict=True))
+    assert isinstance(total, Tensor)
+    return total
+
+
+def mixture_attention(
+    q: Tensor,
+    states: Tensor,
+    w_key: Tensor,
+    w_value: Tensor,
+    selection: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    scale: float = 1.0,
+) -> Tensor:
+    """Equations 4 and 5, from the states that are mixed: every Z_t is built and projected.
+
+    q: (B, H, T, D); states: (B, K, S, E), after W^sent; w_key, w_value: (H, E, D);
+    selection: (B, T, K); key_padding_mask: (B, K, S). Returns (B, H, T, D).
+    """
+    q, states, w_key, w_value, selection = (
+        tensor.double() for tensor in (q, states, w_key, w_value, selection)
+    )
+    padding = torch.zeros(states.shape[:3], dtype=torch.bool)
+    if key_padding_mask is not None:
+        padding = key_padding_mask
+    states = states.masked_fill(padding.unsqueeze(3), 0.0)
+    rows = []
+    for b, h, t in product(*(range(size) for size in q.shape[:3])):
+        seen = ~padding[b].all(dim=0)
+        z = mixture(states[b], selection[b, t])[seen]
+        rows.append(read(q[b, h, t], z @ w_key[h], z @ w_value[h], scale))
+    return torch.stack(rows).view_as(q)

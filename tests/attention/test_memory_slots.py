@@ -1,0 +1,330 @@
+"""MemAttention against its definition, and who sees whom."""
+
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import scaled_dot_product_attention
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import mem_attention, slot_position_bias
+from fairseq_memattn.attention import slots_reference as reference
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+
+
+class Case(NamedTuple):
+    sequences: int = 3
+    slots: int = 2
+    length: int = 5
+    pad: str = "none"
+    biased: bool = True
+    batch: int = 2
+    heads: int = 2
+    width: int = 4
+
+
+class Inputs(NamedTuple):
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    table: torch.Tensor
+
+    def map(self, function):
+        return Inputs(*map(function, self))
+
+    def leaves(self, dtype, device):
+        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
+
+
+def inputs(case):
+    generator = torch.Generator().manual_seed(case.length)
+    shape = (case.batch, case.sequences, case.heads, case.slots + case.length, case.width)
+    states = (torch.randn(shape, generator=generator) for _ in range(3))
+    return Inputs(*states, torch.randn(9, case.heads, generator=generator))
+
+
+def padding(case):
+    """ "right" and "holes" in the first two inputs, "absent" sequences, "nothing" at all."""
+    mask = torch.zeros(case.batch, case.sequences, case.length, dtype=torch.bool)
+    if case.pad == "none":
+        return None
+    if case.pad == "right":
+        mask[0, 0, -1:] = mask[1, -1, 1:] = True
+    elif case.pad == "holes":
+        mask[0, :, 1::3] = mask[1, 0, ::2] = True
+    elif case.pad == "absent":
+        mask[0, 0] = mask[1, 1:] = True
+        mask[1, 0, -2:] = True
+    else:
+        mask[0] = True
+    return mask
+
+
+def attend_by(function, case, device="cpu", **options):
+    """q, k, v and the table of biases to the output of either form."""
+    mask = padding(case)
+    mask = None if mask is None else mask.to(device)
+    sizes = (case.sequences, case.slots, case.length)
+
+    def attend(q, k, v, table):
+        bias = slot_position_bias(table, *sizes, max_distance=4) if case.biased else None
+        return function(q, k, v, slots=case.slots, bias=bias, key_padding_mask=mask, **options)
+
+    return attend
+
+
+def run(function, leaves):
+    """The output of function(*leaves), and the gradients of a fixed sum over it."""
+    out = function(*leaves)
+    generator = torch.Generator().manual_seed(out.numel())
+    weights = torch.randint(-16, 17, out.shape, generator=generator).to(out) / 8
+    gradients = torch.autograd.grad((out * weights).sum(), leaves, materialize_grads=True)
+    return [out.detach(), *gradients]
+
+
+@cache
+def oracle(case, scale):
+    leaves = inputs(case).leaves(torch.float64, "cpu")
+    return run(attend_by(reference.mem_attention, case, scale=scale), leaves)
+
+
+def assert_matches_the_oracle(case, dtype, device, scale=1.0):
+    leaves = inputs(case).leaves(dtype, device)
+    actual = run(attend_by(mem_attention, case, device, scale=scale), leaves)
+    names = ("out", *(f"grad {name}" for name in Inputs._fields))
+    for name, a, e in zip(names, actual, oracle(case, scale), strict=True):
+        atol = TOLERANCE[dtype] * max(1.0, e.abs().max().item())
+        assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=f"{name}: {{}}".format)
+
+
+any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+any_padding = pytest.mark.parametrize("pad", ["none", "right", "holes", "absent", "nothing"])
+
+
+@any_dtype
+@any_padding
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("length", [4, 7])
+def test_equations_6_to_14(length, slots, pad, dtype, device):
+    assert_matches_the_oracle(Case(slots=slots, length=length, pad=pad), dtype, device)
+
+
+@pytest.mark.parametrize(
+    "case", [Case(sequences=1), Case(4, 1, 1), Case(2, 5, 3), Case(biased=False)], ids=str
+)
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_other_sizes(scale, case, device):
+    assert_matches_the_oracle(case, torch.float64, device, scale)
+
+
+@any_padding
+def test_gradients(pad, device):
+    case = Case(2, 2, 3, pad, heads=1, width=2)
+    leaves = inputs(case).leaves(torch.float64, device)
+    assert gradcheck(attend_by(mem_attention, case, device), tuple(leaves))
+
+
+def double(case, device):
+    return inputs(case).map(lambda x: x.to(device, torch.float64))
+
+
+def test_one_sequence_is_softmax_attention_with_its_slot(device):
+    case = Case(sequences=1)
+    q, k, v, table = double(case, device)
+    bias = slot_position_bias(table, 1, case.slots, case.length, max_distance=4)
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+    assert_close(attend_by(mem_attention, case, device)(q, k, v, table), expected)
+
+
+# --- Who sees whom
+
+
+def seen_by(case, device, i, t):
+    """(K, M + S): whether the value there reaches what sequence i gets at t."""
+    leaves = inputs(case).leaves(torch.float64, device)
+    out = attend_by(mem_attention, case, device)(*leaves)
+    (gradient,) = torch.autograd.grad(out[0, i, :, t].sum(), leaves.v)
+    assert not gradient[1:].any()
+    return (gradient[0] != 0).any(dim=3).any(dim=1)
+
+
+@pytest.mark.parametrize("t", [0, 1, 2, 6], ids=["slot", "slot end", "token", "last token"])
+def test_all_slots_and_the_own_sequence_are_seen(t, device):
+    seen = seen_by(Case(), device, 1, t)
+    expected = torch.zeros_like(seen)
+    expected[:, :2] = expected[1] = True
+    assert torch.equal(seen, expected)
+
+
+@pytest.mark.parametrize("t", [0, 3], ids=["slot", "token"])
+def test_padding_and_absent_slots_are_not_seen(t, device):
+    case = Case(pad="absent")
+    seen = seen_by(case, device, 2, t)
+    expected = torch.zeros_like(seen)
+    expected[1:, :2] = expected[2] = True
+    assert torch.equal(seen, expected)
+
+
+def test_padding_gets_zeros(device):
+    case = Case(pad="absent")
+    out = attend_by(mem_attention, case, device)(*double(case, device))
+    zero = (out == 0).all(dim=4).all(dim=2)
+    mask = padding(case).to(device)
+    assert torch.equal(zero[:, :, 2:], mask)
+    assert torch.equal(zero[:, :, :2], mask.all(dim=2, keepdim=True).expand(-1, -1, 2))
+
+
+# --- What changes nothing
+
+
+def attend(inputs, slots, mask, other_slots="learned"):
+    q, k, v, table = inputs
+    sizes = (q.shape[1], slots, q.shape[3] - slots)
+    bias = slot_position_bias(table, *sizes, max_distance=4, other_slots=other_slots)
+    return mem_attention(q, k, v, slots=slots, bias=bias, key_padding_mask=mask)
+
+
+def enlarged(x, dim, by, value):
+    return torch.cat([x, x.new_full((*x.shape[:dim], by, *x.shape[dim + 1 :]), value)], dim)
+
+
+@pytest.mark.parametrize("pad", ["right", "holes"])
+def test_more_absent_sequences(pad, device):
+    case = Case(pad=pad)
+    args, mask = double(case, device), padding(case).to(device)
+    expected = attend(args, 2, mask)
+    more = Inputs(*(enlarged(x, 1, 2, 9.0) for x in args[:3]), args.table)
+    actual = attend(more, 2, enlarged(mask, 1, 2, True))
+    assert_close(actual[:, :3], expected)
+    assert not actual[:, 3:].any()
+
+
+@pytest.mark.parametrize("pad", ["right", "holes", "absent"])
+def test_more_padding_on_the_right(pad, device):
+    case = Case(pad=pad)
+    args, mask = double(case, device), padding(case).to(device)
+    expected = attend(args, 2, mask)
+    more = Inputs(*(enlarged(x, 3, 3, 9.0) for x in args[:3]), args.table)
+    actual = attend(more, 2, enlarged(mask, 2, 3, True))
+    assert_close(actual[:, :, :, :-3], expected)
+    assert not actual[:, :, :, -3:].any()
+
+
+@pytest.mark.parametrize("dim, order", [(0, [1, 0]), (1, [2, 0, 1])], ids=["batch", "sequences"])
+def test_order(dim, order, device):
+    """Sequences have no positions among themselves: in another order each gets the same."""
+    case = Case(pad="right")
+    args, mask = double(case, device), padding(case).to(device)
+    order = torch.tensor(order, device=device)
+    moved = Inputs(*(x.index_select(dim, order) for x in args[:3]), args.table)
+    actual = attend(moved, 2, mask.index_select(dim, order))
+    assert_close(actual, attend(args, 2, mask).index_select(dim, order))
+
+
+def test_inputs_of_the_same_batch_do_not_meet(device):
+    case = Case(pad="absent")
+    args, mask = double(case, device), padding(case).to(device)
+    together = attend(args, 2, mask)
+    for b in range(2):
+        alone = Inputs(*(x[b : b + 1] for x in args[:3]), args.table)
+        assert_close(attend(alone, 2, mask[b : b + 1]), together[b : b + 1])
+
+
+# --- Numbers
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pad", ["none", "absent", "nothing"])
+def test_half_precision(pad, dtype, device):
+    case = Case(pad=pad)
+    attend = attend_by(mem_attention, case, device)
+    leaves = inputs(case).leaves(dtype, device)
+    actual, *gradients = run(attend, leaves)
+    assert actual.dtype == dtype
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    expected = attend(*leaves.map(torch.Tensor.float))
+    assert_close(actual.float(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("pad", ["none", "absent"])
+def test_logits_beyond_the_range_of_half_precision(pad, device):
+    case = Case(pad=pad)
+    args = inputs(case)
+    leaves = args._replace(q=200 * args.q, k=200 * args.k).leaves(torch.float16, device)
+    assert (leaves.q.float() * leaves.k.float()).sum(dim=4).abs().max() > 65504
+    assert all(x.isfinite().all() for x in run(attend_by(mem_attention, case, device), leaves))
+
+
+def test_autocast_leaves_the_softmax_alone(device):
+    case = Case()
+    args = inputs(case).map(lambda x: x.to(device))
+    expected = attend_by(mem_attention, case, device)(*args)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert torch.equal(attend_by(mem_attention, case, device)(*args), expected)
+
+
+def test_dropout_of_the_weights(device):
+    """With a value of its own for every key, what comes out is the weights."""
+    sequences, slots, length = 3, 2, 4
+    columns = sequences * slots + length
+    q, k = torch.randn(2, 1, sequences, 1, slots + length, columns, device=device)
+    units = torch.eye(columns, device=device)
+    v = torch.stack([torch.cat([units[2 * i : 2 * i + 2], units[6:]]) for i in range(sequences)])
+    v = v[None, :, None]
+    weights = mem_attention(q, k, v, slots=slots, scale=0.1)
+    assert_close(weights.sum(dim=4), torch.ones_like(weights[..., 0]))
+    torch.manual_seed(0)
+    dropped = mem_attention(q, k, v, slots=slots, scale=0.1, dropout=0.5)
+    kept = dropped != 0
+    assert 0.3 < kept.float().mean() < 0.7
+    assert_close(dropped, 2 * weights * kept)
+
+
+def test_slots_are_not_copied_for_every_sequence(device):
+    sequences, slots, width = 64, 2, 32
+    args = inputs(Case(sequences, slots, 2, batch=1, heads=1, width=width))
+    saved = []
+
+    def pack(tensor):
+        saved.append(tensor.untyped_storage().nbytes())
+        return tensor
+
+    q, k, v, _ = args.leaves(torch.float32, device)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        assert mem_attention(q, k, v, slots=slots).requires_grad
+    assert max(saved) < 4 * sequences * (sequences * slots) * width / 4
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(q=torch.zeros(2, 3, 7, 4)), r"`q` must have the five axes .*\(2, 3, 7, 4\) instead"),
+        (dict(q=torch.zeros(2, 0, 2, 7, 4)), r"`q` must .*none of them empty.*\(2, 0, 2, 7, 4\)"),
+        (
+            dict(k=torch.zeros(2, 3, 2, 6, 4)),
+            r"`k` must match `q` \(2, 3, 2, 7, 4\), but is .*6, 4",
+        ),
+        (dict(v=torch.zeros(2, 3, 2, 7, 5)), r"`v` must match `q` .*but is \(2, 3, 2, 7, 5\) inst"),
+        (dict(slots=0), "`slots` must be between 1 and 6, .* but is 0 instead"),
+        (dict(slots=7), "`slots` must be between 1 and 6, .* but is 7 instead"),
+        (
+            dict(bias=torch.zeros(3, 2, 7, 12)),
+            r"`bias` must be \(3, 2, 7, 11\), but is \(3, 2, 7, 12\) instead",
+        ),
+        (
+            dict(key_padding_mask=torch.zeros(2, 3, 7, dtype=torch.bool)),
+            r"`key_padding_mask` must be \(2, 3, 5\) of torch.bool, but is \(2, 3, 7\) of torch.bo",
+        ),
+        (dict(key_padding_mask=torch.zeros(2, 3, 5)), "but is .* of torch.float32 instead"),
+    ],
+)
+def test_refusals(wrong, message):
+    q, k, v, _ = inputs(Case())
+    with pytest.raises(ValueError, match=message):
+        mem_attention(**{**dict(q=q, k=k, v=v, slots=2), **wrong})

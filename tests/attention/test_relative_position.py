@@ -1,0 +1,133 @@
+"""Relative positions against their definition, and the table that T5Mem's encoder reads."""
+
+import pytest
+import torch
+
+from fairseq_memattn.attention import position_bias, relative_position_bucket, slot_position_bias
+from fairseq_memattn.attention import slots_reference as reference
+from fairseq_memattn.attention.relative_position import slot_position_bucket
+
+SIZES = [(32, 128), (32, 20), (8, 128), (12, 50), (64, 1000)]
+either_side = pytest.mark.parametrize("bidirectional", [True, False], ids=["both", "causal"])
+
+
+@either_side
+@pytest.mark.parametrize("buckets, max_distance", [(4, 3), *SIZES, (64, 64)])
+def test_buckets(buckets, max_distance, bidirectional, device):
+    distances = range(-1100, 1101)
+    actual = relative_position_bucket(
+        torch.tensor(distances, device=device),
+        bidirectional=bidirectional,
+        buckets=buckets,
+        max_distance=max_distance,
+    )
+    expected = [reference.bucket(n, bidirectional, buckets, max_distance) for n in distances]
+    assert actual.tolist() == expected
+
+
+T5_STARTS = {
+    True: [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91],
+    False: [*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113],
+}
+
+
+@either_side
+def test_the_first_distance_in_each_bucket_of_t5(bidirectional, device):
+    """The numbers that the public T5 models were trained with."""
+    starts = torch.tensor(T5_STARTS[bidirectional], device=device)
+    before = relative_position_bucket(-starts, bidirectional=bidirectional)
+    after = relative_position_bucket(starts, bidirectional=bidirectional)
+    just_before = relative_position_bucket(1 - starts[1:], bidirectional=bidirectional)
+    assert before.tolist() == list(range(len(starts)))
+    assert just_before.tolist() == list(range(len(starts) - 1))
+    assert after.tolist() == ([0, *range(17, 32)] if bidirectional else [0] * 32)
+
+
+@pytest.mark.parametrize("sequences, slots, length", [(1, 1, 1), (1, 3, 5), (4, 1, 3), (3, 2, 7)])
+def test_buckets_of_slots(sequences, slots, length, device):
+    index = slot_position_bucket(sequences, slots, length, buckets=8, max_distance=6, device=device)
+    queries, columns = slots + length, sequences * slots + length
+    assert index.shape == (sequences, queries, columns)
+    for i in range(sequences):
+        for t in range(queries):
+            for column in range(columns):
+                distance = reference.slot_distance(i, t, column, sequences, slots)
+                expected = 8 if distance is None else reference.bucket(distance, True, 8, 6)
+                assert index[i, t, column] == expected
+
+
+def test_one_sequence_has_the_positions_of_t5(device):
+    positions = torch.arange(9, device=device)
+    expected = relative_position_bucket(positions - positions.unsqueeze(1), bidirectional=True)
+    assert torch.equal(slot_position_bucket(1, 2, 7, device=device)[0], expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 5, 7)], ids=str)
+def test_biases_are_rows_of_the_table(shape, device):
+    table = torch.randn(32, 2, device=device)
+    index = torch.randint(32, shape, device=device)
+    bias = position_bias(table, index)
+    assert bias.shape == (*shape[:-2], 2, *shape[-2:])
+    for head in range(2):
+        assert torch.equal(bias.select(-3, head), table[:, head][index])
+
+
+@pytest.mark.parametrize("other_slots", ["learned", "zero"])
+def test_biases_of_the_slots_of_others(other_slots, device):
+    rows = 9 if other_slots == "learned" else 8
+    table = torch.randn(rows, 2, dtype=torch.float64, device=device, requires_grad=True)
+    bias = slot_position_bias(table, 3, 2, 5, max_distance=6, other_slots=other_slots)
+    index = slot_position_bucket(3, 2, 5, buckets=8, max_distance=6, device=device)
+    others = (index == 8).unsqueeze(1).expand_as(bias)
+    assert others.sum() == 2 * 3 * 7 * 4  # heads, sequences, queries, memory tokens of others
+    own = position_bias(table, index.clamp(max=7))
+    assert torch.equal(bias[~others], own[~others])
+    level = table[8] if other_slots == "learned" else table.new_zeros(2)
+    assert torch.equal(bias[others], level.view(2, 1, 1).expand_as(bias)[others])
+
+    bias.sum().backward()
+    assert torch.equal(table.grad[:, 0], index.flatten().bincount(minlength=9)[:rows].double())
+
+
+def test_a_constant_for_a_head_turns_zero_into_learned(device):
+    """Both options express the same once a softmax has taken the constant away."""
+    table = torch.randn(9, 2, dtype=torch.float64, device=device)
+    learned = slot_position_bias(table, 3, 2, 5)
+    zero = slot_position_bias(table[:8] - table[8], 3, 2, 5, other_slots="zero")
+    torch.testing.assert_close(learned.softmax(dim=3), zero.softmax(dim=3))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(bidirectional=True, buckets=31), "`buckets` must be even, .* but is 31 instead"),
+        (dict(bidirectional=True, buckets=2), "`buckets` must be at least 4, but is 2 instead"),
+        (dict(bidirectional=False, buckets=1), "`buckets` must be at least 2, but is 1 instead"),
+        (dict(bidirectional=True, max_distance=8), "above the 8 distances .* but is 8 instead"),
+        (dict(bidirectional=False, max_distance=16), "above the 16 distances .* but is 16 instead"),
+    ],
+)
+def test_refused_buckets(options, message):
+    with pytest.raises(ValueError, match=message):
+        relative_position_bucket(torch.arange(3), **options)
+
+
+@pytest.mark.parametrize("name", ["sequences", "slots", "length"])
+def test_refused_sizes(name):
+    sizes = dict(sequences=2, slots=2, length=2)
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 1, but is 0 instead"):
+        slot_position_bucket(**{**sizes, name: 0})
+
+
+@pytest.mark.parametrize(
+    "table, options, message",
+    [
+        ((32, 2), {}, "`buckets` must be even, .* but is 31 instead"),
+        ((33, 2), dict(other_slots="zero"), "`buckets` must be even, .* but is 33 instead"),
+        ((33,), {}, r"`table` must have the axes \(buckets, H\), but is \(33,\) instead"),
+        ((33, 2), dict(other_slots="none"), '`other_slots` must be .* but is "none" instead'),
+    ],
+)
+def test_refused_tables(table, options, message):
+    with pytest.raises(ValueError, match=message):
+        slot_position_bias(torch.zeros(table), 2, 1, 3, **options)

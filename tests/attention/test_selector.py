@@ -1,0 +1,390 @@
+"""The selector and its cross attention against the definition, in which every mixture is built."""
+
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import scaled_dot_product_attention
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import (
+    MixtureState,
+    mixture_attention,
+    mixture_read,
+    mixture_write,
+    select_sequences,
+)
+from fairseq_memattn.attention import slots_reference as reference
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+
+
+class Case(NamedTuple):
+    sequences: int = 3
+    slots: int = 2
+    target: int = 4
+    source: int = 5
+    pad: str = "none"
+    batch: int = 2
+    heads: int = 2
+    width: int = 3
+
+
+class Inputs(NamedTuple):
+    """The decoder's queries and states, and the encoder's, with E = 6."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    q: torch.Tensor
+    states: torch.Tensor
+    w_key: torch.Tensor
+    w_value: torch.Tensor
+
+    def map(self, function):
+        return Inputs(*map(function, self))
+
+    def leaves(self, dtype, device):
+        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
+
+
+def inputs(case):
+    generator = torch.Generator().manual_seed(case.source)
+    shapes = (
+        (case.batch, case.target, case.slots * 6),
+        (case.batch, case.sequences, case.slots * 6),
+        (case.batch, case.heads, case.target, case.width),
+        (case.batch, case.sequences, case.source, 6),
+        (case.heads, 6, case.width),
+        (case.heads, 6, case.width),
+    )
+    return Inputs(*(torch.randn(shape, generator=generator) for shape in shapes))
+
+
+def padding(case):
+    """ "right" and "holes" (one of them in all sequences), "absent" sequences, "nothing" at all."""
+    mask = torch.zeros(case.batch, case.sequences, case.source, dtype=torch.bool)
+    if case.pad == "none":
+        return None
+    if case.pad == "right":
+        mask[0, 0, -1:] = mask[1, :, -2:] = mask[1, -1, 1:] = True
+    elif case.pad == "holes":
+        mask[0, :, 1] = mask[0, 0, 1::3] = mask[1, -1, ::2] = True
+    elif case.pad == "absent":
+        mask[0, 0] = mask[1, 1:] = True
+        mask[1, 0, -2:] = True
+    else:
+        mask[0] = True
+    return mask
+
+
+def absent(mask):
+    return None if mask is None else mask.all(dim=2)
+
+
+def project(states, weight):
+    return torch.einsum("bkse,hed->bkhsd", states, weight)
+
+
+def fast(mask, scale=1.0):
+    def attend(query, key, q, states, w_key, w_value):
+        selection = select_sequences(query, key, absent(mask), scale)
+        k, v = project(states, w_key), project(states, w_value)
+        return mixture_attention(q, k, v, selection, key_padding_mask=mask, scale=scale)
+
+    return attend
+
+
+def literal(mask, scale=1.0):
+    def attend(query, key, q, states, w_key, w_value):
+        selection = reference.select_sequences(query, key, absent(mask), scale)
+        return reference.mixture_attention(
+            q, states, w_key, w_value, selection, key_padding_mask=mask, scale=scale
+        )
+
+    return attend
+
+
+def run(function, leaves):
+    """The output of function(*leaves), and the gradients of a fixed sum over it."""
+    out = function(*leaves)
+    generator = torch.Generator().manual_seed(out.numel())
+    weights = torch.randint(-16, 17, out.shape, generator=generator).to(out) / 8
+    return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
+
+
+@cache
+def oracle(case, scale):
+    return run(literal(padding(case), scale), inputs(case).leaves(torch.float64, "cpu"))
+
+
+def mask_on(case, device):
+    mask = padding(case)
+    return None if mask is None else mask.to(device)
+
+
+def assert_matches_the_oracle(case, dtype, device, scale=1.0):
+    actual = run(fast(mask_on(case, device), scale), inputs(case).leaves(dtype, device))
+    names = ("out", *(f"grad {name}" for name in Inputs._fields))
+    for name, a, e in zip(names, actual, oracle(case, scale), strict=True):
+        atol = TOLERANCE[dtype] * max(1.0, e.abs().max().item())
+        assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=f"{name}: {{}}".format)
+
+
+any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+any_padding = pytest.mark.parametrize("pad", ["none", "right", "holes", "absent", "nothing"])
+
+
+@any_dtype
+@any_padding
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("source", [4, 7])
+def test_equations_3_to_5(source, slots, pad, dtype, device):
+    assert_matches_the_oracle(Case(slots=slots, source=source, pad=pad), dtype, device)
+
+
+@pytest.mark.parametrize(
+    "case", [Case(sequences=1), Case(target=1), Case(source=1), Case(5, 1, 9, 3)], ids=str
+)
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_other_sizes(scale, case, device):
+    assert_matches_the_oracle(case, torch.float64, device, scale)
+
+
+@any_padding
+def test_gradients(pad, device):
+    case = Case(2, 1, 2, 3, pad, heads=1, width=2)
+    leaves = inputs(case).leaves(torch.float64, device)
+    assert gradcheck(fast(mask_on(case, device)), tuple(leaves))
+
+
+def double(case, device):
+    return inputs(case).map(lambda x: x.to(device, torch.float64))
+
+
+def written(case, device):
+    """A selection, queries, keys and values, and the mask."""
+    args, mask = double(case, device), mask_on(case, device)
+    selection = select_sequences(args.query, args.key, absent(mask))
+    k, v = project(args.states, args.w_key), project(args.states, args.w_value)
+    return selection, args.q, k, v, mask
+
+
+# --- Equation 3
+
+
+@any_padding
+def test_a_selection_is_a_distribution_over_those_present(pad, device):
+    case = Case(pad=pad)
+    selection, *_, mask = written(case, device)
+    present = torch.ones_like(selection, dtype=torch.bool)
+    if mask is not None:
+        present = ~mask.all(dim=2).unsqueeze(1).expand_as(selection)
+    assert torch.equal(selection > 0, present)
+    assert_close(selection.sum(dim=2), present.any(dim=2).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_selection_is_in_float32(dtype, device):
+    args = inputs(Case()).map(lambda x: x.to(device, dtype))
+    expected = select_sequences(args.query.float(), args.key.float())
+    assert torch.equal(select_sequences(args.query, args.key), expected)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert torch.equal(select_sequences(args.query, args.key), expected)
+
+
+# --- Equations 4 and 5
+
+
+@pytest.mark.parametrize("i", range(3))
+def test_a_selection_of_one_is_attention_to_it(i, device):
+    selection, q, k, v, _ = written(Case(), device)
+    one = torch.zeros_like(selection)
+    one[:, :, i] = 1
+    expected = scaled_dot_product_attention(q, k[:, i], v[:, i], scale=1.0)
+    assert_close(mixture_attention(q, k, v, one), expected)
+
+
+def test_equal_sequences_need_no_selection(device):
+    selection, q, k, v, _ = written(Case(), device)
+    k, v = (x[:, :1].expand_as(x) for x in (k, v))
+    expected = scaled_dot_product_attention(q, k[:, 0], v[:, 0], scale=1.0)
+    assert_close(mixture_attention(q, k, v, selection), expected)
+
+
+def test_a_target_token_has_a_mixture_of_its_own(device):
+    selection, q, k, v, _ = written(Case(), device)
+    leaf = selection.requires_grad_()
+    out = mixture_attention(q, k, v, leaf)
+    (gradient,) = torch.autograd.grad(out[0, :, 2].sum(), leaf)
+    assert torch.equal((gradient != 0).all(dim=2).nonzero(), torch.tensor([[0, 2]], device=device))
+    assert gradient.count_nonzero() == 3
+
+
+@any_padding
+def test_step_by_step_from_what_was_written_once(pad, device):
+    selection, q, k, v, mask = written(Case(pad=pad), device)
+    expected = mixture_attention(q, k, v, selection, key_padding_mask=mask)
+    state = mixture_write(k, v, mask)
+    steps = [
+        mixture_read(q[:, :, t : t + 1], selection[:, t : t + 1], state) for t in range(q.shape[2])
+    ]
+    assert_close(torch.cat(steps, dim=2), expected)
+
+
+def test_the_state_can_be_reordered(device):
+    selection, q, k, v, mask = written(Case(pad="absent"), device)
+    order = torch.tensor([1, 0, 1], device=device)
+    expected = mixture_attention(q, k, v, selection, key_padding_mask=mask)[order]
+    state = mixture_write(k, v, mask).reorder(order)
+    assert isinstance(state, MixtureState)
+    assert_close(mixture_read(q[order], selection[order], state), expected)
+
+
+# --- What changes nothing
+
+
+def enlarged(x, dim, by, value):
+    return torch.cat([x, x.new_full((*x.shape[:dim], by, *x.shape[dim + 1 :]), value)], dim)
+
+
+def attend(args, mask):
+    return fast(mask)(*args)
+
+
+@pytest.mark.parametrize("pad", ["right", "holes", "nothing"])
+def test_more_absent_sequences(pad, device):
+    case = Case(pad=pad)
+    args, mask = double(case, device), mask_on(case, device)
+    more = args._replace(key=enlarged(args.key, 1, 2, 9.0), states=enlarged(args.states, 1, 2, 9.0))
+    assert_close(attend(more, enlarged(mask, 1, 2, True)), attend(args, mask))
+
+
+@pytest.mark.parametrize("pad", ["right", "holes", "absent"])
+def test_more_padding_on_the_right(pad, device):
+    case = Case(pad=pad)
+    args, mask = double(case, device), mask_on(case, device)
+    more = args._replace(states=enlarged(args.states, 2, 3, 9.0))
+    assert_close(attend(more, enlarged(mask, 2, 3, True)), attend(args, mask))
+
+
+def test_order_of_the_sequences(device):
+    case = Case(pad="right")
+    args, mask = double(case, device), mask_on(case, device)
+    order = [2, 0, 1]
+    moved = args._replace(key=args.key[:, order], states=args.states[:, order])
+    assert_close(attend(moved, mask[:, order]), attend(args, mask))
+
+
+def test_inputs_of_the_same_batch_do_not_meet(device):
+    case = Case(pad="absent")
+    args, mask = double(case, device), mask_on(case, device)
+    together = attend(args, mask)
+    for b in range(2):
+        alone = Inputs(*(x[b : b + 1] for x in args[:4]), args.w_key, args.w_value)
+        assert_close(attend(alone, mask[b : b + 1]), together[b : b + 1])
+
+
+# --- Numbers
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pad", ["none", "absent", "nothing"])
+def test_half_precision(pad, dtype, device):
+    selection, *states, mask = written(Case(pad=pad), device)
+    leaves = [x.to(dtype).requires_grad_() for x in states]
+    selection = selection.float().requires_grad_()
+
+    def attend(selection, q, k, v):
+        return mixture_attention(q, k, v, selection, key_padding_mask=mask)
+
+    actual, *gradients = run(attend, [selection, *leaves])
+    assert actual.dtype == dtype
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    expected = attend(selection, *(x.float() for x in leaves))
+    assert_close(actual.float(), expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
+
+
+def test_logits_beyond_the_range_of_half_precision(device):
+    selection, q, k, v, _ = written(Case(), device)
+    q, k, v = ((200 * x).to(torch.float16) for x in (q, k, v))
+    assert torch.einsum("bhtd,bkhsd->bktshd", q.float(), k.float()).sum(dim=-1).max() > 65504
+    assert mixture_attention(q, k, v, selection).isfinite().all()
+
+
+def test_dropout_of_the_weights(device):
+    """With unit vectors for values, what comes out is the weights."""
+    selection, q, k, _, _ = written(Case(source=5, width=5), device)
+    v = torch.eye(5, dtype=k.dtype, device=device).expand_as(k)
+    weights = mixture_attention(q, k, v, selection)
+    assert_close(weights.sum(dim=3), torch.ones_like(weights[..., 0]))
+    torch.manual_seed(0)
+    dropped = mixture_attention(q, k, v, selection, dropout=0.5)
+    kept = dropped != 0
+    assert 0.3 < kept.double().mean() < 0.7
+    assert_close(dropped, 2 * weights * kept)
+
+
+def test_no_mixture_is_built(device):
+    """Z takes T S E numbers; the largest tensor here is one of K T E."""
+    case = Case(2, 1, 50, 50, batch=1, heads=2, width=8)
+    saved = []
+
+    def pack(tensor):
+        saved.append(tensor.untyped_storage().nbytes())
+        return tensor
+
+    leaves = inputs(case).leaves(torch.float32, device)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        assert fast(None)(*leaves).requires_grad
+    assert max(saved) < 4 * 50 * 50 * 2 * 8 / 4
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(query=torch.zeros(2, 12)), r"`query` must have the three axes .*\(2, 12\) instead"),
+        (dict(key=torch.zeros(2, 0, 12)), r"`key` must .*none of them empty, but is \(2, 0, 12\)"),
+        (dict(key=torch.zeros(2, 3, 6)), r"`key` must be \(2, K, 12\), but is \(2, 3, 6\) instead"),
+        (dict(key=torch.zeros(1, 3, 12)), r"`key` must be \(2, K, 12\), but is \(1, 3, 12\) inst"),
+        (
+            dict(absent=torch.zeros(2, 4, dtype=torch.bool)),
+            r"`absent` must be \(2, 3\) of torch.bool, but is \(2, 4\) of torch.bool instead",
+        ),
+    ],
+)
+def test_refused_selections(wrong, message):
+    args = inputs(Case())
+    with pytest.raises(ValueError, match=message):
+        select_sequences(**{**dict(query=args.query, key=args.key), **wrong})
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(k=torch.zeros(2, 2, 5, 3)), r"`k` must have the five axes .*\(2, 2, 5, 3\) instead"),
+        (
+            dict(v=torch.zeros(2, 3, 2, 6, 3)),
+            r"`v` must match `k` \(2, 3, 2, 5, 3\), but is .*6, 3",
+        ),
+        (dict(q=torch.zeros(2, 4, 3)), r"`q` must have the four axes .*but is \(2, 4, 3\) instead"),
+        (
+            dict(selection=torch.zeros(2, 5, 3)),
+            r"`selection` must be \(2, 4, sequences\), but is \(2, 5, 3\) instead",
+        ),
+        (dict(selection=torch.zeros(2, 4, 2)), r"`state` must have the shapes \[\(2, 2, 5, 6\), "),
+        (dict(q=torch.zeros(2, 1, 4, 3)), r"`state` must have the shapes \[\(2, 1, 5, 9\), "),
+        (
+            dict(key_padding_mask=torch.zeros(2, 3, 5)),
+            r"`key_padding_mask` must be \(2, 3, 5\) of torch.bool, but is .* of torch.float32 ins",
+        ),
+    ],
+)
+def test_refused_mixtures(wrong, message):
+    selection, q, k, v, _ = written(Case(), "cpu")
+    with pytest.raises(ValueError, match=message):
+        mixture_attention(**{**dict(q=q, k=k, v=v, selection=selection), **wrong})
