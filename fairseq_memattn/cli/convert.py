@@ -70,6 +70,7 @@ def converted(
     from fairseq import tasks
     from omegaconf import OmegaConf
 
+    check_kind(str(architecture(state)), arch)
     settings = OmegaConf.create(state["cfg"]["task"])
     settings.data = data
     task = tasks.setup_task(settings)
@@ -95,12 +96,30 @@ def converted(
     return new
 
 
+def check_kind(old: str, new: str) -> None:
+    """Refuses to make a model of one kind one of another."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqEncoderModel
+
+    def kind(arch: str) -> str:
+        if arch not in ARCH_MODEL_REGISTRY:
+            raise ValueError(f"{arch} is no architecture that fairseq or this plugin has")
+        model = ARCH_MODEL_REGISTRY[arch]
+        if issubclass(model, FairseqEncoderDecoderModel):
+            return "a translation model"
+        return (
+            "a masked language model"
+            if issubclass(model, FairseqEncoderModel)
+            else "a language model"
+        )
+
+    if kind(old) != kind(new):
+        raise ValueError(f"--path: {old} is {kind(old)}, but --arch {new} is {kind(new)}")
+
+
 def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Namespace:
     """The options of a checkpoint's model, of another architecture and with its flags."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-    if arch not in ARCH_MODEL_REGISTRY:
-        raise ValueError(f"--arch {arch} is no architecture that fairseq or this plugin has")
     fields = dict(vars(model) if isinstance(model, argparse.Namespace) else model)
     parser = argparse.ArgumentParser(
         prog="memattn convert", argument_default=argparse.SUPPRESS, allow_abbrev=False

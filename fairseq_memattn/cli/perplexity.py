@@ -12,6 +12,7 @@ Three ways to treat what came before a block of text:
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from copy import deepcopy
@@ -117,6 +118,8 @@ def run(args: argparse.Namespace) -> None:
     import torch
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: no language model")
@@ -192,6 +195,13 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
             for number in range(len(documents))
         ]
         streams = sorted(streams[0].split(lengths), key=len)
+    trained = task.args.tokens_per_sample
+    if args.positions == "continue" and len(streams[-1]) > trained:
+        print(
+            f"note: the model was trained on blocks of {trained} tokens, and is about to count the "
+            f"positions of {len(streams[-1])}; --positions restart counts them as in training",
+            file=sys.stderr,
+        )
     side_by_side = max(1, args.max_tokens // args.tokens_per_sample)
     total, tokens = 0.0, sum(map(len, streams))
     start = time.perf_counter()
@@ -208,4 +218,5 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
             )
             total -= sum(float(row.sum(dtype=torch.float64)) for row in scores)
     loss = total / tokens / math.log(2)
-    return Row("stateful", 2**loss, loss, tokens, time.perf_counter() - start)
+    way = "stateful" if args.positions == "continue" else "stateful, positions restart"
+    return Row(way, 2**loss, loss, tokens, time.perf_counter() - start)

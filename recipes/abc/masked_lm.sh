@@ -25,8 +25,20 @@ if ! [[ $system =~ ^([a-z0-9_]+)-([0-9]+)$ ]]; then
   echo "error: CONTROL-SLOTS must be a control and a number, like mlp-16, but is $system" >&2
   exit 2
 fi
-arch=abc_${BASH_REMATCH[1]}_roberta slots=${BASH_REMATCH[2]}
+control=${BASH_REMATCH[1]} slots=${BASH_REMATCH[2]}
+arch=abc_${control}_roberta
 case $arch in abc_elu_*|abc_rfa_*|abc_t2r_*) arch=${arch#abc_} ;; esac
+for number in "$UPDATES" "$CONTINUED" "$SEED"; do
+  if ! [[ $number =~ ^[1-9][0-9]*$ ]]; then
+    echo "error: UPDATES, CONTINUED and SEED must be whole numbers above 0, but one is $number" >&2
+    exit 2
+  fi
+done
+if ! "$BIN"/python -c 'import sys; from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+sys.exit(sys.argv[1] not in CONTROLS | RIVALS)' "$control"; then
+  echo "error: there is no control $control (docs/controls.md)" >&2
+  exit 2
+fi
 if [ ! -d "$DATA/wikitext-2" ]; then echo "error: no folder $DATA/wikitext-2; set DATA" >&2; exit 2; fi
 
 if [ ! -e "$data/ready" ]; then
@@ -42,6 +54,7 @@ fi
 train() { # FOLDER UPDATES WARMUP ARCH FLAGS...
   local folder=$1 updates=$2 warmup=$3 arch=$4
   shift 4
+  if [ -e "$folder/trained" ]; then return; fi  # fairseq would train for one update more
   "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $DEVICE --task masked_lm \
     --criterion masked_lm --arch "$arch" --encoder-layers 4 --encoder-embed-dim 128 \
     --encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --encoder-normalize-before \
@@ -52,6 +65,7 @@ train() { # FOLDER UPDATES WARMUP ARCH FLAGS...
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
     --keep-interval-updates 1 --validate-interval-updates 500 --log-format simple \
     --log-interval 100 --save-dir "$folder" --log-file "$folder.log" "$@"
+  touch "$folder/trained"
 }
 
 perplexity() { # LABEL CHECKPOINT

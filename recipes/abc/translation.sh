@@ -46,6 +46,7 @@ prepare() {
 
 # train [FLAG...]: the system in $arch on $data, to $run
 train() {
+  if [ -e "$run/trained-$UPDATES" ]; then return; fi  # fairseq would train for one update more
   "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn "$@" $arch $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
@@ -56,6 +57,7 @@ train() {
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
     --keep-interval-updates 1 --validate-interval-updates 500 \
     --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
+  touch "$run/trained-$UPDATES"
 }
 
 # translate [FLAG...]: the test set with the last checkpoint, to $run.generated

@@ -12,7 +12,8 @@
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
+if [ $# -ne 1 ]; then echo "usage: $0 SYSTEM (see the top of the file)" >&2; exit 2; fi
+system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
 DEVICE=${DEVICE:---cpu} CONTEXTS=${CONTEXTS:-0} BIN=${BIN:-.venv/bin}
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
@@ -40,17 +41,21 @@ if [ ! -e "$data/ready" ]; then
   touch "$data/ready"
 fi
 
-"$BIN"/fairseq-train "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \
-  --decoder-layers 4 --decoder-embed-dim 128 --decoder-input-dim 128 --decoder-output-dim 128 \
-  --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --dropout 0.1 \
-  --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000 \
-  --tie-adaptive-weights --criterion adaptive_loss --ddp-backend legacy_ddp \
-  --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler cosine \
-  --warmup-updates 200 --max-update "$UPDATES" --clip-norm 0.5 \
-  --tokens-per-sample 512 --sample-break-mode none --max-tokens 4096 --seed "$SEED" \
-  --num-workers 0 --required-batch-size-multiple 1 --no-epoch-checkpoints \
-  --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
-  --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
+# A training that is done is left alone: fairseq would train for one update more.
+if [ ! -e "$run/trained-$UPDATES" ]; then
+  "$BIN"/fairseq-train "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \
+    --decoder-layers 4 --decoder-embed-dim 128 --decoder-input-dim 128 --decoder-output-dim 128 \
+    --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --dropout 0.1 \
+    --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000 \
+    --tie-adaptive-weights --criterion adaptive_loss --ddp-backend legacy_ddp \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler cosine \
+    --warmup-updates 200 --max-update "$UPDATES" --clip-norm 0.5 \
+    --tokens-per-sample 512 --sample-break-mode none --max-tokens 4096 --seed "$SEED" \
+    --num-workers 0 --required-batch-size-multiple 1 --no-epoch-checkpoints \
+    --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
+    --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
+  touch "$run/trained-$UPDATES"
+fi
 
 for subset in valid test; do for context in $CONTEXTS; do
   "$BIN"/fairseq-eval-lm "$data/bin" --user-dir fairseq_memattn $DEVICE \

@@ -25,17 +25,20 @@ for context in $CONTEXTS; do
   generate="--gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.5 --max-len-b 20"
 
   step "Training with $context sentences of context"
-  "$BIN"/fairseq-train "$OUT/data/bin" --user-dir fairseq_memattn --cpu $task \
-    --arch abc_mlp_transformer --abc-cross-slots 64 --abc-causal-slots 32 \
-    --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
-    --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.0 \
-    --encoder-normalize-before --decoder-normalize-before \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr 3e-3 \
-    --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 400 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-tokens 2048 --max-update "$updates" --seed "$SEED" --num-workers 0 \
-    --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
-    --no-epoch-checkpoints --save-dir "$run" --log-interval 20 --log-file "$run.log"
+  if [ ! -e "$run/trained-$updates" ]; then  # fairseq would train for one update more
+    "$BIN"/fairseq-train "$OUT/data/bin" --user-dir fairseq_memattn --cpu $task \
+      --arch abc_mlp_transformer --abc-cross-slots 64 --abc-causal-slots 32 \
+      --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
+      --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.0 \
+      --encoder-normalize-before --decoder-normalize-before \
+      --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr 3e-3 \
+      --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 400 \
+      --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+      --max-tokens 2048 --max-update "$updates" --seed "$SEED" --num-workers 0 \
+      --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
+      --no-epoch-checkpoints --save-dir "$run" --log-interval 20 --log-file "$run.log"
+    touch "$run/trained-$updates"
+  fi
 
   step "Contrastive sets, $context sentences of context"
   "$BIN"/memattn contrast "$OUT/data/bin" --path "$run/checkpoint_last.pt" --cpu \
