@@ -24,6 +24,7 @@ def register() -> None:
     import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
+    import fairseq_memattn.models.t5
     import fairseq_memattn.tasks.document_translation  # noqa: F401
 
 

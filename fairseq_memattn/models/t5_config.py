@@ -1,0 +1,96 @@
+"""The flags of T5, which T5Mem shares, in one place for the command line and for YAML."""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.modules.t5_layers import T5Sizes
+
+
+def _size(default: int, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class T5Config(FairseqDataclass):
+    """Defaults: the T5Mem papers' baseline, 2 + 2 layers of T5-small's size."""
+
+    encoder_layers: int = _size(2, "layers of the encoder")
+    encoder_embed_dim: int = _size(512, "size of the encoder's states (T5's d_model)")
+    encoder_ffn_embed_dim: int = _size(2048, "inner size of its feed-forward layers (T5's d_ff)")
+    encoder_attention_heads: int = _size(8, "heads of its attention")
+    decoder_layers: int = _size(2, "layers of the decoder")
+    decoder_embed_dim: int = _size(512, "size of the decoder's states")
+    decoder_ffn_embed_dim: int = _size(2048, "inner size of its feed-forward layers")
+    decoder_attention_heads: int = _size(8, "heads of its attention")
+    t5_head_dim: int = _size(
+        0, "size of a head (T5's d_kv); 0 means the states' size divided by the heads"
+    )
+    t5_position_buckets: int = _size(32, "buckets of relative positions")
+    t5_max_distance: int = _size(128, "distance from which on all relative positions are one")
+    dropout: float = field(
+        default=0.1, metadata={"help": "dropout of states, attention weights and feed-forward"}
+    )
+    share_all_embeddings: bool = field(
+        default=False,
+        metadata={
+            "help": "one table of embeddings for source and target, as in T5, which needs one "
+            "dictionary for both; the decoder's input and output always share theirs"
+        },
+    )
+    max_source_positions: int = _size(1024, "tokens of the longest source")
+    max_target_positions: int = _size(1024, "tokens of the longest target")
+
+
+def add_arguments(parser: ArgumentParser, config: T5Config) -> None:
+    """Adds the fields as flags, without defaults: those are the architecture's."""
+    gen_parser_from_dataclass(parser, config, delete_default=True)
+
+
+def as_namespace(args: Any) -> Namespace:
+    """The options of a model, which come as a DictConfig under YAML, as a namespace."""
+    return args if isinstance(args, Namespace) else Namespace(**args)
+
+
+def set_defaults(args: Any, config: FairseqDataclass) -> None:
+    """Gives args what neither user nor architecture has set."""
+    for name in config._get_all_attributes():
+        if getattr(args, name, None) is None:
+            setattr(args, name, getattr(config, name))
+
+
+def sizes(args: Any, side: str) -> T5Sizes:
+    """The sizes of one side, "encoder" or "decoder".
+
+    Raises MemAttnError for sizes that make no sense.
+    """
+    embed_dim, heads = (
+        getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
+    )
+    names = [f"{side}_{name}" for name in ("embed_dim", "ffn_embed_dim", "attention_heads")]
+    for name in (*names, f"{side}_layers", "max_source_positions", "max_target_positions"):
+        if getattr(args, name) < 1:
+            raise MemAttnError(f"{flag(name)} must be 1 or more, but is {getattr(args, name)}")
+    if not args.t5_head_dim and embed_dim % heads:
+        raise MemAttnError(
+            f"{flag(names[2])} must divide {flag(names[0])} {embed_dim}, but is {heads}; "
+            "or set --t5-head-dim"
+        )
+    return T5Sizes(
+        embed_dim=embed_dim,
+        ffn_dim=getattr(args, f"{side}_ffn_embed_dim"),
+        heads=heads,
+        head_dim=args.t5_head_dim or embed_dim // heads,
+        source_dim=args.encoder_embed_dim,
+        dropout=args.dropout,
+        buckets=args.t5_position_buckets,
+        max_distance=args.t5_max_distance,
+    )
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,251 @@
+"""T5's layers: RMS norm before each block, no biases, unscaled dot products, ReLU.
+
+Source: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+Transformer", section 2.1, and the weights' initialisation of its authors' code. Everything is
+batch first here, (B, T, E), as it is in `attention`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from torch import Tensor, nn
+from torch.nn.functional import relu, scaled_dot_product_attention
+
+from fairseq_memattn.attention.relative_position import position_bias, relative_position_bucket
+from fairseq_memattn.modules.abc_attention import IncrementalState, is_identity
+
+
+@dataclass(frozen=True)
+class T5Sizes:
+    """The sizes of a stack of layers.
+
+    embed_dim: E; ffn_dim: inner size of the feed-forward layers; heads: H; head_dim: D
+    source_dim: E of the encoder, whose states a decoder attends to
+    dropout: everywhere, as in T5
+    buckets, max_distance: of relative positions
+    """
+
+    embed_dim: int
+    ffn_dim: int
+    heads: int
+    head_dim: int
+    source_dim: int
+    dropout: float = 0.1
+    buckets: int = 32
+    max_distance: int = 128
+
+
+def linear(inputs: int, outputs: int, deviation: float) -> nn.Linear:
+    """A projection without bias, its weights drawn from a normal distribution around 0."""
+    layer = nn.Linear(inputs, outputs, bias=False)
+    nn.init.normal_(layer.weight, std=deviation)
+    return layer
+
+
+def norm(size: int) -> nn.RMSNorm:
+    return nn.RMSNorm(size, eps=1e-6)
+
+
+class Residual(nn.Module):
+    """x + dropout(block(norm(x))), the frame around every block of T5."""
+
+    def __init__(self, block: nn.Module, sizes: T5Sizes) -> None:
+        super().__init__()
+        self.norm, self.block = norm(sizes.embed_dim), block
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, x: Tensor, *inputs: Any) -> Tensor:
+        out: Tensor = x + self.dropout(self.block(self.norm(x), *inputs))
+        return finite(out)
+
+
+def finite(x: Tensor) -> Tensor:
+    """T5's states outgrow float16, which ends in infinities; elsewhere nothing is changed."""
+    if x.dtype != torch.float16:
+        return x
+    limit = torch.finfo(x.dtype).max - 1000
+    return x.clamp(-limit, limit)
+
+
+class T5FeedForward(nn.Module):
+    """Two projections with ReLU between them."""
+
+    def __init__(self, sizes: T5Sizes) -> None:
+        super().__init__()
+        self.wi = linear(sizes.embed_dim, sizes.ffn_dim, sizes.embed_dim**-0.5)
+        self.wo = linear(sizes.ffn_dim, sizes.embed_dim, sizes.ffn_dim**-0.5)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.wo(self.dropout(relu(self.wi(x))))
+        return out
+
+
+class T5PositionBias(nn.Module):
+    """The biases of relative positions that all layers of a stack share."""
+
+    def __init__(self, sizes: T5Sizes, bidirectional: bool) -> None:
+        super().__init__()
+        self.bidirectional, self.max_distance = bidirectional, sizes.max_distance
+        self.table = nn.Parameter(torch.empty(sizes.buckets, sizes.heads))
+        nn.init.normal_(self.table, std=sizes.embed_dim**-0.5)
+
+    def forward(self, length: int, past: int = 0) -> Tensor:
+        """(H, length, past + length): queries are at the last `length` positions."""
+        keys = torch.arange(past + length, device=self.table.device)
+        index = relative_position_bucket(
+            keys - keys[past:].unsqueeze(1),
+            bidirectional=self.bidirectional,
+            buckets=len(self.table),
+            max_distance=self.max_distance,
+        )
+        bias = position_bias(self.table, index)
+        if self.bidirectional:
+            return bias
+        return bias.masked_fill(keys > keys[past:].unsqueeze(1), -torch.inf)
+
+
+class T5Projections(FairseqIncrementalState, nn.Module):
+    """The four projections of an attention, and what it remembers while decoding."""
+
+    get_incremental_state: Callable[..., Any]
+    set_incremental_state: Callable[..., Any]
+
+    def __init__(self, sizes: T5Sizes, source_dim: int) -> None:
+        super().__init__()
+        inner = sizes.heads * sizes.head_dim
+        self.heads, self.rate = sizes.heads, sizes.dropout
+        self.q_proj = linear(sizes.embed_dim, inner, (sizes.embed_dim * sizes.head_dim) ** -0.5)
+        self.k_proj = linear(source_dim, inner, source_dim**-0.5)
+        self.v_proj = linear(source_dim, inner, source_dim**-0.5)
+        self.out_proj = linear(inner, sizes.embed_dim, inner**-0.5)
+
+    @property
+    def dropout(self) -> float:
+        """Of the attention weights: 0 but in training."""
+        return self.rate if self.training else 0.0
+
+    def split(self, x: Tensor) -> Tensor:
+        """(..., T, H D) as (..., H, T, D)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+
+    def joined(self, x: Tensor) -> Tensor:
+        """(B, H, T, D) as the attention's output (B, T, E)."""
+        out: Tensor = self.out_proj(x.transpose(-3, -2).flatten(-2))
+        return out
+
+    def remember(self, incremental_state: IncrementalState | None, value: Any) -> None:
+        if incremental_state is not None:
+            self.set_incremental_state(incremental_state, "remembered", value)
+
+    def remembered(self, incremental_state: IncrementalState | None) -> Any:
+        """What the steps before have left, or None."""
+        if incremental_state is None:
+            return None
+        return self.get_incremental_state(incremental_state, "remembered")
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """fairseq's hook: the states of the hypotheses that survived a beam step."""
+        state = self.remembered(incremental_state)
+        if state is not None and not is_identity(new_order, len(state[0])):
+            self.remember(incremental_state, reordered(state, new_order))
+        return incremental_state
+
+
+def reordered(state: Any, new_order: Tensor) -> Any:
+    """A tuple of batch-first tensors, or a state that knows how to reorder itself."""
+    if hasattr(state, "reorder"):
+        return state.reorder(new_order)
+    return tuple(tensor.index_select(0, new_order) for tensor in state)
+
+
+class T5SelfAttention(T5Projections):
+    """Self-attention with relative positions, in an encoder or a decoder."""
+
+    def __init__(self, sizes: T5Sizes) -> None:
+        super().__init__(sizes, sizes.embed_dim)
+
+    def forward(
+        self, x: Tensor, bias: Tensor, incremental_state: IncrementalState | None = None
+    ) -> Tensor:
+        """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), minus infinity where nobody looks."""
+        q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
+        past = self.remembered(incremental_state)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        self.remember(incremental_state, (k, v))
+        return self.joined(attend(q, k, v, bias, self.dropout))
+
+
+class T5CrossAttention(T5Projections):
+    """Attention to the encoder's states, without positions."""
+
+    def __init__(self, sizes: T5Sizes) -> None:
+        super().__init__(sizes, sizes.source_dim)
+
+    def forward(
+        self, x: Tensor, source: "Source", incremental_state: IncrementalState | None = None
+    ) -> Tensor:
+        """x: (B, T, E). The source is projected once, at the first step of decoding."""
+        q = self.split(self.q_proj(x))
+        written = self.remembered(incremental_state)
+        if written is None:
+            k, v = (self.split(f(source.states)) for f in (self.k_proj, self.v_proj))
+            written = (k, v, source.visible[:, None, None])
+            self.remember(incremental_state, written)
+        return self.joined(attend(q, written[0], written[1], written[2], self.dropout))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a decoder attends to: states (B, S, E), and visible (B, S), False at padding."""
+
+    states: Tensor
+    visible: Tensor
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
+    """softmax(q k^T + mask) v. mask: added in float, or a boolean of what is seen."""
+    if mask.is_floating_point():
+        mask = mask.to(q.dtype)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
+
+
+class T5EncoderLayer(nn.Module):
+    def __init__(self, sizes: T5Sizes) -> None:
+        super().__init__()
+        self.attention = Residual(T5SelfAttention(sizes), sizes)
+        self.ffn = Residual(T5FeedForward(sizes), sizes)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        """x: (B, S, E); bias: (B, H, S, S)."""
+        out: Tensor = self.ffn(self.attention(x, bias))
+        return out
+
+
+class T5DecoderLayer(nn.Module):
+    """cross_attention: called with (x (B, T, E), source, incremental_state)."""
+
+    def __init__(self, sizes: T5Sizes, cross_attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = Residual(T5SelfAttention(sizes), sizes)
+        self.cross_attention = Residual(cross_attention, sizes)
+        self.ffn = Residual(T5FeedForward(sizes), sizes)
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        source: Any,
+        incremental_state: IncrementalState | None = None,
+    ) -> Tensor:
+        """x: (B, T, E), of one token where incremental_state remembers those before it."""
+        x = self.attention(x, bias, incremental_state)
+        x = self.cross_attention(x, source, incremental_state)
+        out: Tensor = self.ffn(x)
+        return out
