@@ -15,6 +15,10 @@ from fairseq_memattn.attention.additive import (
     additive_write,
 )
 from fairseq_memattn.attention.bounded_memory import abc_attention, abc_read, abc_step, abc_write
+from fairseq_memattn.attention.global_memory import (
+    global_memory_attention,
+    window_memory_attention,
+)
 from fairseq_memattn.attention.kernel_attention import (
     KernelState,
     kernel_attention,
@@ -22,6 +26,7 @@ from fairseq_memattn.attention.kernel_attention import (
     kernel_step,
     kernel_write,
 )
+from fairseq_memattn.attention.lsh import lsh_buckets, lsh_memory_attention
 from fairseq_memattn.attention.memory_slots import mem_attention
 from fairseq_memattn.attention.relative_position import (
     position_bias,
@@ -58,10 +63,13 @@ __all__ = [
     "additive_attention",
     "additive_step",
     "additive_write",
+    "global_memory_attention",
     "kernel_attention",
     "kernel_read",
     "kernel_step",
     "kernel_write",
+    "lsh_buckets",
+    "lsh_memory_attention",
     "mem_attention",
     "mixture_attention",
     "mixture_read",
@@ -71,6 +79,7 @@ __all__ = [
     "select_sequences",
     "slot_position_bias",
     "window_attention",
+    "window_memory_attention",
     "window_read",
     "window_step",
     "window_write",

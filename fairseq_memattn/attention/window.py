@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
+from fairseq_memattn.attention.blocks import blocks, joined, lengthen, take
 from fairseq_memattn.attention.checks import check_causal, check_shapes
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
@@ -104,6 +105,7 @@ def window_attention(
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
     global_mask: Tensor | None = None,
+    memory: tuple[Tensor, Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Every token over the window around it, in time and memory O(N n).
@@ -116,6 +118,7 @@ def window_attention(
     global_mask: (B, T), True at tokens that all queries see besides their windows (appendix A.1),
         if causal all queries at or after them; meant for few tokens, as each block of queries
         sees the largest number of them that any row has
+    memory: keys and values (B, H, M, D) that all queries see besides, and no token of the sequence
     dropout: of the attention weights
 
     Returns (B, H, T, D) in q's dtype, zeros at padding. With n >= T, no dilation and no stride
@@ -125,6 +128,7 @@ def window_attention(
     """
     _check_inputs(q, k, v, key_padding_mask)
     _check_global_mask(k, global_mask)
+    _check_memory(k, memory)
     packing = _Packing.of(k, key_padding_mask)
     q, k, v = (packing.pack(x) for x in (q, k, v))
     reach = _Reach.of(window, causal, q.shape[2] - 1)
@@ -132,6 +136,8 @@ def window_attention(
     if global_mask is not None:
         is_global = packing.real & packing.pack(global_mask[:, None, :, None])
         visible, shared = packing.real & ~is_global, _shared(k, v, is_global, causal)
+    if memory is not None:
+        shared = _with_memory(shared, memory, q.shape[2])
     start = _empty(k, v, (reach.left + 1) * window.dilation)
     queue = _queue(start, k, v, visible, window)
     return packing.unpack(
@@ -239,15 +245,15 @@ class _Packing(NamedTuple):
         if not (key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]).any():
             return cls(real, None)
         order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
-        return cls(_take(real, order), order)
+        return cls(take(real, order), order)
 
     def pack(self, x: Tensor) -> Tensor:
-        return x if self.order is None else _take(x, self.order)
+        return x if self.order is None else take(x, self.order)
 
     def unpack(self, out: Tensor) -> Tensor:
         """Zeros at padding, and every row in its own order again."""
         out = out.masked_fill(~self.real, 0.0)
-        return out if self.order is None else _take(out, self.order.argsort(dim=1))
+        return out if self.order is None else take(out, self.order.argsort(dim=1))
 
 
 class _Reach(NamedTuple):
@@ -274,7 +280,7 @@ class _Queue(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """Tokens that are seen from outside their windows too.
+    """Tokens that are seen from outside their windows too, and a memory.
 
     keys, values: (B, H, G, D); seen: (B, 1, T, G), by which queries
     """
@@ -301,7 +307,7 @@ def _queue(state: WindowState, k: Tensor, v: Tensor, visible: Tensor, window: Wi
         index = (-state.tokens % window.stride).unsqueeze(1) + steps
         # A row that pushes one token less gets an entry in its stead that is after every query.
         index = index.clamp(max=length - 1)
-        k, v, visible = _take(k, index), _take(v, index), _take(visible, index)
+        k, v, visible = take(k, index), take(v, index), take(visible, index)
     return _Queue(
         torch.cat([state.keys, k], dim=2),
         torch.cat([state.values, v], dim=2),
@@ -322,18 +328,31 @@ def _advance(state: WindowState, queue: _Queue, real: Tensor, window: Window) ->
     tokens = state.tokens + real.sum(dim=(1, 2, 3))
     popped = window.pushed(tokens) - window.pushed(state.tokens)
     newest = popped.unsqueeze(1) + torch.arange(window.capacity, device=popped.device)
-    return WindowState(_take(queue.keys, newest), _take(queue.values, newest), tokens)
+    return WindowState(take(queue.keys, newest), take(queue.values, newest), tokens)
 
 
 def _shared(k: Tensor, v: Tensor, is_global: Tensor, causal: bool) -> _Shared:
     """The tokens of is_global (B, 1, T, 1), as many a row as the row with most of them has."""
     count = int(is_global.sum(dim=2).amax())
     index = (~is_global).flatten(1).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
-    seen = _take(is_global, index).transpose(2, 3).expand(-1, -1, k.shape[2], -1)
+    seen = take(is_global, index).transpose(2, 3).expand(-1, -1, k.shape[2], -1)
     if causal:
         positions = torch.arange(k.shape[2], device=k.device)
         seen = seen & (index[:, None, None] <= positions.unsqueeze(1))
-    return _Shared(_take(k, index), _take(v, index), seen)
+    return _Shared(take(k, index), take(v, index), seen)
+
+
+def _with_memory(shared: _Shared | None, memory: tuple[Tensor, Tensor], length: int) -> _Shared:
+    """What all queries see, after the tokens of the sequence that are shared already."""
+    keys, values = memory
+    seen = torch.ones(keys.shape[0], 1, length, keys.shape[2], dtype=torch.bool, device=keys.device)
+    if shared is None:
+        return _Shared(keys, values, seen)
+    return _Shared(
+        torch.cat([shared.keys, keys], dim=2),
+        torch.cat([shared.values, values], dim=2),
+        torch.cat([shared.seen, seen], dim=3),
+    )
 
 
 def _attend(
@@ -375,7 +394,7 @@ def _attend(
 
 def _interleave(x: Tensor, phases: int) -> Tensor:
     """(B, X, T, Y) as (B phases, X, T / phases, Y): the tokens of each phase are one sequence."""
-    x = _lengthen(x, -x.shape[2] % phases)
+    x = lengthen(x, -x.shape[2] % phases)
     by_phase: Tensor = x.unflatten(2, (-1, phases)).permute(0, 3, 1, 2, 4)
     return by_phase.flatten(0, 1)
 
@@ -395,7 +414,7 @@ def _attend_in_blocks(
     length = q.shape[2]
     block = min(max(BLOCK_SIZE, sum(reach) // 2) * window.stride, length)
     shift = -(-block // window.stride)
-    queries = _blocks(q, block)
+    queries = blocks(q, block)
     count = queries.shape[1]
     keys, values, visible = (_bands(x, count, shift, sum(reach) + 1 + shift) for x in queue)
 
@@ -403,17 +422,16 @@ def _attend_in_blocks(
     distance = entries - reach.left - _pushed_by(tokens, block, window)
     near = (distance >= -reach.left) & (distance <= reach.right)
     # A query that is no token sees its whole band: of nothing there is no softmax.
-    seen = (near & visible.transpose(3, 4)) | ~_blocks(real, block)
+    seen = (near & visible.transpose(3, 4)) | ~blocks(real, block)
     if shared is not None:
         keys, values = _beside(keys, shared.keys), _beside(values, shared.values)
-        seen = torch.cat([seen, _blocks(shared.seen, block)], dim=4)
+        seen = torch.cat([seen, blocks(shared.seen, block)], dim=4)
 
     queries, keys, values, seen = (x.flatten(0, 1) for x in (queries, keys, values, seen))
     out = scaled_dot_product_attention(
         queries, keys, values, attn_mask=seen, dropout_p=dropout, scale=scale
     )
-    by_time: Tensor = out.unflatten(0, (-1, count)).transpose(1, 2)
-    return by_time.flatten(2, 3)[:, :, :length].to(q.dtype)
+    return joined(out.unflatten(0, (-1, count)), length).to(q.dtype)
 
 
 def _pushed_by(tokens: Tensor, block: int, window: Window) -> Tensor:
@@ -426,16 +444,9 @@ def _pushed_by(tokens: Tensor, block: int, window: Window) -> Tensor:
     return pushed[:, None, None, :, None]
 
 
-def _blocks(x: Tensor, size: int) -> Tensor:
-    """(B, X, T, Y) as (B, L, X, C, Y), with zeros after the end."""
-    x = _lengthen(x, -x.shape[2] % size)
-    blocks: Tensor = x.unflatten(2, (-1, size)).transpose(1, 2)
-    return blocks
-
-
 def _bands(x: Tensor, count: int, shift: int, width: int) -> Tensor:
     """(B, X, S, Y) as (B, count, X, width, Y): bands that start `shift` apart."""
-    x = _lengthen(x, (count - 1) * shift + width - x.shape[2])
+    x = lengthen(x, (count - 1) * shift + width - x.shape[2])
     bands: Tensor = _Bands.apply(x, shift, width)
     return bands.transpose(1, 2)
 
@@ -472,21 +483,6 @@ class _Bands(torch.autograd.Function):
         return total[:, :, : ctx.length], None, None
 
 
-def _lengthen(x: Tensor, missing: int) -> Tensor:
-    """Zeros, or False, after the end of the axis of length."""
-    return pad(x, (0, 0, 0, missing)) if missing else x
-
-
-def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Tokens of each row of x (B, X, S, Y) by index (B, I): (B, X, I, Y)."""
-    batch, rows, length, _ = x.shape
-    # A gather copies number by number; a selection of whole tokens copies whole tokens.
-    starts = torch.arange(0, batch * rows * length, length, device=x.device).view(batch, rows, 1)
-    tokens = (starts + index.unsqueeze(1)).flatten()
-    taken: Tensor = x.flatten(0, 2).index_select(0, tokens).unflatten(0, (batch, rows, -1))
-    return taken
-
-
 def _empty(k: Tensor, v: Tensor, size: int) -> WindowState:
     batch, heads, _, width = k.shape
     return WindowState(
@@ -510,6 +506,24 @@ def _check_global_mask(k: Tensor, global_mask: Tensor | None) -> None:
         f"`global_mask` must be {wanted} of torch.bool, but is "
         f"{tuple(global_mask.shape)} of {global_mask.dtype} instead."
     )
+
+
+def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
+    if memory is None:
+        return
+    batch, heads, _, width = k.shape
+    for part in memory:
+        if part.dim() != 4 or (*part.shape[:2], part.shape[3]) != (batch, heads, width):
+            raise ValueError(
+                f"`memory` must be of tensors ({batch}, {heads}, M, {width}), "
+                f"but one is {tuple(part.shape)} instead."
+            )
+    keys, values = memory
+    if keys.shape != values.shape:
+        raise ValueError(
+            f"`memory` must be as many values as keys, but is {values.shape[2]} values "
+            f"and {keys.shape[2]} keys instead."
+        )
 
 
 def _check_state(state: WindowState, k: Tensor, window: Window) -> None:

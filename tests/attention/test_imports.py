@@ -13,6 +13,7 @@ MODULES = [
     "fairseq_memattn.attention.kernel_reference",
     "fairseq_memattn.attention.window_reference",
     "fairseq_memattn.attention.slots_reference",
+    "fairseq_memattn.attention.global_memory_reference",
 ]
 
 

@@ -13,6 +13,8 @@ MODEL = "--layers 1 --width 16 --ffn 16 --heads 2 --vocabulary 20"
 SCRIPTS = {
     "attention_training": "--lengths 16 32 --slots 4 --repeats 1 --warmup 0",
     "window_training": "--lengths 16 32 --slots 4 --repeats 1 --warmup 0",
+    "global_memory": "--chunks 2 4 --chunk-size 8 --slots 4 --batch 1 --heads 2 --head-size 8 "
+    "--masked-up-to 16 --repeats 1 --warmup 0",
     "decoding": f"{MODEL} --lengths 2 5 --sentences 8 --generator 4 --batch 2 --repeats 1",
     "short_sentences": f"{MODEL} --length 5 --tokens 20 --repeats 2 --warmup 0",
     "figure1": f"{MODEL} --lengths 2 5 --batch 2 --repeats 1 --rfa 8 4",
@@ -63,6 +65,16 @@ def test_state_of_the_last_step(reports):
     short, long = (row["state_bytes"] for row in rows)
     assert short["softmax"] / long["softmax"] == (2 + 1) / (5 + 4)
     assert all(short[name] == long[name] for name in ("abc", "rfa", "t2r"))
+
+
+def test_peaks_of_chunks_and_of_masked_attention(reports):
+    """What chunks hold does not grow with the square of the length; masked attention is cut off."""
+    short, long = json.loads((reports / "global_memory.json").read_text())["rows"]
+    assert long["peak_bytes"]["chunks"] < 2.2 * short["peak_bytes"]["chunks"]
+    assert list(short["peak_bytes"]) == ["chunks", "masked"]
+    assert list(long["peak_bytes"]) == ["chunks"]
+    pairs = (4 + 16) ** 2 / (16 * (8 + 4) + 4 * (16 + 4))
+    assert short["masked_over_chunks_allowed"] == pairs
 
 
 def test_levels_and_peaks_of_the_encoder(reports):

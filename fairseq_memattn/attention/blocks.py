@@ -1,0 +1,33 @@
+"""Sequences (B, X, T, Y) cut into blocks, and tokens taken from them by index."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def lengthen(x: Tensor, missing: int) -> Tensor:
+    """Zeros, or False, after the end of the axis of length."""
+    return pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def blocks(x: Tensor, size: int) -> Tensor:
+    """(B, X, T, Y) as (B, L, X, C, Y), with zeros after the end."""
+    x = lengthen(x, -x.shape[2] % size)
+    cut: Tensor = x.unflatten(2, (-1, size)).transpose(1, 2)
+    return cut
+
+
+def joined(x: Tensor, length: int) -> Tensor:
+    """(B, L, X, C, Y) as (B, X, T, Y), T being length: what `blocks` has cut."""
+    by_time: Tensor = x.transpose(1, 2).flatten(2, 3)
+    return by_time[:, :, :length]
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Tokens of each row of x (B, X, S, Y) by index (B, I): (B, X, I, Y)."""
+    batch, rows, length, _ = x.shape
+    # A gather copies number by number; a selection of whole tokens copies whole tokens.
+    starts = torch.arange(0, batch * rows * length, length, device=x.device).view(batch, rows, 1)
+    tokens = (starts + index.unsqueeze(1)).flatten()
+    taken: Tensor = x.flatten(0, 2).index_select(0, tokens).unflatten(0, (batch, rows, -1))
+    return taken

@@ -1,0 +1,254 @@
+"""GMAT: sparse attention of tokens, a global memory that all of them see and that sees all.
+
+Source: Gupta and Berant, "GMAT: Global Memory Augmentation for Transformers", section 2,
+equation 3. With X the S tokens and X_M the M memory tokens, both over one joint softmax:
+
+    X~ = SparseAttention(X, [X; X_M], [B 0]),   X_M~ = Attention(X_M, [X; X_M])
+
+B is here that of chunks of C tokens, which see their own chunk alone (figure 1b), or that of
+sliding windows; for that of hashing see `lsh.py`. The projections, those of the memory apart from
+those of tokens or the same, are the caller's.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+from torch.nn.functional import scaled_dot_product_attention
+
+from fairseq_memattn.attention.blocks import blocks, joined
+from fairseq_memattn.attention.memory_slots import check_mask
+from fairseq_memattn.attention.precision import full_precision, scaled
+from fairseq_memattn.attention.state import EMPTY
+from fairseq_memattn.attention.window import Window, window_attention
+
+# Explicit logits are not kept for chunks larger than this, whatever the memory.
+TINY_CHUNK = 32
+
+
+@full_precision
+def global_memory_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_mem: Tensor,
+    k_mem: Tensor,
+    v_mem: Tensor,
+    *,
+    chunk_size: int,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Chunks of C tokens over themselves and the memory, in time and memory O(S (C + M)).
+
+    q, k, v: (B, H, S, D), of any length; the last chunk may be shorter
+    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0
+    chunk_size: C; with C >= S this is softmax attention over all M + S tokens
+    key_padding_mask: (B, S), True at padding, which nobody sees. Chunks are cut by columns, so
+        padding belongs on the right: anywhere else it moves tokens into other chunks
+    scale: of the logits; D ** -0.5 unless told
+    dropout: of the attention weights
+
+    Returns what the tokens get, (B, H, S, D), zeros at padding, and what the memory gets,
+    (B, H, M, D), both in q's dtype.
+
+    Raises ValueError where the shapes do not fit together, and for a `chunk_size` below 1.
+    """
+    memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
+    check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
+    check_size("chunk_size", chunk_size)
+    slots, length = q_mem.shape[2], q.shape[2]
+    if chunk_size >= length:
+        queries = torch.cat([q_mem, q], dim=2)
+        both = attend_to_all(queries, k, v, k_mem, v_mem, key_padding_mask, scale, dropout)
+        memory, out = both.split([slots, length], dim=2)
+    else:
+        real = _real(k, chunk_size, key_padding_mask)
+        attend = _attend_apart if _copies_dominate(chunk_size, slots) else _attend_beside
+        out = attend(q, k, v, k_mem, v_mem, real, chunk_size, scale, dropout)
+        memory = attend_to_all(q_mem, k, v, k_mem, v_mem, key_padding_mask, scale, dropout)
+    return hide_padding(out, key_padding_mask), memory
+
+
+@full_precision
+def window_memory_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_mem: Tensor,
+    k_mem: Tensor,
+    v_mem: Tensor,
+    *,
+    window: Window,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Tokens over a window around them and the memory, in time and memory O(S (n + M)).
+
+    window: `Window(2 * w + 1)` for the w tokens on either side; padding is not counted, and may
+        be anywhere
+
+    All else as in `global_memory_attention`.
+    """
+    memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
+    check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
+    out = window_attention(
+        q,
+        k,
+        v,
+        window,
+        causal=False,
+        key_padding_mask=key_padding_mask,
+        scale=scale,
+        memory=(k_mem, v_mem),
+        dropout=dropout,
+    )
+    memory = attend_to_all(q_mem, k, v, k_mem, v_mem, key_padding_mask, scale, dropout)
+    return out, memory
+
+
+def attend_to_all(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_mem: Tensor,
+    v_mem: Tensor,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Any queries over the memory and all tokens: equation 3, on the right, for those of X_M.
+
+    q: (B, H, T, D), T may be 0. Returns (B, H, T, D).
+    """
+    if q.shape[2] == 0:
+        return q
+    seen = None
+    if key_padding_mask is not None:
+        seen = _seen_with_memory(~key_padding_mask[:, None, None], k_mem.shape[2])
+    return scaled_dot_product_attention(
+        q,
+        torch.cat([k_mem, k], dim=2),
+        torch.cat([v_mem, v], dim=2),
+        attn_mask=seen,
+        dropout_p=dropout,
+        scale=scale,
+    )
+
+
+def check_inputs(
+    tokens: dict[str, Tensor], memory: dict[str, Tensor], key_padding_mask: Tensor | None
+) -> None:
+    """Raises ValueError where the tokens (B, H, S, D) and the memory (B, H, M, D) do not fit.
+
+    tokens, memory: by the names that the caller gave them, queries first
+    """
+    first, q = next(iter(tokens.items()))
+    if q.dim() != 4 or q.numel() == 0:
+        raise ValueError(
+            f"`{first}` must have the four axes (B, H, S, D), none of them empty, "
+            f"but is {tuple(q.shape)} instead."
+        )
+    batch, heads, length, width = q.shape
+    check_mask("key_padding_mask", key_padding_mask, (batch, length))
+    of_memory, q_mem = next(iter(memory.items()))
+    if q_mem.dim() != 4 or (*q_mem.shape[:2], q_mem.shape[3]) != (batch, heads, width):
+        raise ValueError(
+            f"`{of_memory}` must be ({batch}, {heads}, M, {width}), "
+            f"but is {tuple(q_mem.shape)} instead."
+        )
+    _check_alike(tokens)
+    _check_alike(memory)
+
+
+def check_size(name: str, size: int) -> None:
+    """Raises ValueError for a size below 1."""
+    if size < 1:
+        raise ValueError(f"`{name}` must be at least 1, but is {size} instead.")
+
+
+def _check_alike(tensors: dict[str, Tensor]) -> None:
+    (first, wanted), *others = ((name, tuple(x.shape)) for name, x in tensors.items())
+    for name, shape in others:
+        if shape != wanted:
+            raise ValueError(f"`{name}` must match `{first}` {wanted}, but is {shape} instead.")
+
+
+def hide_padding(out: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    """(B, H, S, D), zeros at padding."""
+    if key_padding_mask is None:
+        return out
+    return out.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+
+
+def _copies_dominate(chunk: int, slots: int) -> bool:
+    """Whether a copy of the memory for each chunk takes longer than explicit logits do."""
+    return chunk <= TINY_CHUNK and slots >= 2 * chunk
+
+
+def _real(k: Tensor, chunk: int, key_padding_mask: Tensor | None) -> Tensor | None:
+    """(B, L, 1, 1, C): which keys of each chunk are tokens; None where all of them are."""
+    if key_padding_mask is not None:
+        return blocks(~key_padding_mask[:, None, :, None], chunk).transpose(3, 4)
+    if k.shape[2] % chunk == 0:
+        return None
+    ones = torch.ones(k.shape[0], 1, k.shape[2], 1, dtype=torch.bool, device=k.device)
+    return blocks(ones, chunk).transpose(3, 4)
+
+
+def _attend_beside(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_mem: Tensor,
+    v_mem: Tensor,
+    real: Tensor | None,
+    chunk: int,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """Chunks as a batch, the memory copied beside the keys of each: the logits are never kept."""
+    queries, keys, values = (blocks(x, chunk) for x in (q, k, v))
+    count = queries.shape[1]
+    keys, values = (
+        torch.cat([memory.unsqueeze(1).expand(-1, count, -1, -1, -1), own], dim=3).flatten(0, 1)
+        for memory, own in ((k_mem, keys), (v_mem, values))
+    )
+    seen = None if real is None else _seen_with_memory(real, k_mem.shape[2]).flatten(0, 1)
+    out = scaled_dot_product_attention(
+        queries.flatten(0, 1), keys, values, attn_mask=seen, dropout_p=dropout, scale=scale
+    )
+    return joined(out.unflatten(0, (-1, count)), q.shape[2])
+
+
+def _attend_apart(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_mem: Tensor,
+    v_mem: Tensor,
+    real: Tensor | None,
+    chunk: int,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """Explicit logits, those with the memory as one product for all chunks."""
+    queries = scaled(q, scale)
+    keys, values, k_mem, v_mem = (x.to(queries.dtype) for x in (k, v, k_mem, v_mem))
+    queries, keys, values = (blocks(x, chunk) for x in (queries, keys, values))
+    of_own = queries @ keys.transpose(3, 4)
+    if real is not None:
+        of_own = of_own.masked_fill(~real, EMPTY)
+    of_memory = torch.einsum("blhcd,bhmd->blhcm", queries, k_mem)
+    weights = drop(torch.cat([of_memory, of_own], dim=4).softmax(dim=4), dropout)
+    of_memory, of_own = weights.split([k_mem.shape[2], chunk], dim=4)
+    out: Tensor = torch.einsum("blhcm,bhmd->blhcd", of_memory, v_mem) + of_own @ values
+    return joined(out, q.shape[2]).to(q.dtype)
+
+
+def _seen_with_memory(real: Tensor, slots: int) -> Tensor:
+    """A mask over keys (..., S) as one over memory and keys (..., M + S)."""
+    seen = torch.cat([real.new_ones(*real.shape[:-1], slots), real], dim=-1)
+    # Without a memory padding alone sees itself: of nothing there is no softmax.
+    return seen | ~seen.any(dim=-1, keepdim=True)

@@ -1,0 +1,229 @@
+"""Attention by locality-sensitive hashing, with GMAT's global memory.
+
+Sources: Kitaev, Kaiser and Levskaya, "Reformer: The Efficient Transformer", section 2 and
+appendix A; Gupta and Berant, "GMAT: Global Memory Augmentation for Transformers", section 3.1 and
+equation 3. Queries and keys are shared, a key being its query's direction. In each of several
+rounds tokens are hashed into buckets by random rotations and sorted by bucket, each in its order;
+the sorted sequence is cut into chunks of C, and a token sees those tokens of its own bucket that
+are in its own chunk or in the one before. A token sees itself only where it sees nothing else.
+
+Reformer divides each round's weight of a pair by the number N of rounds in which the pair meets,
+so that the rounds, combined by their normalisers, are one softmax over all that a token sees in any
+round. Here a pair is counted in the first round in which it meets, and in no other, which is the
+same sum. The memory is one round more, in which every token sees all of it: counted once, however
+many rounds there are.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+from torch.nn.functional import normalize, pad
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_memattn.attention.blocks import blocks, joined, lengthen, take
+from fairseq_memattn.attention.global_memory import (
+    attend_to_all,
+    check_inputs,
+    check_size,
+    hide_padding,
+)
+from fairseq_memattn.attention.precision import full_precision, scaled
+from fairseq_memattn.attention.state import EMPTY, accumulation_dtype
+
+# What a token's logit with itself is lowered by: far above any logit, and far from `EMPTY`.
+SELF_PENALTY = 1e5
+
+
+@full_precision
+def lsh_memory_attention(
+    qk: Tensor,
+    v: Tensor,
+    q_mem: Tensor,
+    k_mem: Tensor,
+    v_mem: Tensor,
+    *,
+    chunk_size: int = 64,
+    rounds: int = 8,
+    buckets: int | None = None,
+    generator: torch.Generator | None = None,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Hashed tokens over what they meet and the memory, in time and memory O(S (R C + M)).
+
+    qk: (B, H, S, D), the queries; divided by their lengths they are the keys
+    v: (B, H, S, D)
+    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. The keys of the memory are divided by their
+        lengths too, so that they have no advantage over those of tokens in the joint softmax (a
+        choice); the memory sees itself and all tokens, each memory token itself included
+    chunk_size: C, Reformer's m
+    rounds: R, of hashing
+    buckets: of each round, an even number; 2 S / C unless told, as in Reformer. That depends on
+        the longest sequence in the batch: give a number where padding must not change a result
+    generator: of the random rotations; torch's own unless told. Its state at the call, the sizes
+        and `qk` decide the buckets
+    key_padding_mask: (B, S), True at padding, which is sorted behind all tokens; it may be
+        anywhere
+    scale: of the logits; D ** -0.5 unless told
+    dropout: of the attention weights
+
+    Returns what the tokens get, (B, H, S, D), zeros at padding, and what the memory gets,
+    (B, H, M, D), both in v's dtype. The weights of a round are computed anew in the backward pass.
+
+    Raises ValueError where the shapes do not fit together, and for sizes that are below 1 or,
+    those of `buckets`, odd.
+    """
+    memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
+    check_inputs({"qk": qk, "v": v}, memory_tokens, key_padding_mask)
+    check_size("chunk_size", chunk_size)
+    length, dtype = qk.shape[2], accumulation_dtype(v)
+    keys, memory_keys = (normalize(x.to(dtype), dim=3) for x in (qk, k_mem))
+    values, memory_values = v.to(dtype), v_mem.to(dtype)
+    if buckets is None:
+        buckets = 2 * -(-length // chunk_size)
+    bucket = lsh_buckets(keys, buckets, rounds, generator)
+    if key_padding_mask is not None:
+        bucket = bucket.masked_fill(key_padding_mask[:, None, None], buckets)
+    chunk = min(chunk_size, length)
+    # A bucket of their own for padding and for what fills the last chunk: sorted behind all tokens.
+    bucket = pad(bucket, (0, -length % chunk), value=buckets)
+
+    queries = scaled(qk, scale)
+    sums = list(_hashed_rounds(queries, keys, values, bucket, chunk, dropout))
+    if k_mem.shape[2]:
+        logits = queries @ memory_keys.transpose(2, 3)
+        sums.append(_read(logits, memory_values, dropout))
+    out = hide_padding(_combine(sums), key_padding_mask)
+    memory_queries = q_mem.to(dtype)
+    memory = attend_to_all(
+        memory_queries, keys, values, memory_keys, memory_values, key_padding_mask, scale, dropout
+    )
+    return out.to(v.dtype), memory.to(v.dtype)
+
+
+def lsh_buckets(
+    x: Tensor, buckets: int, rounds: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """argmax [x R; -x R] for random R: vectors of similar directions often share a bucket.
+
+    x: (B, H, S, D), of any length each. The rotations R are drawn anew at every call, for every
+    head and round; all rows of the batch share them.
+
+    Returns integers (B, H, rounds, S), from 0 to buckets - 1.
+
+    Raises ValueError for `rounds` below 1, and for `buckets` below 2 or odd.
+    """
+    check_size("rounds", rounds)
+    if buckets < 2 or buckets % 2:
+        raise ValueError(f"`buckets` must be even and at least 2, but is {buckets} instead.")
+    rotations = torch.randn(
+        (x.shape[1], rounds, x.shape[3], buckets // 2),
+        generator=generator,
+        device=x.device if generator is None else generator.device,
+    ).to(x)
+    rotated = x.detach().unsqueeze(2) @ rotations
+    return torch.cat([rotated, -rotated], dim=4).argmax(dim=4)
+
+
+# What some keys give a query: the mean of their values, and the logarithm of their normaliser.
+_Sums = tuple[Tensor, Tensor]
+
+
+def _hashed_rounds(
+    q: Tensor, k: Tensor, v: Tensor, bucket: Tensor, chunk: int, dropout: float
+) -> Iterator[_Sums]:
+    """What each round gives that no round before it gave.
+
+    q, k, v: (B, H, S, D); bucket: (B, H, R, S and what fills the last chunk)
+    """
+    heads, length = q.shape[:2], q.shape[2]
+    # Every head of every sequence is sorted for itself.
+    q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))
+    q, k, v = (lengthen(x, bucket.shape[3] - length) for x in (q, k, v))
+    bucket = bucket.flatten(0, 1)
+    order = bucket.argsort(dim=2, stable=True)
+    place = order.argsort(dim=2)
+    # Along the sorted sequence neither buckets nor chunks go down, so two tokens are in one bucket
+    # and the key's chunk is the query's or the one before it if this differs by 0 or 1.
+    address = (2 * bucket + place // chunk).int()
+    for r in range(bucket.shape[1]):
+        addresses = take(address[:, : r + 1].unsqueeze(3), order[:, r])
+        sums = checkpoint(
+            partial(_attend_sorted, itself=r == 0, dropout=dropout),
+            *(q, k, v, order[:, r], place[:, r], _first_met(blocks(addresses, chunk))),
+            use_reentrant=False,
+            preserve_rng_state=dropout > 0,
+        )
+        out, log_mass = (x[:, 0, :length].unflatten(0, heads) for x in sums)
+        yield out, log_mass
+
+
+def _first_met(address: Tensor) -> Tensor:
+    """Which pairs meet in the last round and in none before it.
+
+    address: (N, L, R, C, 1), of the rounds up to it, all in its order. Returns (N, L, 1, C, keys)
+    """
+    others = _with_previous(address).transpose(3, 4)
+    last = address.shape[2] - 1
+    seen = _meet(address, others, last)
+    for r in range(last):
+        seen &= ~_meet(address, others, r)
+    return seen
+
+
+def _meet(address: Tensor, others: Tensor, r: int) -> Tensor:
+    distance = address[:, :, r : r + 1] - others[:, :, r : r + 1]
+    return (distance == 0) | (distance == 1)
+
+
+def _with_previous(x: Tensor) -> Tensor:
+    """(N, L, X, C, Y) as (N, L, X, 2 C, Y): each chunk after the one before it.
+
+    Before the first comes the last, whose addresses are too high to be met. A chunk that is alone
+    stays alone.
+    """
+    return x if x.shape[1] == 1 else torch.cat([x.roll(1, dims=1), x], dim=3)
+
+
+def _attend_sorted(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    order: Tensor,
+    place: Tensor,
+    seen: Tensor,
+    *,
+    itself: bool,
+    dropout: float,
+) -> _Sums:
+    """One round. q, k, v: (N, 1, S, D); order: (N, S), which token is where; place: its inverse."""
+    chunk = seen.shape[3]
+    q, k, v = (blocks(take(x, order), chunk) for x in (q, k, v))
+    k, v = _with_previous(k), _with_previous(v)
+    logits = q @ k.transpose(3, 4)
+    if itself:
+        penalty = logits.new_zeros(logits.shape[3:])
+        penalty.diagonal(logits.shape[4] - chunk).fill_(SELF_PENALTY)
+        logits = logits - penalty
+    sums = _read(logits.masked_fill(~seen, EMPTY), v, dropout)
+    out, log_mass = (take(joined(x, order.shape[1]), place) for x in sums)
+    return out, log_mass
+
+
+def _read(logits: Tensor, v: Tensor, dropout: float) -> _Sums:
+    """(*, T, S) over the values (*, S, D): (*, T, D) and (*, T, 1)."""
+    weights = logits.softmax(dim=-1)
+    # The largest weight is that of the largest logit. The exponentials of `logsumexp` would take
+    # ten times as long where they underflow, as they do for all that is hidden.
+    log_mass = logits.amax(dim=-1, keepdim=True) - weights.amax(dim=-1, keepdim=True).log()
+    return drop(weights, dropout) @ v, log_mass
+
+
+def _combine(sums: list[_Sums]) -> Tensor:
+    """One softmax over the keys of all."""
+    outs, log_masses = (torch.stack(parts) for parts in zip(*sums, strict=True))
+    return (log_masses.softmax(dim=0) * outs).sum(dim=0)

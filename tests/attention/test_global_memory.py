@@ -1,0 +1,376 @@
+"""Chunks and windows with a global memory against equation 3, and who sees whom."""
+
+from functools import cache, partial
+
+import pytest
+import torch
+from gmat_cases import (
+    PADDING,
+    TOLERANCE,
+    Case,
+    assert_all_close,
+    double,
+    inputs,
+    lengthened,
+    padding,
+    run,
+)
+from torch.autograd import gradcheck
+from torch.nn.functional import scaled_dot_product_attention
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import (
+    Window,
+    global_memory_attention,
+    window_attention,
+    window_memory_attention,
+)
+from fairseq_memattn.attention import global_memory as module
+from fairseq_memattn.attention import global_memory_reference as reference
+
+any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+any_padding = pytest.mark.parametrize("pad", PADDING)
+any_slots = pytest.mark.parametrize("slots", [0, 1, 3])
+SPARSE = {
+    "chunks": (global_memory_attention, dict(chunk_size=4)),
+    "window": (window_memory_attention, dict(window=Window(5))),
+}
+
+
+def force(form, monkeypatch):
+    monkeypatch.setattr(module, "_copies_dominate", lambda chunk, slots: form == "apart")
+
+
+@pytest.fixture(params=["beside", "apart"])
+def form(request, monkeypatch):
+    """Runs a test by either form for chunks, whatever the shape."""
+    force(request.param, monkeypatch)
+
+
+@pytest.fixture(params=["beside", "apart", "window"])
+def sparse(request, monkeypatch):
+    """Runs a test for chunks, by either form, and for windows."""
+    if request.param == "window":
+        return "window"
+    force(request.param, monkeypatch)
+    return "chunks"
+
+
+@pytest.fixture(autouse=True)
+def every_query_sees_something(monkeypatch):
+    """What a softmax over nothing gives differs between PyTorch's kernels; none is asked for."""
+
+    def attend(q, k, v, attn_mask, **options):
+        assert k.shape[2] > 0
+        assert attn_mask is None or attn_mask.any(dim=-1).all()
+        return scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(module, "scaled_dot_product_attention", attend)
+
+
+def attend_by(sparse, case, device="cpu", **options):
+    function, setting = SPARSE[sparse]
+    mask = padding(case, device)
+    return partial(function, **{**setting, **options}, key_padding_mask=mask)
+
+
+@cache
+def chunks_by_definition(case, chunk_size, scale=None):
+    options = dict(chunk_size=chunk_size, scale=scale, key_padding_mask=padding(case))
+    leaves = inputs(case).leaves(torch.float64, "cpu")
+    return run(partial(reference.global_memory_attention, **options), leaves)
+
+
+def check_chunks(case, chunk_size, dtype, device, scale=None):
+    attend = attend_by("chunks", case, device, chunk_size=chunk_size, scale=scale)
+    actual = run(attend, inputs(case).leaves(dtype, device))
+    assert_all_close(actual, chunks_by_definition(case, chunk_size, scale), dtype)
+
+
+# --- Against the definition
+
+
+@any_dtype
+@any_padding
+@any_slots
+@pytest.mark.parametrize("chunk_size", [1, 4, 20])
+def test_chunks(chunk_size, slots, pad, dtype, form, device):
+    check_chunks(Case(13, slots, pad), chunk_size, dtype, device)
+
+
+@any_padding
+@any_slots
+@pytest.mark.parametrize("length, chunk_size", [(1, 1), (1, 4), (2, 1), (7, 3), (8, 4), (12, 4)])
+def test_lengths(length, chunk_size, slots, pad, form, device):
+    check_chunks(Case(length, slots, pad), chunk_size, torch.float64, device)
+
+
+@pytest.mark.parametrize("case", [Case(9, 8, "right"), Case(5, 40)], ids=str)
+def test_more_memory_than_tokens(case, form, device):
+    check_chunks(case, 2, torch.float64, device, scale=0.7)
+
+
+@any_dtype
+@any_padding
+@any_slots
+@pytest.mark.parametrize(
+    "window",
+    [Window(1), Window(5), Window(40), Window(3, dilation=2), Window(2, stride=2)],
+    ids=str,
+)
+def test_windows(window, slots, pad, dtype, device):
+    case = Case(11, slots, pad, heads=1)
+    options = dict(window=window, scale=0.7, key_padding_mask=padding(case))
+    leaves = inputs(case).leaves(torch.float64, "cpu")
+    expected = run(partial(reference.window_memory_attention, **options), leaves)
+    attend = attend_by("window", case, device, window=window, scale=0.7)
+    assert_all_close(run(attend, inputs(case).leaves(dtype, device)), expected, dtype)
+
+
+@any_padding
+@pytest.mark.parametrize("slots", [0, 2])
+def test_gradients(slots, pad, sparse, device):
+    case = Case(5, slots, pad, heads=1, width=2)
+    leaves = inputs(case).leaves(torch.float64, device)
+    assert gradcheck(attend_by(sparse, case, device), tuple(leaves))
+
+
+def test_one_chunk_is_softmax_attention_over_all(device):
+    q, k, v, q_mem, k_mem, v_mem = double(Case(), device)
+    x = (torch.cat([memory, own], 2) for memory, own in ((q_mem, q), (k_mem, k), (v_mem, v)))
+    expected = scaled_dot_product_attention(*x)
+    out, memory = global_memory_attention(q, k, v, q_mem, k_mem, v_mem, chunk_size=13)
+    assert_close(torch.cat([memory, out], 2), expected)
+
+
+def test_without_memory_chunks_are_sequences_of_their_own(form, device):
+    q, k, v, *nothing = double(Case(12, 0), device)
+    out, memory = global_memory_attention(q, k, v, *nothing, chunk_size=4)
+    for piece in (slice(0, 4), slice(4, 8), slice(8, 12)):
+        alone = scaled_dot_product_attention(q[:, :, piece], k[:, :, piece], v[:, :, piece])
+        assert_close(out[:, :, piece], alone)
+    assert memory.shape == (2, 2, 0, 4)
+
+
+@any_padding
+def test_without_memory_a_window_is_window_attention(pad, device):
+    case = Case(13, 0, pad)
+    args = double(case, device)
+    expected = window_attention(
+        *args[:3], Window(5), causal=False, key_padding_mask=padding(case, device)
+    )
+    assert torch.equal(attend_by("window", case, device)(*args)[0], expected)
+
+
+# --- The form
+
+
+@pytest.mark.parametrize(
+    "chunk_size, slots, length, name",
+    [
+        (8, 64, 16, "_attend_apart"),
+        (8, 8, 16, "_attend_beside"),
+        (64, 128, 128, "_attend_beside"),
+        (8, 64, 8, "attend_to_all"),
+    ],
+)
+def test_the_shape_decides(chunk_size, slots, length, name, monkeypatch):
+    class Chosen(Exception):
+        pass
+
+    def choose(*args):
+        raise Chosen
+
+    monkeypatch.setattr(module, name, choose)
+    with pytest.raises(Chosen):
+        global_memory_attention(*inputs(Case(length, slots)), chunk_size=chunk_size)
+
+
+def bytes_kept(chunks, chunk_size, slots):
+    storages = {}
+
+    def pack(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    case = Case(chunks * chunk_size - 1, slots, batch=1, heads=1, width=8)
+    leaves = inputs(case).leaves(torch.float32, "cpu")
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outs = global_memory_attention(*leaves, chunk_size=chunk_size)
+    assert all(out.requires_grad for out in outs)
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+@pytest.mark.parametrize("chunk_size, slots", [(4, 8), (16, 8)])
+def test_what_is_kept_grows_with_the_number_of_chunks(chunk_size, slots):
+    fewer, more = (bytes_kept(chunks, chunk_size, slots) for chunks in (32, 64))
+    assert more < 2.05 * fewer
+
+
+# --- Who sees whom
+
+
+def seen_by(out, leaves):
+    """Which values of tokens, and which of the memory, reach a sum over out."""
+    gradients = torch.autograd.grad(out.sum(), (leaves.v, leaves.v_mem), retain_graph=True)
+    return [(x[0] != 0).any(dim=2).any(dim=0).nonzero().flatten().tolist() for x in gradients]
+
+
+@pytest.mark.parametrize(
+    "kind, t, expected",
+    [
+        ("chunks", 0, [0, 1, 2, 3]),
+        ("chunks", 6, [4, 5, 6, 7]),
+        ("chunks", 9, [8, 9]),
+        ("window", 0, [0, 1, 2]),
+        ("window", 6, [4, 5, 6, 7, 8]),
+    ],
+)
+def test_tokens_see_their_chunk_or_window_and_the_memory(kind, t, expected, form, device):
+    case = Case(10)
+    leaves = inputs(case).leaves(torch.float64, device)
+    out, memory = attend_by(kind, case, device)(*leaves)
+    assert seen_by(out[0, :, t], leaves) == [expected, [0, 1, 2]]
+    assert seen_by(memory[0, :, 1], leaves) == [list(range(10)), [0, 1, 2]]
+
+
+def test_padding_is_not_seen_and_gets_zeros(sparse, device):
+    case = Case(10, pad="right")
+    mask = padding(case, device)
+    leaves = inputs(case).leaves(torch.float64, device)
+    out, memory = attend_by(sparse, case, device)(*leaves)
+    assert torch.equal((out == 0).all(dim=3).all(dim=1), mask)
+    real = (~mask[0]).nonzero().flatten().tolist()
+    assert seen_by(memory[0], leaves) == [real, [0, 1, 2]]
+    assert set(seen_by(out[0], leaves)[0]) == set(real)
+
+
+@any_slots
+def test_more_padding_on_the_right_changes_nothing(slots, sparse, device):
+    case = Case(10, slots, "right")
+    args, mask = double(case, device), padding(case, device)
+    function, setting = SPARSE[sparse]
+    expected = function(*args, **setting, key_padding_mask=mask)
+    more = (lengthened(x, 2, 7, 9.0) for x in args[:3])
+    mask = lengthened(mask, 1, 7, True)
+    out, memory = function(*more, *args[3:], **setting, key_padding_mask=mask)
+    assert_close((out[:, :, :10], memory), expected)
+    assert not out[:, :, 10:].any()
+
+
+@any_padding
+def test_sequences_of_a_batch_do_not_meet(pad, sparse, device):
+    case = Case(10, pad=pad)
+    args, mask = double(case, device), padding(case, device)
+    function, setting = SPARSE[sparse]
+    together = function(*args, **setting, key_padding_mask=mask)
+    for b in range(2):
+        own = None if mask is None else mask[b : b + 1]
+        alone = function(*(x[b : b + 1] for x in args), **setting, key_padding_mask=own)
+        assert_close(alone, tuple(x[b : b + 1] for x in together))
+
+
+# --- Numbers
+
+
+@any_slots
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pad", ["none", "sentence"])
+def test_half_precision(pad, dtype, slots, sparse, device):
+    case = Case(slots=slots, pad=pad)
+    attend = attend_by(sparse, case, device)
+    leaves = inputs(case).leaves(dtype, device)
+    actual = run(attend, leaves)
+    assert all(x.dtype == dtype and x.isfinite().all() for x in actual)
+    expected = attend(*leaves.map(torch.Tensor.float))
+    assert_close(
+        [x.float() for x in actual[:2]], list(expected), rtol=0, atol=8 * torch.finfo(dtype).eps
+    )
+
+
+@any_padding
+def test_logits_beyond_the_range_of_half_precision(pad, sparse, device):
+    case = Case(pad=pad)
+    args = inputs(case)
+    leaves = args._replace(q=200 * args.q, k=200 * args.k).leaves(torch.float16, device)
+    assert (leaves.q.float() * leaves.k.float()).sum(dim=3).abs().max() > 65504
+    assert all(x.isfinite().all() for x in run(attend_by(sparse, case, device), leaves))
+
+
+def test_autocast_leaves_the_attention_alone(sparse, device):
+    case = Case()
+    args = inputs(case).map(lambda x: x.to(device))
+    attend = attend_by(sparse, case, device)
+    expected = attend(*args)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert all(map(torch.equal, attend(*args), expected))
+
+
+def test_dropout_of_the_weights(sparse, device):
+    """With a value of its own for every key, what comes out is the weights."""
+    case = Case(12, 4, heads=16, width=16)
+    q, k, _, q_mem, k_mem, _ = (x.to(device) for x in inputs(case))
+    units = torch.eye(16, device=device).expand(2, 16, -1, -1)
+    args = (q, k, units[:, :, 4:], q_mem, k_mem, units[:, :, :4])
+    attend = attend_by(sparse, case, device)
+    torch.manual_seed(0)
+    for weights, dropped in zip(attend(*args), attend(*args, dropout=0.5), strict=True):
+        assert_close(weights.sum(dim=3), torch.ones_like(weights[..., 0]))
+        kept = dropped != 0
+        assert 0.4 < kept.sum() / (weights != 0).sum() < 0.6
+        assert_close(dropped, 2 * weights * kept)
+
+
+# --- Refusals
+
+
+REFUSED = [
+    (dict(q=torch.zeros(2, 7, 4)), r"`q` must have the four axes .*\(2, 7, 4\) instead"),
+    (dict(k=torch.zeros(2, 2, 6, 4)), r"`k` must match `q` \(2, 2, 13, 4\), but is \(2, 2, 6, 4\)"),
+    (dict(v=torch.zeros(2, 2, 13, 5)), r"`v` must match `q` .*but is \(2, 2, 13, 5\) instead"),
+    (dict(q_mem=torch.zeros(2, 1, 3, 4)), r"`q_mem` must be \(2, 2, M, 4\), but is \(2, 1, 3, 4\)"),
+    (dict(q_mem=torch.zeros(3, 4)), r"`q_mem` must be \(2, 2, M, 4\), but is \(3, 4\) instead"),
+    (
+        dict(k_mem=torch.zeros(2, 2, 2, 4)),
+        r"`k_mem` must match `q_mem` \(2, 2, 3, 4\), but is .*2, 4",
+    ),
+    (
+        dict(v_mem=torch.zeros(2, 2, 0, 4)),
+        r"`v_mem` must match `q_mem` .*but is \(2, 2, 0, 4\) inst",
+    ),
+    (
+        dict(key_padding_mask=torch.zeros(2, 16, dtype=torch.bool)),
+        r"`key_padding_mask` must be \(2, 13\) of torch.bool, but is \(2, 16\)",
+    ),
+    (dict(key_padding_mask=torch.zeros(2, 13)), "but is .* of torch.float32 instead"),
+]
+
+
+@pytest.mark.parametrize("wrong, message", REFUSED)
+@pytest.mark.parametrize("kind", SPARSE)
+def test_refusals(kind, wrong, message):
+    function, setting = SPARSE[kind]
+    with pytest.raises(ValueError, match=message):
+        function(**{**inputs(Case())._asdict(), **setting, **wrong})
+
+
+@pytest.mark.parametrize("chunk_size", [0, -4])
+def test_chunks_of_nothing(chunk_size):
+    with pytest.raises(ValueError, match=f"`chunk_size` must be at least 1, but is {chunk_size} i"):
+        global_memory_attention(*inputs(Case()), chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize(
+    "shapes, message",
+    [
+        (
+            [(2, 1, 3, 4)] * 2,
+            r"`memory` must be of tensors \(2, 2, M, 4\), but one is \(2, 1, 3, 4\)",
+        ),
+        ([(2, 2, 3, 4), (2, 2, 2, 4)], "`memory` must .* but is 2 values and 3 keys instead"),
+    ],
+)
+def test_a_window_with_a_memory_that_does_not_fit(shapes, message):
+    memory = tuple(torch.zeros(shape) for shape in shapes)
+    with pytest.raises(ValueError, match=message):
+        window_attention(*inputs(Case())[:3], Window(3), memory=memory)

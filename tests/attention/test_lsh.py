@@ -1,0 +1,317 @@
+"""Hashed attention with a global memory against its definition, and the hashing itself."""
+
+from functools import partial
+
+import pytest
+import torch
+from gmat_cases import (
+    PADDING,
+    TOLERANCE,
+    Case,
+    assert_all_close,
+    double,
+    inputs,
+    lengthened,
+    padding,
+    run,
+)
+from torch.autograd import gradcheck
+from torch.nn.functional import normalize, scaled_dot_product_attention
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import global_memory_reference as reference
+from fairseq_memattn.attention import lsh_buckets, lsh_memory_attention
+
+any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+any_padding = pytest.mark.parametrize("pad", PADDING)
+any_slots = pytest.mark.parametrize("slots", [0, 3])
+
+
+def hashing(seed=1, buckets=4, rounds=3):
+    return dict(buckets=buckets, rounds=rounds, generator=torch.Generator().manual_seed(seed))
+
+
+def attend_by(case, device="cpu", seed=1, chunk_size=4, **options):
+    """Of as many buckets at every call, and by the same rotations."""
+
+    def attend(*args):
+        return lsh_memory_attention(
+            *args,
+            **{**hashing(seed), **options},
+            chunk_size=chunk_size,
+            key_padding_mask=padding(case, device),
+        )
+
+    return attend
+
+
+# --- Against the definition
+
+
+@any_dtype
+@any_padding
+@any_slots
+@pytest.mark.parametrize("chunk_size", [1, 4, 20])
+@pytest.mark.parametrize("rounds, buckets", [(1, 2), (3, 4), (4, 2)])
+def test_definition(rounds, buckets, chunk_size, slots, pad, dtype, device):
+    case = Case(13, slots, pad, width=3)
+    leaves = inputs(case).leaves(dtype, device)
+    bucket = lsh_buckets(leaves.q, **hashing(1, buckets, rounds)).cpu()
+    options = dict(chunk_size=chunk_size, scale=0.7)
+    attend = attend_by(case, device, rounds=rounds, buckets=buckets, **options)
+    oracle = partial(
+        reference.lsh_memory_attention,
+        bucket=bucket,
+        key_padding_mask=padding(case),
+        **options,
+    )
+    expected = run(oracle, inputs(case).leaves(torch.float64, "cpu").shared)
+    assert_all_close(run(attend, leaves.shared), expected, dtype)
+
+
+@pytest.mark.parametrize("length, chunk_size", [(1, 1), (1, 4), (2, 1), (7, 3), (8, 4), (12, 4)])
+@any_slots
+def test_lengths(slots, length, chunk_size, device):
+    case = Case(length, slots)
+    leaves = inputs(case).leaves(torch.float64, device)
+    bucket = lsh_buckets(leaves.q, **hashing()).cpu()
+    oracle = partial(reference.lsh_memory_attention, bucket=bucket, chunk_size=chunk_size)
+    expected = run(oracle, inputs(case).leaves(torch.float64, "cpu").shared)
+    actual = run(attend_by(case, device, chunk_size=chunk_size), leaves.shared)
+    assert_all_close(actual, expected, torch.float64)
+
+
+@any_padding
+@any_slots
+def test_gradients(slots, pad, device):
+    case = Case(5, slots, pad, heads=1, width=2)
+    leaves = inputs(case).leaves(torch.float64, device).shared
+    assert gradcheck(attend_by(case, device, chunk_size=2, buckets=2), tuple(leaves))
+
+
+def test_a_pair_divided_by_its_rounds_is_a_pair_counted_once():
+    """The oracle's set of tokens against Reformer's appendix A, taken literally."""
+    q, _, v, *_ = double(Case(13), "cpu")
+    k = normalize(q, dim=3)
+    bucket = lsh_buckets(q, **hashing(rounds=4, buckets=2))
+    tokens = list(range(13))
+    out, _ = reference.lsh_memory_attention(
+        q, v, *double(Case(13, 0), "cpu")[3:], bucket, chunk_size=3, scale=0.7
+    )
+    several = 0
+    for t in tokens:
+        met = [
+            [i for i in reference.met_in_a_round(t, tokens, of_round, 3) if i != t]
+            for of_round in bucket[0, 1].tolist()
+        ]
+        several += sum(map(len, met)) - len(set().union(*met))
+        expected = reference.rounds_by_equation(q[0, 1, t], k[0, 1], v[0, 1], met, 0.7)
+        assert_close(out[0, 1, t], expected)
+    assert several > 13
+
+
+# --- What is known without hashing
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+@any_slots
+def test_one_bucket_is_shared_attention_to_all_others(slots, rounds, device):
+    """However many rounds there are: neither tokens nor the memory are counted more than once."""
+    case = Case(13, slots)
+    q, _, v, q_mem, k_mem, v_mem = double(case, device)
+    q = q + 100  # all in one direction, nearly
+    out, memory = attend_by(case, chunk_size=7, rounds=rounds, buckets=2)(q, v, q_mem, k_mem, v_mem)
+    k = torch.cat([normalize(k_mem, dim=3), normalize(q, dim=3)], dim=2)
+    v = torch.cat([v_mem, v], dim=2)
+    others = torch.ones(13, slots + 13, dtype=torch.bool, device=device)
+    others.diagonal(slots).fill_(False)
+    # Of one bucket, in two chunks: the second sees the first, and not the other way round.
+    others[:7, slots + 7 :] = False
+    assert_close(out, scaled_dot_product_attention(q, k, v, attn_mask=others))
+    assert_close(memory, scaled_dot_product_attention(q_mem, k, v) if slots else q_mem)
+
+
+def test_a_token_without_others_sees_itself(device):
+    q = torch.eye(4, device=device)[None, None]
+    v, nothing = torch.randn(1, 1, 4, 4, device=device), torch.zeros(1, 1, 0, 4, device=device)
+    bucket = lsh_buckets(q, **hashing(3, buckets=64, rounds=1))
+    assert bucket.unique().numel() == 4
+    options = hashing(3, buckets=64, rounds=1)
+    out, _ = lsh_memory_attention(q, v, nothing, nothing, nothing, **options)
+    assert torch.equal(out, v)
+
+
+# --- The hash
+
+
+def test_buckets_tell_directions_apart(device):
+    x = torch.randn(1, 2, 200, 8, device=device)
+    near, far = x + 0.01 * torch.randn_like(x), torch.randn_like(x)
+    bucket = lsh_buckets(torch.cat([x, 3 * x, -x, near, far], dim=2), 16, 4)
+    assert bucket.shape == (1, 2, 4, 1000)
+    assert set(bucket.unique().tolist()) == set(range(16))
+    own, longer, opposite, near, far = bucket.split(200, dim=3)
+    assert torch.equal(own, longer)
+    assert torch.equal(opposite, (own + 8) % 16)
+    assert (own == near).float().mean() > 0.95
+    assert (own == far).float().mean() < 0.15
+
+
+def test_heads_and_rounds_have_rotations_of_their_own_and_sequences_share_them(device):
+    x = torch.randn(1, 1, 50, 4, device=device).expand(2, 3, -1, -1)
+    bucket = lsh_buckets(x, 8, 2)
+    assert torch.equal(bucket[0], bucket[1])
+    drawn = bucket[0].flatten(0, 1)
+    assert len({tuple(row) for row in drawn.tolist()}) == 6
+
+
+def test_the_seed_decides(device):
+    case = Case(40)
+    args = double(case, device).shared
+    first, again, other = (attend_by(case, device, seed)(*args)[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_without_a_generator_the_global_seed_decides(device):
+    args = double(Case(40), device).shared
+    outs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outs.append(lsh_memory_attention(*args, chunk_size=4)[0])
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[0], outs[2])
+
+
+def test_as_many_buckets_as_reformer_has(device):
+    """2 S / C of them."""
+    args = double(Case(13), device).shared
+    expected = attend_by(Case(13), device, buckets=8)(*args)
+    assert_close(attend_by(Case(13), device, buckets=None)(*args), expected)
+
+
+# --- What changes nothing
+
+
+@any_slots
+def test_more_padding_on_the_right(slots, device):
+    case = Case(10, slots, "right")
+    args, mask = double(case, device).shared, padding(case, device)
+    expected = attend_by(case, device)(*args)
+    more = [*(lengthened(x, 2, 7, 9.0) for x in args[:2]), *args[2:]]
+    mask = lengthened(mask, 1, 7, True)
+    out, memory = lsh_memory_attention(*more, **hashing(), chunk_size=4, key_padding_mask=mask)
+    assert_close((out[:, :, :10], memory), expected)
+    assert not out[:, :, 10:].any()
+
+
+@any_padding
+def test_sequences_of_a_batch_do_not_meet(pad, device):
+    case = Case(10, pad=pad)
+    args, mask = double(case, device).shared, padding(case, device)
+    together = attend_by(case, device)(*args)
+    for b in range(2):
+        own = None if mask is None else mask[b : b + 1]
+        one = (x[b : b + 1] for x in args)
+        alone = lsh_memory_attention(*one, **hashing(), chunk_size=4, key_padding_mask=own)
+        assert_close(alone, tuple(x[b : b + 1] for x in together))
+
+
+# --- Numbers
+
+
+@any_slots
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pad", ["none", "sentence"])
+def test_half_precision(pad, dtype, slots, device):
+    case = Case(slots=slots, pad=pad)
+    leaves = inputs(case).leaves(dtype, device).shared
+    actual = run(attend_by(case, device), leaves)
+    assert all(x.dtype == dtype and x.isfinite().all() for x in actual)
+    expected = attend_by(case, device)(*(x.float() for x in leaves))
+    assert_close(
+        [x.float() for x in actual[:2]], list(expected), rtol=0, atol=4 * torch.finfo(dtype).eps
+    )
+
+
+def test_autocast_leaves_the_attention_alone(device):
+    case = Case()
+    args = [x.to(device) for x in inputs(case).shared]
+    expected = attend_by(case, device)(*args)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert all(map(torch.equal, attend_by(case, device)(*args), expected))
+
+
+def test_a_token_of_zeros(device):
+    """It has no direction, and a gradient all the same."""
+    case = Case()
+    leaves = [(x.detach() * (torch.arange(x.shape[2]) != 2).to(x)[:, None]) for x in inputs(case)]
+    leaves = [leaves[0], *leaves[2:]]
+    leaves = [x.to(device).requires_grad_() for x in leaves]
+    assert all(x.isfinite().all() for x in run(attend_by(case, device), leaves))
+
+
+def test_dropout_of_the_weights(device):
+    """With a value of its own for every key, what comes out is the weights."""
+    case = Case(12, 4, heads=16, width=16)
+    q, _, _, q_mem, k_mem, _ = (x.to(device) for x in inputs(case))
+    units = torch.eye(16, device=device).expand(2, 16, -1, -1)
+    args = (q, units[:, :, 4:], q_mem, k_mem, units[:, :, :4])
+    torch.manual_seed(0)
+    for weights, dropped in zip(
+        attend_by(case)(*args), attend_by(case, dropout=0.5)(*args), strict=True
+    ):
+        assert_close(weights.sum(dim=3), torch.ones_like(weights[..., 0]))
+        kept = dropped != 0
+        assert 0.4 < kept.sum() / (weights != 0).sum() < 0.6
+        assert_close(dropped, 2 * weights * kept)
+
+
+def test_the_backward_pass_drops_the_same_weights(device):
+    """What comes out is linear in the values, so its gradient gives it back."""
+    case = Case(12, 0)
+    q, v, *nothing = double(case, device).shared
+    v.requires_grad_()
+    out, _ = attend_by(case, dropout=0.5)(q, v, *nothing)
+    (gradient,) = torch.autograd.grad(out.sum(), v)
+    assert_close((gradient * v).sum(), out.sum())
+
+
+def test_weights_are_not_kept(device):
+    case = Case(64, 0, batch=1, heads=1)
+    kept = []
+
+    def pack(tensor):
+        if tensor.is_floating_point():
+            kept.append(tensor.untyped_storage().nbytes())
+        return tensor
+
+    leaves = inputs(case).leaves(torch.float32, device).shared
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out, _ = attend_by(case, chunk_size=32)(*leaves)
+    assert out.requires_grad
+    # A round has 64 x 64 weights; what comes out of all three rounds is smaller.
+    assert max(kept) < 4 * 64 * 64
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
+        (dict(rounds=0), "`rounds` must be at least 1, but is 0 instead"),
+        (dict(buckets=3), "`buckets` must be even and at least 2, but is 3 instead"),
+        (dict(buckets=0), "`buckets` must be even and at least 2, but is 0 instead"),
+        (dict(qk=torch.zeros(2, 7, 4)), r"`qk` must have the four axes .*\(2, 7, 4\) instead"),
+        (dict(v=torch.zeros(2, 2, 13, 5)), r"`v` must match `qk` .*but is \(2, 2, 13, 5\) instead"),
+        (dict(k_mem=torch.zeros(2, 2, 2, 4)), r"`k_mem` must match `q_mem` .*but is \(2, 2, 2, 4"),
+        (dict(key_padding_mask=torch.zeros(2, 13)), "but is .* of torch.float32 instead"),
+    ],
+)
+def test_refusals(wrong, message):
+    names = ["qk", "v", "q_mem", "k_mem", "v_mem"]
+    args = dict(zip(names, inputs(Case()).shared, strict=True))
+    with pytest.raises(ValueError, match=message):
+        lsh_memory_attention(**{**args, **wrong})
