@@ -25,7 +25,8 @@ def register() -> None:
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
     import fairseq_memattn.models.t5
-    import fairseq_memattn.tasks.document_translation  # noqa: F401
+    import fairseq_memattn.tasks.document_translation
+    import fairseq_memattn.tasks.span_corruption  # noqa: F401
 
 
 WITHOUT_FAIRSEQ = ("attention", "cli", "evaluation", "errors")

@@ -1,0 +1,221 @@
+"""T5's pretraining: text with gaps in, what belongs there out."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary, TokenBlockDataset, data_utils, iterators
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
+from omegaconf import II, MISSING
+from torch import nn
+
+from fairseq_memattn.data.sentinels import add_sentinels
+from fairseq_memattn.data.span_corruption import (
+    Lines,
+    Noise,
+    SpanCorruptionDataset,
+    SpanOptions,
+    natural,
+)
+from fairseq_memattn.errors import MemAttnError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SpanCorruptionConfig(FairseqDataclass):
+    """The flags of the task."""
+
+    data: str = field(
+        default=MISSING,
+        metadata={
+            "help": "folder with the binarised text (fairseq-preprocess --only-source); several, "
+            "separated by colons, are trained on in turn, an epoch each"
+        },
+    )
+    source_length: int = field(
+        default=512,
+        metadata={
+            "help": "tokens of the whole input after corruption, sentinels and eos included; the "
+            "blocks that the text is cut into are longer: 568 tokens for 512 by default"
+        },
+    )
+    chunks: int = field(
+        default=1,
+        metadata={
+            "help": "divides the input into so many sequences of source-length / chunks tokens, "
+            "for models that take several (t5mem_*)"
+        },
+    )
+    noise_density: float = field(
+        default=0.15, metadata={"help": "the part of the tokens that is cut out"}
+    )
+    mean_span_length: float = field(
+        default=3.0, metadata={"help": "mean length of what is cut out at one place, in tokens"}
+    )
+    sentinels: int = field(
+        default=100,
+        metadata={
+            "help": "symbols <extra_id_0>, <extra_id_1>, ... of the dictionary, which gets them "
+            "at its end if it has none; a block needs one a span"
+        },
+    )
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
+        default="none",
+        metadata={
+            "help": "how the text is cut into blocks: none fills each, across lines; complete "
+            "with whole lines; complete_doc with those of one document, which an empty line ends; "
+            "eos takes each line by itself. The ends of lines themselves are left out"
+        },
+    )
+    seed: int = II("common.seed")
+
+
+@register_task("span_corruption", dataclass=SpanCorruptionConfig)
+class SpanCorruptionTask(FairseqTask):
+    """Spans are cut out of a text, and an encoder-decoder says what they were (T5's objective).
+
+    The data are those of masked language models: text of one language, binarised. In training
+    the spans depend on the seed, the epoch and the block; else on the seed and the block alone.
+    Beside the criterion's metrics there is `loss_nats`, the loss a token by the natural logarithm.
+    """
+
+    cfg: SpanCorruptionConfig
+
+    @classmethod
+    def setup_task(cls, cfg: SpanCorruptionConfig, **kwargs: Any) -> "SpanCorruptionTask":
+        _check(cfg)
+        dictionary = Dictionary.load(str(Path(utils.split_paths(cfg.data)[0]) / "dict.txt"))
+        return cls(cfg, dictionary)
+
+    def __init__(self, cfg: SpanCorruptionConfig, dictionary: Any) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.noise = Noise(cfg.noise_density, cfg.mean_span_length)
+        self.options = SpanOptions(
+            noise=self.noise,
+            sentinels=add_sentinels(dictionary, cfg.sentinels),
+            pad=dictionary.pad(),
+            eos=dictionary.eos(),
+            chunk_length=cfg.source_length // cfg.chunks,
+            chunks=cfg.chunks,
+            seed=cfg.seed,
+        )
+        self.block_length = self.noise.block_length(cfg.source_length)
+        logger.info(f"dictionary: {len(dictionary)} types, {cfg.sentinels} sentinels among them")
+
+    @property
+    def source_dictionary(self) -> Any:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Any:
+        return self.dictionary
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        """Raises MemAttnError for a model that cannot take what the task gives it."""
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.chunks > 1 and not getattr(model, "takes_sequences", False):
+            raise MemAttnError(
+                f"--chunks {self.cfg.chunks} needs a model that takes several sequences, such as "
+                f"t5mem_v4, but {type(model).__name__} takes one"
+            )
+        needed = (self.options.chunk_length, self.noise.corrupted(self.block_length)[1])
+        for side, limit, length in zip(
+            ("source", "target"), model.max_positions(), needed, strict=True
+        ):
+            if limit is not None and limit < length:
+                raise MemAttnError(
+                    f"--max-{side}-positions {limit} of the model is less than the {length} "
+                    f"tokens that --source-length {self.cfg.source_length} leads to"
+                )
+        return model
+
+    # Data.
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
+        """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on."""
+        paths = utils.split_paths(self.cfg.data)
+        folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
+        prefix = str(folder / split)
+        corpus = data_utils.load_indexed_dataset(prefix, self.dictionary, combine=combine)
+        if corpus is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+        lines = Lines(corpus, self.dictionary.eos())
+        if not lines.sizes.sum():
+            raise MemAttnError(f"{prefix}: the text is empty")
+        blocks = TokenBlockDataset(
+            lines,
+            lines.sizes,
+            self.block_length,
+            pad=self.dictionary.pad(),
+            eos=self.dictionary.eos(),
+            break_mode=self.cfg.sample_break_mode,
+            document_sep_len=0,
+        )
+        dataset = SpanCorruptionDataset(blocks, self.options, training=combine)
+        logger.info(
+            f"{split}: {len(dataset)} blocks of up to {self.block_length} tokens; "
+            f"{dataset.left_out} of fewer than 2 are left out"
+        )
+        self.datasets[split] = dataset
+
+    def get_batch_iterator(
+        self, dataset: SpanCorruptionDataset, max_tokens: int | None = None, **others: Any
+    ) -> iterators.EpochBatchIterator:
+        """Raises MemAttnError for an example that does not fit into a batch."""
+        longest = int(dataset.num_tokens_vec(np.arange(len(dataset))).max())
+        if max_tokens is not None and longest > max_tokens:
+            raise MemAttnError(
+                f"an example has {longest} tokens, more than --max-tokens {max_tokens}"
+            )
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **others)
+
+    # Generation and reports.
+
+    def inference_step(
+        self, generator: Any, models: Sequence[nn.Module], sample: dict[str, Any], **options: Any
+    ) -> Any:
+        """The hypotheses; fairseq-generate goes on to print the input, of which all chunks."""
+        hypotheses = super().inference_step(generator, models, sample, **options)
+        context = sample["net_input"].get("context_tokens")
+        if context is not None:
+            last = sample["net_input"]["src_tokens"]
+            sample["net_input"]["src_tokens"] = torch.cat([context.flatten(1), last], dim=1)
+        return hypotheses
+
+    def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
+        super().reduce_metrics(logging_outputs, criterion)
+        metrics.log_derived("loss_nats", natural)
+
+
+def _check(cfg: SpanCorruptionConfig) -> None:
+    if not 0 < cfg.noise_density < 1:
+        raise MemAttnError(f"--noise-density must be between 0 and 1, but is {cfg.noise_density}")
+    if cfg.mean_span_length < 1:
+        raise MemAttnError(f"--mean-span-length must be 1 or more, but is {cfg.mean_span_length}")
+    for name, least in (("source_length", 3), ("chunks", 1), ("sentinels", 1)):
+        if getattr(cfg, name) < least:
+            flag = "--" + name.replace("_", "-")
+            raise MemAttnError(f"{flag} must be {least} or more, but is {getattr(cfg, name)}")
+    if cfg.source_length % cfg.chunks:
+        raise MemAttnError(
+            f"--source-length {cfg.source_length} is no multiple of --chunks {cfg.chunks}"
+        )
+    noise = Noise(cfg.noise_density, cfg.mean_span_length)
+    _, spans = noise.counts(noise.block_length(cfg.source_length))
+    if spans > cfg.sentinels:
+        raise MemAttnError(
+            f"--source-length {cfg.source_length} has {spans} spans cut out, a sentinel each, but "
+            f"--sentinels is {cfg.sentinels}"
+        )
