@@ -53,6 +53,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
 from models import (
     ARCHITECTURES,
+    abc_and_softmax,
     add_model_options,
     add_slot_options,
     build_contenders,
@@ -207,9 +208,9 @@ def plot(report: dict[str, Any], path: Path) -> None:
     figure, grid = make_panels(len(panels))
     for axes, (part, key, unit, label, title) in zip(grid, panels, strict=True):
         lengths = [row["length"] for row in report[part]]
-        for name, arch in ARCHITECTURES.items():
+        for name in report[part][0][key]:
             values = [unit * row[key][name] for row in report[part]]
-            axes.plot(lengths, values, marker="o", label=arch)
+            axes.plot(lengths, values, marker="o", label=ARCHITECTURES[name])
         over_lengths(axes, lengths, yscale="log", ylabel=label, title=title)
     figure.suptitle("batch {batch}, greedy, {layers} layers of {width}".format(**report["setting"]))
     figure.savefig(path, dpi=120)
@@ -247,7 +248,7 @@ def main() -> None:
     report = start_report(args)
     dictionary = make_dictionary(args.vocabulary)
     longest = max(args.lengths + args.sentences + args.generator + [args.source_length or 0]) + 2
-    models = build_contenders(args, dictionary, longest)
+    models = build_contenders(args, dictionary, longest, abc_and_softmax(args))
     for model in models.values():
         for_inference(model)
 

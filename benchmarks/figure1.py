@@ -51,11 +51,10 @@ from decoding_steps import (
     start_words,
     state_bytes,
 )
-from models import ARCHITECTURES, add_model_options, build_model, make_dictionary
+from models import ARCHITECTURES, add_model_options, build_contenders, make_dictionary
 from torch import Tensor, nn
 from tqdm import tqdm
 
-ALL = ARCHITECTURES | {"rfa": "rfa_transformer", "t2r": "t2r_transformer"}
 SLOTS = {"abc": (32, 8), "rfa": (256, 128), "t2r": (32, 4)}
 STEPS_IN_A_ROW = 3
 
@@ -92,17 +91,6 @@ class Sentence:
         return total
 
 
-def make_models(args: Namespace) -> dict[str, nn.Module]:
-    dictionary = make_dictionary(args.vocabulary)
-    models = {}
-    for name in args.contenders:
-        cross, causal = getattr(args, name, (0, 0))
-        slots = {"abc_cross_slots": cross, "abc_causal_slots": causal}
-        model = build_model(ALL[name], args, dictionary, max(args.lengths) + 2, **slots)
-        models[name] = for_inference(model)
-    return models
-
-
 def measure(args: Namespace, models: dict[str, nn.Module], length: int) -> dict[str, Any]:
     dictionary = next(iter(models.values())).decoder.dictionary
     torch.manual_seed(0)
@@ -136,7 +124,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
     figure, (speed, memory) = make_panels(2)
     for name in rows[0]["tokens_per_second"]:
         slots = setting.get(name)
-        label = ALL[name] + (f" {slots[0]}-{slots[1]}" if slots else "")
+        label = ARCHITECTURES[name] + (f" {slots[0]}-{slots[1]}" if slots else "")
         tokens = [row["tokens_per_second"][name] for row in rows]
         speed.plot(lengths, tokens, marker="o", label=label)
         sizes = [row["state_bytes"][name] / MIB for row in rows]
@@ -164,8 +152,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--contenders",
         nargs="+",
-        choices=ALL,
-        default=list(ALL),
+        choices=ARCHITECTURES,
+        default=list(ARCHITECTURES),
         help="abc and others; without softmax great lengths need little memory (%(default)s)",
     )
     for name, slots in SLOTS.items():
@@ -199,7 +187,11 @@ def parse_arguments() -> Namespace:
 def main() -> None:
     args = parse_arguments()
     report = start_report(args)
-    models = make_models(args)
+    slots = {name: getattr(args, name, (0, 0)) for name in args.contenders}
+    dictionary = make_dictionary(args.vocabulary)
+    models = build_contenders(args, dictionary, max(args.lengths) + 2, slots)
+    for model in models.values():
+        for_inference(model)
     report["rows"] = []
     for length in args.lengths:
         report["rows"].append(measure(args, models, length))

@@ -3,6 +3,7 @@
 import argparse
 import logging
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,7 +16,13 @@ import fairseq_memattn
 fairseq_memattn.register()
 logging.disable(logging.INFO)  # fairseq turns every library's remarks on
 
-ARCHITECTURES = {"abc": "abc_mlp_transformer", "softmax": "transformer"}
+ARCHITECTURES = {
+    "abc": "abc_mlp_transformer",
+    "softmax": "transformer",
+    "rfa": "rfa_transformer",
+    "t2r": "t2r_transformer",
+}
+Slots = Mapping[str, tuple[int, int]]  # of cross and causal attention, none of them softmax's
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -70,13 +77,26 @@ def build_model(
     return model.to(args.device)
 
 
-def build_contenders(args: Namespace, dictionary: Dictionary, longest: int) -> dict[str, nn.Module]:
-    """`ARCHITECTURES`, with the slots of `add_slot_options`."""
-    slots = {"abc_cross_slots": args.cross_slots, "abc_causal_slots": args.causal_slots}
+def build_contenders(
+    args: Namespace, dictionary: Dictionary, longest: int, slots: Slots
+) -> dict[str, nn.Module]:
+    """Some of `ARCHITECTURES`, by their slots."""
     return {
-        name: build_model(architecture, args, dictionary, longest, **slots)
-        for name, architecture in ARCHITECTURES.items()
+        name: build_model(
+            ARCHITECTURES[name],
+            args,
+            dictionary,
+            longest,
+            abc_cross_slots=cross,
+            abc_causal_slots=causal,
+        )
+        for name, (cross, causal) in slots.items()
     }
+
+
+def abc_and_softmax(args: Namespace) -> Slots:
+    """The slots of `add_slot_options`."""
+    return {"abc": (args.cross_slots, args.causal_slots), "softmax": (0, 0)}
 
 
 def random_words(dictionary: Dictionary, args: Namespace, batch: int, length: int) -> Tensor:

@@ -33,6 +33,7 @@ from fairseq.data import Dictionary
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from models import (
     ARCHITECTURES,
+    abc_and_softmax,
     add_model_options,
     add_slot_options,
     build_contenders,
@@ -80,7 +81,7 @@ def make_batch(args: Namespace, dictionary: Dictionary) -> Batch:
 def measure(args: Namespace) -> tuple[dict[str, list[float]], int]:
     """Seconds of every step by contender, and the target words of a step."""
     dictionary = make_dictionary(args.vocabulary)
-    models = build_contenders(args, dictionary, args.length + 1)
+    models = build_contenders(args, dictionary, args.length + 1, abc_and_softmax(args))
     trainers = {name: Trainer(model, dictionary) for name, model in models.items()}
     torch.manual_seed(0)
     batch = make_batch(args, dictionary)

@@ -18,6 +18,7 @@ if not __package__:  # run as `python data_prep/binarise.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
+from data_prep.dictionary import read_words
 from data_prep.files import DataError, make_folders, run_command
 from data_prep.splits import Splits, find_splits
 
@@ -25,6 +26,12 @@ VERSION = 1  # raise it whenever the same input gives other bytes
 RECORD = "binarised.json"
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
+# Ctrl-C ends it as well, and its processes, which else would print tracebacks.
+PREPROCESS = """\
+import runpy, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+runpy.run_module("fairseq_cli.preprocess", run_name="__main__", alter_sys=True)
+"""
 DESCRIPTION = """\
 Binarise segmented text with fairseq-preprocess, and keep its document ids.
 
@@ -100,6 +107,7 @@ def check_options(
         raise DataError(f"--dictionary {dictionary}: no such file")
     if len(splits.languages) == 2 and not joined_dictionary:
         raise DataError(f"--dictionary {dictionary} is for both languages; join the dictionaries")
+    read_words(dictionary)
 
 
 def checksum(path: Path) -> str:
@@ -224,7 +232,7 @@ def preprocess(
             members.sort(key=lambda split: (len(split), split))  # valid, valid1, ..., valid10
             flags += [f"--{family}pref", ",".join(prefixes[split] for split in members)]
     # -P: a folder `fairseq` in the working directory, such as a checkout, is not meant.
-    command = [sys.executable, "-P", "-m", "fairseq_cli.preprocess", *flags]
+    command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
     done = subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR)
     if done.returncode != 0:
         raise DataError(f"fairseq-preprocess ended with {done.returncode}; its message is above")

@@ -15,12 +15,18 @@ class DataError(Exception):
 
 
 def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """Run a script of this folder; returns the exit status, 2 for a DataError, which it prints."""
+    """Run a script of this folder; returns the exit status.
+
+    It is 2 for a DataError, which is printed, and 130, as shells have it, for Ctrl-C.
+    """
     try:
         work(args)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted; run the same command again to go on", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -186,6 +186,8 @@ def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
                 counts["examples"] += 1
                 for file, text in zip(files, row, strict=True):
                     file.write(text + "\n")
+            if not counts["examples"]:
+                raise DataError(f"{source}: no examples below its header")
         return counts
 
     return pipeline.stages.run(f"text-{split}", [source], outputs, work)["examples"]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import threading
 import time
 from collections import Counter
@@ -84,6 +85,7 @@ _function: LineFunction
 
 def _start(make: Callable[[], LineFunction], parent: int) -> None:
     global _function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends the pool
     _function = make()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
+from data_prep.dictionary import read_words
 from data_prep.download import Archive, obtain
 from data_prep.files import DataError, read_lines, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines
@@ -62,8 +63,8 @@ def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
 def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
     """What the options name; RoBERTa's files are fetched into `downloads` where none is named.
 
-    Raises DataError for options that do not go together, files that are missing or broken, and a
-    dictionary that does not know every piece of GPT-2's.
+    Raises DataError for options that do not go together, files that are missing or broken, a file
+    that is no dictionary, and a dictionary that does not know every piece of GPT-2's.
     """
     if args.sentencepiece_model is not None:
         if args.dictionary is None:
@@ -90,7 +91,7 @@ def gpt2_subwords(files: list[Path]) -> Subwords:
         numbers = json.loads(encoder.read_text(encoding="utf-8")).items()
     except (ValueError, AttributeError):
         raise DataError(f"{encoder}: no JSON object of pieces and their numbers") from None
-    known = words(dictionary)
+    known = read_words(dictionary)
     for piece, number in numbers:
         if str(number) not in known:
             raise DataError(
@@ -127,6 +128,7 @@ def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
         sentencepiece_segmenter(model)
     except RuntimeError:
         raise DataError(f"--sentencepiece-model {model}: not a SentencePiece model") from None
+    read_words(dictionary)
     return Subwords((model,), dictionary, partial(sentencepiece_segmenter, model))
 
 
@@ -134,11 +136,6 @@ def sentencepiece_segmenter(model: Path) -> LineFunction:
     """A line to its pieces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     return lambda line: " ".join(processor.encode(line, out_type=str))
-
-
-def words(dictionary: Path) -> set[str]:
-    """The words of a dictionary of fairseq's: all but the last field of each line."""
-    return {line.rpartition(" ")[0] for line in read_lines(dictionary)}
 
 
 def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
@@ -154,7 +151,7 @@ def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> 
 
 def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -> Counter[str]:
     """Segment a file line by line; returns the lines, the pieces, and those the model lacks."""
-    known = words(subwords.dictionary)
+    known = read_words(subwords.dictionary)
     counts = Counter({"lines": 0, "pieces": 0})
     with write_all_or_nothing([target]) as [file]:
         lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)

@@ -12,9 +12,10 @@ class MemAttnError(ValueError):
 def end_commands_in_one_sentence() -> None:
     """Lets a fairseq command that fails on a `MemAttnError` print its sentence, no traceback.
 
-    So does a file that is missing or cannot be read, as fairseq reports it. fairseq re-raises
-    what happens while a checkpoint is loaded as an exception of its own, so the whole chain is
-    searched. Programs other than fairseq's commands keep their tracebacks.
+    So does a file that is missing or cannot be read, as fairseq reports it, and input that is not
+    UTF-8, of which it says nothing. fairseq re-raises what happens while a checkpoint is loaded as
+    an exception of its own, so the whole chain is searched. Programs other than fairseq's commands
+    keep their tracebacks.
     """
     program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
@@ -29,7 +30,20 @@ def _print_sentence(
         cause = cause.__cause__ or cause.__context__
     if cause is None and isinstance(error, OSError):
         cause = error
+    if cause is None and isinstance(error, UnicodeDecodeError):
+        cause = MemAttnError(_not_utf8(error))
     if cause is None:
         sys.__excepthook__(kind, error, traceback)
     else:
         print(f"{Path(sys.argv[0]).name}: error: {cause}", file=sys.stderr)
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    """The line around the byte: its number in the input is not known here."""
+    before, after = error.object[: error.start], error.object[error.start :]
+    line = before.rpartition(b"\n")[2][-40:] + after.partition(b"\n")[0][:40]
+    shown = line.decode(error.encoding, "replace")
+    return (
+        f"the input must be {error.encoding.upper()}, but is not at byte "
+        f"0x{after[0]:02x} of {shown!r}; convert it, for example with iconv"
+    )

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_memattn.cli.models import architecture
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.compat import read_checkpoint
 
@@ -178,13 +179,6 @@ def share_tied(means: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str
         # The other checkpoints may not have tied them.
         shared[name] = known if torch.equal(known, mean) else mean
     return shared
-
-
-def architecture(state: dict[str, Any]) -> str | None:
-    """The registered name of the checkpoint's model, where it says so."""
-    model = (state.get("cfg") or {}).get("model") or state.get("args") or {}
-    fields = vars(model) if isinstance(model, argparse.Namespace) else model
-    return fields.get("_name") or fields.get("arch")
 
 
 def num_updates(state: dict[str, Any]) -> int:

@@ -11,8 +11,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.average import architecture, write
-from fairseq_memattn.cli.models import check_paths
+from fairseq_memattn.cli.average import write
+from fairseq_memattn.cli.models import architecture, check_paths, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
 
 
@@ -47,33 +47,29 @@ def run(args: argparse.Namespace) -> None:
     import fairseq_memattn
 
     fairseq_memattn.register()
-    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-
     check_outputs({"--output": args.output}, [Path(args.path)])
     check_paths(args.data, args.path)
-    state = load_checkpoint_to_cpu(args.path)  # brings older checkpoints up to date
+    state, task = open_checkpoint(args.path, args.data)
     old = architecture(state)
-    new = converted(state, args.data, args.arch, shlex.split(args.flags), args.seed)
+    new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
     write(state, args.output)
     print(f"converted {old} to {args.arch}: {args.output}")
     print(f"new weights, to be trained: {', '.join(new) or 'none'}")
 
 
 def converted(
-    state: dict[str, Any], data: str, arch: str, flags: list[str], seed: int
+    state: dict[str, Any], task: Any, arch: str, flags: list[str], seed: int
 ) -> list[str]:
     """Makes the checkpoint `state` one of `arch`; returns the names of the weights that are new.
+
+    task: the checkpoint's, as `open_checkpoint` gives it
 
     Raises ValueError where the architecture has no place for a weight of the checkpoint.
     """
     import torch
-    from fairseq import tasks
     from omegaconf import OmegaConf
 
     check_kind(str(architecture(state)), arch)
-    settings = OmegaConf.create(state["cfg"]["task"])
-    settings.data = data
-    task = tasks.setup_task(settings)
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
     trained = state["model"]
     # Older releases of fairseq gave some weights other names.
@@ -102,7 +98,7 @@ def check_kind(old: str, new: str) -> None:
 
     def kind(arch: str) -> str:
         if arch not in ARCH_MODEL_REGISTRY:
-            raise ValueError(f"{arch} is no architecture that fairseq or this plugin has")
+            raise ValueError(f"--arch {arch} is none that fairseq or this plugin has")
         model = ARCH_MODEL_REGISTRY[arch]
         if issubclass(model, FairseqEncoderDecoderModel):
             return "a translation model"

@@ -1,6 +1,7 @@
-"""Trained translation models for the subcommands that score text with them."""
+"""Trained models: how the subcommands load them, and what scores translations with them."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,71 @@ def check_paths(data: str, path: str) -> None:
             raise ValueError(f"{folder}: there is no such folder")
 
 
+def architecture(state: dict[str, Any]) -> str | None:
+    """The registered name of the checkpoint's model, where it says so."""
+    model = (state.get("cfg") or {}).get("model") or state.get("args") or {}
+    fields = vars(model) if isinstance(model, argparse.Namespace) else model
+    return fields.get("_name") or fields.get("arch")
+
+
+def open_checkpoint(path: str, data: str) -> tuple[dict[str, Any], Any]:
+    """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
+
+    Raises ValueError for a model or a task that nothing here has registered, and for a folder that
+    lacks what the task reads.
+    """
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+
+    state = load_checkpoint_to_cpu(path, {"data": data})
+    for kind, name, known in (
+        (
+            "architecture",
+            architecture(state),
+            ARCH_MODEL_REGISTRY.keys() | MODEL_DATACLASS_REGISTRY,
+        ),
+        ("task", state["cfg"]["task"]["_name"], TASK_REGISTRY),
+    ):
+        if name not in known:
+            raise ValueError(
+                f"--path {path}: its {kind} is {name}, which neither fairseq nor this plugin has"
+            )
+    return state, _task(state["cfg"]["task"], data)
+
+
+def _task(settings: Any, data: str) -> Any:
+    from fairseq.data.data_utils import infer_language_pair
+    from fairseq.tasks import setup_task
+
+    folder, missing = Path(data.split(":")[0]), ""
+    if "source_lang" in settings and not (settings["source_lang"] and settings["target_lang"]):
+        missing = "" if any(infer_language_pair(folder)) else "SPLIT.SOURCE-TARGET.SOURCE.idx"
+    try:
+        if not missing:
+            return setup_task(settings, from_checkpoint=True)
+    except FileNotFoundError as error:
+        missing = os.path.relpath(error.filename, folder)
+    raise ValueError(
+        f"{folder} has no {missing}, which the model's task {settings['_name']} reads; was the "
+        "folder made by fairseq-preprocess for such a model?"
+    )
+
+
+def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
+    """The model of `open_checkpoint`'s answer; ValueError where dictionaries do not fit it."""
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    try:
+        (model,), _, _ = load_model_ensemble_and_task([path], task=task, state=state)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ValueError(
+            f"--path {path}: the model does not fit the dictionaries of {data} ({reason})"
+        ) from None
+    return model
+
+
 class Loaded(NamedTuple):
     """A task with its dictionaries, and a scorer by numbers of context sentences."""
 
@@ -72,7 +138,6 @@ def load(args: argparse.Namespace) -> Loaded:
 
     fairseq_memattn.register()
     import torch
-    from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     from fairseq_memattn.data.collate import WindowOptions
     from fairseq_memattn.decoding.scoring import Scorer
@@ -81,9 +146,12 @@ def load(args: argparse.Namespace) -> Loaded:
     check_paths(args.data, args.path)
     if args.max_tokens < 1:
         raise MemAttnError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
-    models, _, task = load_model_ensemble_and_task(
-        args.path.split(":"), arg_overrides={"data": args.data}
-    )
+    models: list[Any] = []
+    task: Any = None
+    for path in args.path.split(":"):
+        state, own = open_checkpoint(path, args.data)
+        task = task or own
+        models.append(load_model(path, args.data, state, task))
     contexts: list[int] = []
     for side in ("source", "target"):
         trained = getattr(task.cfg, f"{side}_context", 0)

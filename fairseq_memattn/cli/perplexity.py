@@ -19,7 +19,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.cli.models import check_paths, checkpoints
+from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.tables import table
 
@@ -116,11 +116,11 @@ def run(args: argparse.Namespace) -> None:
 
     fairseq_memattn.register()
     import torch
-    from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
-    (model,), _, task = load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
+    state, task = open_checkpoint(args.path, args.data)
+    model = load_model(args.path, args.data, state, task)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: no language model")
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import segmentation, texts
-from fairseq_memattn.cli.models import check_paths, checkpoints
+from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     kind, attentions = choose_attention(args, model)
     layers = chosen("--layer", args.layer, len(attentions))
     heads = chosen("--head", args.head, attentions[0].num_heads)
-    texts.check_lengths(net_input, model.max_positions())
+    texts.check_lengths(args, net_input, model.max_positions())
     memories = look(model, task, net_input, kind, attentions, layers, heads)
     title = f"{kind.capitalize()} attention's memory: {texts.title(args)}"
     draw_memories(memories, LABELS[kind], args.output, title)
@@ -112,19 +112,13 @@ def load(
     import fairseq_memattn
 
     fairseq_memattn.register()
-    from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-    from fairseq.tasks import setup_task
-
-    state = load_checkpoint_to_cpu(args.path, {"data": args.data})
-    settings = state["cfg"].task
-    task = setup_task(settings, from_checkpoint=True)
+    state, task = open_checkpoint(args.path, args.data)
     if line is None:
         net_input = texts.of_subset(args, task)
     else:
         sides = {name.partition(".")[0] for name in state["model"]} & {"encoder", "decoder"}
-        net_input = texts.of_line(line, task, settings, sides, segment)
-    (model,), _, _ = load_model_ensemble_and_task([args.path], task=task, state=state)
-    return task, model, net_input
+        net_input = texts.of_line(line, task, state["cfg"].task, sides, segment)
+    return task, load_model(args.path, args.data, state, task), net_input
 
 
 def choose_attention(args: argparse.Namespace, model: Any) -> "tuple[str, list[ABCAttention]]":

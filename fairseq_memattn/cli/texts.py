@@ -149,16 +149,20 @@ def of_line(
     return _batch(torch.cat([torch.tensor([begin]), tokens[:-1]]))
 
 
-def check_lengths(net_input: dict[str, Any], limits: int | tuple[int, ...]) -> None:
+def check_lengths(
+    args: argparse.Namespace, net_input: dict[str, Any], limits: int | tuple[int, ...]
+) -> None:
     """Raises ValueError for a text of more tokens than the model has positions."""
     limits = limits if isinstance(limits, tuple) else (limits,)
     names = [name for name in INPUTS if name in net_input]
     for name, limit in zip(names, limits, strict=True):
         length = net_input[name].shape[1]
         if length > limit:
+            what = INPUTS[name]
+            where = f"--{what}, line {args.index + 1}" if args.text else f"{what} of {title(args)}"
             raise ValueError(
-                f"the {INPUTS[name]} has {length} tokens, more than the {limit} that the model "
-                "takes"
+                f"{where}: {length} tokens, end of line included, are more than the {limit} that "
+                "the model takes"
             )
 
 

@@ -78,6 +78,7 @@ class DocumentTranslationConfig(TranslationConfig):
     seed: int = II("common.seed")
     num_shards: int = II("dataset.num_shards")
     shard_id: int = II("dataset.shard_id")
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
 @register_task("document_translation", dataclass=DocumentTranslationConfig)
@@ -441,6 +442,8 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         )
     if cfg.eval_bleu:
         validation_bleu.check_options(cfg)
+    elif cfg.best_checkpoint_metric == "bleu":
+        raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
     if cfg.left_pad_target:
         raise MemAttnError("--left-pad-target does not work with --task document_translation")
 

@@ -8,7 +8,9 @@
 #   DEVICE  flags of fairseq-train and fairseq-generate, for example "--fp16" (default: --cpu)
 #   BIN     folder of the programs (default: .venv/bin)
 #
-# Paths are the repository's unless they begin with a slash. A run that stopped is gone on with.
+# Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
+# of other UPDATES is refused, and needs another WORK.
+source recipes/budget.sh
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE:---cpu}
 BIN=${BIN:-.venv/bin}
 
@@ -46,6 +48,7 @@ prepare() {
 
 # train [FLAG...]: the system in $arch on $data, to $run
 train() {
+  one_budget "$run" "$UPDATES"
   if [ -e "$run/trained-$UPDATES" ]; then return; fi  # fairseq would train for one update more
   "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn "$@" $arch $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \

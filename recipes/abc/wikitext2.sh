@@ -10,8 +10,11 @@
 #   WORK    results (default: outputs/abc)            SEED     default 1
 #   UPDATES default 1200                              DEVICE   flags of fairseq (default: --cpu)
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
+#
+# A run that stopped is gone on with; one of other UPDATES is refused, and needs another WORK.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source recipes/budget.sh
 if [ $# -ne 1 ]; then echo "usage: $0 SYSTEM (see the top of the file)" >&2; exit 2; fi
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
@@ -41,6 +44,7 @@ if [ ! -e "$data/ready" ]; then
   touch "$data/ready"
 fi
 
+one_budget "$run" "$UPDATES"
 # A training that is done is left alone: fairseq would train for one update more.
 if [ ! -e "$run/trained-$UPDATES" ]; then
   "$BIN"/fairseq-train "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \

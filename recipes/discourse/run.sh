@@ -7,8 +7,11 @@
 #   UPDATES   of training with 3 sentences of context (default: 16000). Batches are of 2048 tokens: by
 #             sentence, a quarter of the updates sees as many sentences.
 #   CONTEXTS  sentences of context, one system for each (default: "0 3")
+#
+# A run of other UPDATES is refused, and needs another OUT.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source recipes/budget.sh
 BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-16000} SEED=${SEED:-1}
 CONTEXTS=${CONTEXTS:-0 3}
 step() { printf '\n== %s\n' "$*"; }
@@ -25,6 +28,7 @@ for context in $CONTEXTS; do
   generate="--gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.5 --max-len-b 20"
 
   step "Training with $context sentences of context"
+  one_budget "$run" "$updates"
   if [ ! -e "$run/trained-$updates" ]; then  # fairseq would train for one update more
     "$BIN"/fairseq-train "$OUT/data/bin" --user-dir fairseq_memattn --cpu $task \
       --arch abc_mlp_transformer --abc-cross-slots 64 --abc-causal-slots 32 \

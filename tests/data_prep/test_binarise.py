@@ -191,8 +191,9 @@ def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: 
 
 
 def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(script, "read_words", lambda path: set())  # which would find the mistake
     text = write(tmp_path / "pieces")
     (tmp_path / "dict.txt").write_text("not a dictionary\n", encoding="utf-8")
     options = ["--dictionary", str(tmp_path / "dict.txt")]
@@ -247,6 +248,7 @@ def test_wrong_data_is_refused_before_fairseq_starts(
         ("--workers 0", "--workers must be at least 1, but is 0"),
         ("--dictionary no.txt", "--dictionary no.txt: no such file"),
         ("--dictionary P/train.en --no-joined-dictionary", "is for both languages"),
+        ("--dictionary P/train.en", "train.en, line 1: a dictionary of fairseq's has a symbol, a"),
         ("--text valid=P/valid", "--text has no train to make a dictionary from"),
         (
             "--text dev=P/train",

@@ -194,6 +194,7 @@ def test_rows_of_qqp_that_are_broken(
     [
         ("sentence\tclass\n", "line 1: no column label in the header 'sentence class'"),
         ("", "line 1: no column sentence in the header ''"),
+        ("sentence\tlabel\n", "train.tsv: no examples below its header"),
         ("sentence\tlabel\nGood\t1\nBad\n", "line 3: 1 fields, but the header has 2"),
         ("sentence\tlabel\nGood\tyes\n", "line 2: the label must be one of 0, 1, but is 'yes'"),
         (b"sentence\tlabel\nCaf\xe9\t1\n", "line 2: not UTF-8 at byte 4 of the line"),
@@ -241,6 +242,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pieces = [line.split("\t")[0] for line in lines(folder / "spm.vocab")[3:]]
     kept = [piece for piece in pieces if piece != "▁"]
     (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept), encoding="utf-8")
+    for name, content in {"twice": "a 1\na 2\n", "own": "a 1\n<s> 1\n", "empty": ""}.items():
+        (folder / name).write_text(content)
     return folder
 
 
@@ -309,6 +312,13 @@ def test_broken_gpt2_files(
         ("--dictionary {}/dict.txt", "--dictionary goes with --sentencepiece-model"),
         ("--sentencepiece-model {}/x --dictionary {}/dict.txt", "/x: no such file"),
         ("--sentencepiece-model {}/text --dictionary {}/dict.txt", "text: not a SentencePiece"),
+        (
+            "--sentencepiece-model {}/spm.model --dictionary {}/spm.vocab",
+            "spm.vocab, line 1: a dictionary of fairseq's has a symbol, a space and a count on",
+        ),
+        ("--sentencepiece-model {}/spm.model --dictionary {}/twice", "line 2: 'a' is in it twice;"),
+        ("--sentencepiece-model {}/spm.model --dictionary {}/own", "'<s>' is one of fairseq's own"),
+        ("--sentencepiece-model {}/spm.model --dictionary {}/empty", "without any symbols"),
     ],
 )
 def test_options_that_do_not_go_together(

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from official_archives import lines, message, nist_set
 
 from data_prep import bpe, moses
 from data_prep.files import DataError, write_all_or_nothing
-from data_prep.lines import map_lines, raw_lines, raw_pairs, rewrite
+from data_prep.lines import LineFunction, map_lines, raw_lines, raw_pairs, rewrite
 from data_prep.segments import read_segment_pairs, read_segments
 from data_prep.stages import Stages
 
@@ -153,6 +155,43 @@ def test_processes_do_not_change_the_result(text: Path, tmp_path: Path) -> None:
     many = [f"{line} {number}" for number in range(3000) for line in TEXT[:2]]
     assert list(map_lines(make, many, 2)) == list(map_lines(make, many, 1))
     assert rewrite(text, tmp_path / "tokens", make, 2) == {"lines": 4}
+
+
+def endless(line: str) -> str:
+    print(os.getpid(), flush=True)
+    while True:
+        time.sleep(0.1)
+
+
+def make_endless() -> LineFunction:
+    return endless
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path) -> None:
+    """As Ctrl-C does it: in this process and in those that it has started."""
+    code = (
+        "import sys, test_stages; from data_prep.files import run_command\n"
+        "from pathlib import Path; from data_prep.lines import rewrite\n"
+        f"work = lambda _: rewrite(Path({str(text)!r}), Path({str(tmp_path / 'out')!r}), "
+        f"test_stages.make_endless, {workers})\n"
+        "sys.exit(run_command(work, None))"
+    )
+    folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": folders},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdout.readline()  # it is at work
+    os.killpg(process.pid, signal.SIGINT)
+    _, shown = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert shown == "\ninterrupted; run the same command again to go on\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_tokens_and_back() -> None:

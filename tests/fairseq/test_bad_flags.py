@@ -101,3 +101,11 @@ def test_missing_files(data, flags, sentence, translator):
     given = shlex.split(flags.format(**names))
     done = attempt("fairseq-generate", data.format(**names), *PLUGGED, *given)
     assert_one_sentence(done, "fairseq-generate", sentence)
+
+
+def test_input_that_is_not_utf8(translator, tmp_path):
+    (tmp_path / "latin").write_bytes("caf\u00e9 a\ncaf\u00e9\n".encode("latin-1"))
+    flags = ["--path", translator.checkpoint, "--input", tmp_path / "latin"]
+    done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags)
+    sentence = "the input must be UTF-8, but is not at byte 0xe9 of 'caf\ufffd a'; convert it"
+    assert_one_sentence(done, "fairseq-interactive", sentence)

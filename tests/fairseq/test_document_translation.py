@@ -304,6 +304,7 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ("--prefix-size 1", "--prefix-size does not work"),
         ("--print-alignment", "--print-alignment does not work"),
         ("--diverse-beam-groups 2 --beam 4", "--diverse-beam-groups does not work"),
+        ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
         ("--eval-bleu --eval-bleu-args {", "--eval-bleu-args must be JSON such as"),
         ("--eval-bleu --eval-bleu-detok-args 3", "--eval-bleu-detok-args must be JSON such as"),
         ('--eval-bleu --eval-bleu-args {"beem":1}', "has 'beem', which fairseq-generate has not"),

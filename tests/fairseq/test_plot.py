@@ -375,7 +375,7 @@ LATE = [
     (["--layer", 2], "--layer must be from -2 to 1, but is 2"),
     (["--head", 2], "--head must be from -2 to 1, but is 2"),
     (["--attention", "cross"], "has no bounded memory there, but in its causal attention"),
-    (["--text", "long"], "the text has 41 tokens, more than the 32 that the model takes"),
+    (["--text", "long"], "--text, line 1: 41 tokens, end of line included, are more than the 32"),
     (["--text", "long", "--target", "long"], "--target is for models that translate"),
 ]
 

@@ -1,0 +1,16 @@
+# What the recipes source that train with a budget of updates, UPDATES.
+
+# one_budget FOLDER UPDATES: fairseq would go on with another budget's checkpoint in this folder, and
+# the schedule of the learning rate, as well as what is compared, would be neither's
+one_budget() {
+  local file
+  for file in "$1"/{started,trained}-*; do
+    if [ -e "$file" ] && [ "${file##*-}" != "$2" ]; then
+      echo "error: $1 is a training of ${file##*-} updates, not of $2; keep to them, or write" \
+        "elsewhere" >&2
+      exit 2
+    fi
+  done
+  mkdir -p "$1"
+  touch "$1/started-$2"
+}
