@@ -21,11 +21,13 @@ def register() -> None:
 
     prepare_fairseq()
     end_commands_in_one_sentence()
+    import fairseq_memattn.criterions.sequence_tagging
     import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
     import fairseq_memattn.models.t5
     import fairseq_memattn.tasks.document_translation
+    import fairseq_memattn.tasks.majority_tagging
     import fairseq_memattn.tasks.span_corruption  # noqa: F401
 
 

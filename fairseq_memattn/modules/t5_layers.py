@@ -173,7 +173,7 @@ class T5SelfAttention(T5Projections):
     def forward(
         self, x: Tensor, bias: Tensor, incremental_state: IncrementalState | None = None
     ) -> Tensor:
-        """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), minus infinity where nobody looks."""
+        """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), -inf where nobody looks."""
         q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
         past = self.remembered(incremental_state)
         if past is not None:

@@ -1,0 +1,67 @@
+"""Cross entropy over the positions of a sequence, with the share of sequences all right."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor, nn
+
+
+@register_criterion("sequence_tagging", dataclass=FairseqDataclass)
+class SequenceTaggingCriterion(FairseqCriterion):
+    """Negative log probability of each position's tag; per position in the mean, as always.
+
+    The model is called with the sample's `net_input` and returns (logits (B, S, C), extra), where
+    C is the size of the task's `target_dictionary`; sample["target"] is (B, S), and its padding
+    counts for nothing. Reports, in per cent, `accuracy` over positions and `exact_match`: 1 for
+    a sequence all of whose positions are right (GMAT, table 1), one without any position included.
+
+    Of an encoder-decoder, whose positions are predicted from the reference before them, the exact
+    match is that of greedy search too: up to its first mistake greedy search is fed the reference.
+    """
+
+    def forward(
+        self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        logits, _ = model(**sample["net_input"])
+        targets = sample["target"]
+        counted = targets.ne(self.padding_idx)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            targets.flatten(),
+            ignore_index=self.padding_idx,
+            reduction="sum",
+        )
+        right = logits.argmax(-1).eq(targets)
+        sample_size = int(counted.sum())
+        logged = {
+            "loss": loss.data,
+            "ntokens": sample_size,
+            "nsentences": len(targets),
+            "sample_size": sample_size,
+            "ncorrect": (right & counted).sum(),
+            "nexact": (right | ~counted).all(1).sum(),
+        }
+        return loss, sample_size, logged
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
+        """Logs the loss in base 2, as fairseq's criterions do, and both metrics."""
+        total = {
+            name: sum(float(one.get(name, 0)) for one in logging_outputs)
+            for name in ("loss", "ntokens", "nsentences", "ncorrect", "nexact")
+        }
+        tokens, sentences = total["ntokens"], total["nsentences"]
+        if not tokens:  # a process without a batch of its own
+            return
+        metrics.log_scalar("loss", total["loss"] / tokens / math.log(2), tokens, round=3)
+        metrics.log_scalar("accuracy", 100 * total["ncorrect"] / tokens, tokens, round=2)
+        metrics.log_scalar("exact_match", 100 * total["nexact"] / sentences, sentences, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

@@ -1,0 +1,91 @@
+"""MAJORITY(L, p) as a fairseq data set that makes each example when it is asked for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from torch import Tensor
+
+from fairseq_memattn.data.majority import Integers, Majority
+from fairseq_memattn.errors import MemAttnError
+
+
+class MajorityDataset(FairseqDataset):
+    """Sequences and their tags; only a batch of them is ever in memory.
+
+    split: train, valid or test
+    size: how many examples there are
+    symbols: (2p + 1,) the dictionary's symbol of each integer; that of 0 is not used
+    fresh: whether each epoch has examples of its own
+    """
+
+    def __init__(
+        self, majority: Majority, split: str, size: int, symbols: Tensor, fresh: bool
+    ) -> None:
+        super().__init__()
+        self.majority = majority
+        self.split = split
+        self.examples = size
+        self.symbols = symbols
+        self.fresh = fresh
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return self.examples
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """id, source (L,) and target (L,)."""
+        sequence = self.majority.sequence(self.split, int(index), self.epoch)
+        tags = self.majority.tags(sequence)
+        return {"id": index, "source": self.symbols[sequence], "target": self.symbols[tags]}
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch: src_tokens and target (B, L), src_lengths (B,)."""
+        if not samples:
+            return {}
+        tokens = torch.stack([sample["source"] for sample in samples])
+        lengths = torch.full((len(samples),), self.majority.length)
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": tokens.numel(),
+            "net_input": {"src_tokens": tokens, "src_lengths": lengths},
+            "target": torch.stack([sample["target"] for sample in samples]),
+        }
+
+    def num_tokens(self, index: int) -> int:
+        return self.majority.length
+
+    def num_tokens_vec(self, indices: Integers) -> Integers:
+        return np.full(len(indices), self.majority.length)
+
+    def size(self, index: int) -> int:
+        return self.majority.length
+
+    def batch_by_size(
+        self,
+        indices: Integers,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> Any:
+        """Batches of all examples: fairseq would drop the last of a number that is no multiple.
+
+        Raises MemAttnError where a batch cannot hold a single example.
+        """
+        if max_tokens is not None and max_tokens < self.majority.length:
+            raise MemAttnError(
+                f"--max-tokens {max_tokens} is less than --length {self.majority.length}; raise "
+                "it, or use --batch-size"
+            )
+        return super().batch_by_size(indices, max_tokens, max_sentences)
+
+    def set_epoch(self, epoch: int) -> None:
+        if self.fresh:
+            self.epoch = epoch
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        return not self.fresh
