@@ -26,6 +26,7 @@ def register() -> None:
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
     import fairseq_memattn.models.t5
+    import fairseq_memattn.models.t5mem
     import fairseq_memattn.tasks.document_translation
     import fairseq_memattn.tasks.majority_tagging
     import fairseq_memattn.tasks.span_corruption  # noqa: F401

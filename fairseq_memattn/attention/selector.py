@@ -13,7 +13,12 @@ Keys and values are linear in Z, so the mixture need not be built, T times as la
 
 where K_i = Sent_i W^K and V_i = Sent_i W^V do not depend on t and are computed once a source.
 The paper says nothing of padding. The choice here: a token that is padding adds nothing to the
-mixture at its position, and a position is hidden where all K sequences have padding.
+mixture at its position, and each position counts by the share of the selection that has a token
+there, the sum of S[t, i] over the sequences i that reach position l: its logarithm is added to
+logit[t, l]. Without it a short sequence that is all but selected would compete, beyond its end,
+with positions whose logits are near 0 for want of anything there. With it a selection of one
+sequence is attention to that sequence, a position where all K have padding is hidden, and where
+nothing is padding the share is 1 and the equations are the paper's.
 """
 
 from typing import NamedTuple
@@ -32,12 +37,12 @@ class MixtureState(NamedTuple):
 
     keys    (B, H, S, K D): at every position the keys of the K sequences, zeros for padding
     values  (B, H, S, K D)
-    empty   (B, S): True where all sequences have padding
+    tokens  (B, K, S): 1 where a sequence has a token, 0 where it has padding
     """
 
     keys: Tensor
     values: Tensor
-    empty: Tensor
+    tokens: Tensor
 
     def reorder(self, new_order: Tensor) -> "MixtureState":
         """The states of the hypotheses that survive a beam step.
@@ -49,7 +54,11 @@ class MixtureState(NamedTuple):
 
 @full_precision
 def select_sequences(
-    query: Tensor, key: Tensor, absent: Tensor | None = None, scale: float = 1.0
+    query: Tensor,
+    key: Tensor,
+    absent: Tensor | None = None,
+    scale: float = 1.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """How much every target token takes of each of the K sequences: equation 3.
 
@@ -57,6 +66,7 @@ def select_sequences(
     key: (B, K, M E), the M projected memory tokens of each slot, one after the other
     absent: (B, K), True for sequences of padding alone, which get 0
     scale: of the logits; the paper has none
+    bias: (K,), added to the logits; the paper has none
 
     Returns (B, T, K) in float32 (float64 for float64 inputs); sums to 1 over the sequences, but
     is 0 where none is present.
@@ -75,7 +85,11 @@ def select_sequences(
             f"but is {tuple(key.shape)} instead."
         )
     check_mask("absent", absent, tuple(key.shape[:2]))
+    if bias is not None and bias.shape != key.shape[1:2]:
+        raise ValueError(f"`bias` must be ({key.shape[1]},), but is {tuple(bias.shape)} instead.")
     logits = scaled(query, scale) @ key.to(accumulation_dtype(query)).transpose(1, 2)
+    if bias is not None:
+        logits = logits + bias
     if absent is None:
         return logits.softmax(dim=2)
     unseen = absent.unsqueeze(1)
@@ -127,9 +141,10 @@ def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) 
     batch, sequences, _, length, _ = k.shape
     check_mask("key_padding_mask", key_padding_mask, (batch, sequences, length))
     keys, values = (_by_position(x, key_padding_mask) for x in (k, v))
-    if key_padding_mask is None:
-        return MixtureState(keys, values, k.new_zeros(batch, length, dtype=torch.bool))
-    return MixtureState(keys, values, key_padding_mask.all(dim=1))
+    tokens = keys.new_ones(batch, sequences, length)
+    if key_padding_mask is not None:
+        tokens = tokens.masked_fill(key_padding_mask, 0.0)
+    return MixtureState(keys, values, tokens)
 
 
 @full_precision
@@ -143,9 +158,9 @@ def mixture_read(
     _check_read(q, selection, state)
     share = selection.to(state.keys.dtype)[:, None, :, :, None]
     queries = share * scaled(q, scale).unsqueeze(3)
-    logits = queries.flatten(3) @ state.keys.transpose(2, 3)
+    logits = queries.flatten(3) @ state.keys.transpose(2, 3) + _log_share(selection, state)
     # Where all is empty the weights are even, over values that are zero.
-    weights = logits.masked_fill(state.empty[:, None, None], EMPTY).softmax(dim=3)
+    weights = logits.softmax(dim=3)
     readings: Tensor = (drop(weights, dropout) @ state.values).unflatten(3, queries.shape[3:])
     return (share * readings).sum(dim=3).to(q.dtype)
 
@@ -155,6 +170,17 @@ def _by_position(x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
     if key_padding_mask is not None:
         x = x.masked_fill(key_padding_mask[:, :, None, :, None], 0.0)
     return x.to(accumulation_dtype(x)).permute(0, 2, 3, 1, 4).flatten(3)
+
+
+def _log_share(selection: Tensor, state: MixtureState) -> Tensor:
+    """(B, 1, T, S): how much of the selection has a token at a position; `EMPTY` where none has.
+
+    A share that is too small for a float is as good as the smallest one.
+    """
+    share = selection.to(state.tokens.dtype) @ state.tokens
+    empty = ~state.tokens.any(dim=1, keepdim=True)
+    log = share.clamp(min=torch.finfo(share.dtype).tiny).log()
+    return log.masked_fill(empty, EMPTY).unsqueeze(1)
 
 
 def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
@@ -169,9 +195,9 @@ def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
             f"`selection` must be ({batch}, {length}, sequences), "
             f"but is {tuple(selection.shape)} instead."
         )
-    source = state.keys.shape[2]
-    keys = (batch, heads, source, selection.shape[2] * width)
-    wanted = [keys, keys, (batch, source)]
+    source, sequences = state.keys.shape[2], selection.shape[2]
+    keys = (batch, heads, source, sequences * width)
+    wanted = [keys, keys, (batch, sequences, source)]
     given = [tuple(tensor.shape) for tensor in state]
     if given != wanted:
         raise ValueError(

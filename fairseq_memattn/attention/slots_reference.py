@@ -10,8 +10,6 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.reference import read
-
 
 def bucket(distance: int, bidirectional: bool, buckets: int, max_distance: int) -> int:
     """T5's bucket of one distance, by logarithms."""
@@ -81,7 +79,11 @@ def mem_attention(
 
 
 def select_sequences(
-    query: Tensor, key: Tensor, absent: Tensor | None = None, scale: float = 1.0
+    query: Tensor,
+    key: Tensor,
+    absent: Tensor | None = None,
+    scale: float = 1.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Equation 3: the same function as `selector.select_sequences`."""
     query, key = query.double(), key.double()
@@ -90,6 +92,8 @@ def select_sequences(
     for b, t in product(range(batch), range(targets)):
         present = torch.ones(sequences, dtype=torch.bool) if absent is None else ~absent[b]
         score = scale * (key[b, present] @ query[b, t])
+        if bias is not None:
+            score = score + bias.double()[present]
         nothing = torch.zeros(sequences, dtype=score.dtype)
         rows.append(nothing.masked_scatter(present, score.softmax(dim=0)))
     return torch.stack(rows).view(batch, targets, sequences)
@@ -114,6 +118,8 @@ def mixture_attention(
 ) -> Tensor:
     """Equations 4 and 5, from the states that are mixed: every Z_t is built and projected.
 
+    Each position weighs as much as the selected sequences that have a token there.
+
     q: (B, H, T, D); states: (B, K, S, E), after W^sent; w_key, w_value: (H, E, D);
     selection: (B, T, K); key_padding_mask: (B, K, S). Returns (B, H, T, D).
     """
@@ -126,7 +132,9 @@ def mixture_attention(
     states = states.masked_fill(padding.unsqueeze(3), 0.0)
     rows = []
     for b, h, t in product(*(range(size) for size in q.shape[:3])):
-        seen = ~padding[b].all(dim=0)
-        z = mixture(states[b], selection[b, t])[seen]
-        rows.append(read(q[b, h, t], z @ w_key[h], z @ w_value[h], scale))
+        z = mixture(states[b], selection[b, t])
+        share = (selection[b, t].unsqueeze(1) * ~padding[b]).sum(dim=0)
+        weights = share * (scale * (z @ w_key[h] @ q[b, h, t])).exp()
+        total = weights.sum()
+        rows.append((weights / total if total > 0 else weights) @ (z @ w_value[h]))
     return torch.stack(rows).view_as(q)

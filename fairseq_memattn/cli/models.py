@@ -84,7 +84,11 @@ def open_checkpoint(path: str, data: str) -> tuple[dict[str, Any], Any]:
             raise ValueError(
                 f"--path {path}: its {kind} is {name}, which neither fairseq nor this plugin has"
             )
-    return state, _task(state["cfg"]["task"], data)
+    task = _task(state["cfg"]["task"], data)
+    # Otherwise a task learns how its model takes context only when it builds it.
+    model = ARCH_MODEL_REGISTRY.get(architecture(state))
+    task.as_sequences = getattr(model, "takes_sequences", False)
+    return state, task
 
 
 def _task(settings: Any, data: str) -> Any:

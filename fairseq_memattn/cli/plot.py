@@ -1,4 +1,7 @@
-"""`memattn plot`: what a text writes into a model's memories, and what is read from them."""
+"""`memattn plot`: what a text writes into a model's memories, and what is read from them.
+
+Of a model with a sequence selector: which sentences each target token draws on.
+"""
 
 import argparse
 import json
@@ -11,9 +14,10 @@ from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, ope
 from fairseq_memattn.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
-    from fairseq_memattn.evaluation.plots import Memories
+    from fairseq_memattn.evaluation.plots import Memories, Selection
     from fairseq_memattn.modules.abc_attention import ABCAttention
 
+SELECTOR = "selector"
 # What the two halves of the picture show, by the kind of attention.
 LABELS = {
     "cross": (
@@ -36,13 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
     )
     parser.add_argument(
-        "--path", required=True, help="checkpoint of any model that has a bounded memory"
+        "--path",
+        required=True,
+        help="checkpoint of any model that has a bounded memory, or a sequence selector (T5Mem)",
     )
     texts.add_arguments(parser)
     parser.add_argument(
         "--attention",
-        choices=tuple(LABELS),
-        help=f"whose memory to draw (default: the first of {', '.join(LABELS)} that the model has)",
+        choices=(*LABELS, SELECTOR),
+        help=f"whose memory to draw, or which sentences T5Mem's {SELECTOR} takes for each target "
+        f"token (default: the first of {', '.join((*LABELS, SELECTOR))} that the model has)",
     )
     parser.add_argument(
         "--layer",
@@ -76,11 +83,17 @@ def run(args: argparse.Namespace) -> None:
 
     # fairseq lets everything through, and matplotlib reports every font it looks at.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
-    from fairseq_memattn.evaluation.plots import draw_memories
+    from fairseq_memattn.evaluation.plots import draw_memories, draw_selection
 
     check_files(args)
     line, segment = texts.read_line(args), segmentation.segmenter(args)
     task, model, net_input = load(args, line, segment)
+    if selects(args, model):
+        texts.check_lengths(args, net_input, model.max_positions())
+        selection = look_at_selection(args, model, task, net_input)
+        draw_selection(selection, args.output, f"Sentences selected: {texts.title(args)}")
+        finish(args, SELECTOR, selection.as_dict())
+        return
     kind, attentions = choose_attention(args, model)
     layers = chosen("--layer", args.layer, len(attentions))
     heads = chosen("--head", args.head, attentions[0].num_heads)
@@ -88,9 +101,15 @@ def run(args: argparse.Namespace) -> None:
     memories = look(model, task, net_input, kind, attentions, layers, heads)
     title = f"{kind.capitalize()} attention's memory: {texts.title(args)}"
     draw_memories(memories, LABELS[kind], args.output, title)
-    if args.json:
-        write_json(args, kind, memories)
-    print(f"drew {args.output}")
+    finish(
+        args,
+        kind,
+        {
+            "writers": memories.writers,
+            "readers": memories.readers,
+            "memories": memories.as_lists(),
+        },
+    )
 
 
 def check_files(args: argparse.Namespace) -> None:
@@ -167,13 +186,42 @@ def look(
     return Memories(layers, heads, *texts.labels(task, net_input, kind), writing, reading)
 
 
-def write_json(args: argparse.Namespace, kind: str, memories: "Memories") -> None:
-    report = {
-        "path": args.path,
-        "text": texts.title(args),
-        "attention": kind,
-        "writers": memories.writers,
-        "readers": memories.readers,
-        "memories": memories.as_lists(),
-    }
-    args.json.write_text(json.dumps(report, ensure_ascii=False) + "\n", encoding="utf-8")
+def selects(args: argparse.Namespace, model: Any) -> bool:
+    """Whether it is the selector that is to be drawn.
+
+    Raises ValueError where it was asked for and is not there, and for a head of it.
+    """
+    wanted = args.attention in (None, SELECTOR)
+    if wanted and hasattr(getattr(model, "decoder", None), SELECTOR):
+        if args.head not in (0, None):
+            raise ValueError(f"--head: the {SELECTOR} has no heads, but {args.head} was given")
+        return True
+    if args.attention == SELECTOR:
+        raise ValueError(f"--path {args.path}: the model has no {SELECTOR}")
+    return False
+
+
+def look_at_selection(
+    args: argparse.Namespace, model: Any, task: Any, net_input: dict[str, Any]
+) -> "Selection":
+    """How much of each sequence the chosen layers take for each target token."""
+    import torch
+
+    from fairseq_memattn.evaluation.plots import Selection
+
+    model.eval()
+    with torch.no_grad():
+        made = model(**net_input)[1]["selection"]
+    layers = chosen("--layer", args.layer, len(made))
+    _, readers = texts.labels(task, net_input, "cross")
+    sentences = texts.sentences(task, net_input)[-made[0].shape[2] :]
+    weights = torch.stack([made[layer][0] for layer in layers])
+    return Selection(layers if len(made) > 1 else None, sentences, readers, weights)
+
+
+def finish(args: argparse.Namespace, kind: str, figures: dict[str, Any]) -> None:
+    """Writes the numbers where they are wanted, and says what was drawn."""
+    if args.json:
+        report = {"path": args.path, "text": texts.title(args), "attention": kind, **figures}
+        args.json.write_text(json.dumps(report, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"drew {args.output}")

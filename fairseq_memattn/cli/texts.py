@@ -141,7 +141,10 @@ def of_line(
     tokens = _encoded("--text", line.source, dictionary, cut)
     if line.target is not None:
         target = _encoded("--target", line.target, task.target_dictionary, cut)
-        return _batch(tokens) | {"prev_output_tokens": target.roll(1)[None]}
+        fed = {"prev_output_tokens": target.roll(1)[None]}
+        if getattr(task, "as_sequences", False) and hasattr(settings, "context_separator"):
+            return _as_sequences(tokens, dictionary, settings.context_separator) | fed
+        return _batch(tokens) | fed
     if "encoder" in sides:
         return _batch(torch.cat([torch.tensor([dictionary.bos()]), tokens]))
     with_bos = getattr(settings, "add_bos_token", False)
@@ -183,6 +186,15 @@ def labels(task: Any, net_input: dict[str, Any], kind: str) -> tuple[list[str], 
     return source, _words(dictionary, torch.cat([fed[1:], fed.new_tensor([dictionary.eos()])]))
 
 
+def sentences(task: Any, net_input: dict[str, Any]) -> list[str]:
+    """The sequences of an input, each as text, the current one last."""
+    dictionary = task.source_dictionary
+    rows = [net_input["src_tokens"][0]]
+    if "context_tokens" in net_input:
+        rows = [*net_input["context_tokens"][0], *rows]
+    return [" ".join(_words(dictionary, row[row.gt(dictionary.eos())])) for row in rows]
+
+
 def _words(dictionary: Any, tokens: "Tensor") -> list[str]:
     return [dictionary[token].replace("\u2581", " ").strip() or "\u2581" for token in tokens]
 
@@ -212,3 +224,20 @@ def _batch(tokens: "Tensor") -> dict[str, Any]:
     import torch
 
     return {"src_tokens": tokens[None], "src_lengths": torch.tensor([len(tokens)])}
+
+
+def _as_sequences(tokens: "Tensor", dictionary: Any, separator: str) -> dict[str, Any]:
+    """A window of sentences as a model takes it that wants them as sequences of their own."""
+    from fairseq.data.data_utils import collate_tokens
+
+    ends = tokens.eq(dictionary.index(separator))
+    *context, current = tokens.masked_fill(ends, dictionary.eos()).tensor_split(
+        ends.nonzero().flatten() + 1
+    )
+    if not context:
+        return _batch(current)
+    rows = collate_tokens(context, dictionary.pad())[None]
+    return _batch(current) | {
+        "context_tokens": rows,
+        "context_padding_mask": rows.eq(dictionary.pad()),
+    }

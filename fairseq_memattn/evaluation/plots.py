@@ -1,4 +1,4 @@
-"""Pictures of what bounded memories hold, and how they are read."""
+"""Pictures of what bounded memories hold, how they are read, and which sequences are selected."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOKEN, SLOT = 0.24, 0.13  # inches, where there is room
+TOKEN, SLOT, SENTENCE = 0.24, 0.13, 0.3  # inches, where there is room
 WIDEST, HIGHEST = 60.0, 80.0  # inches of all panels together
 LEGIBLE = 0.12  # inches of a token that is labelled
 DOTS = 110  # an inch
@@ -41,6 +41,25 @@ class Memories(NamedTuple):
             for row, layer in enumerate(self.layers)
             for column, head in enumerate(self.heads)
         ]
+
+
+class Selection(NamedTuple):
+    """What a sequence selector takes.
+
+    layers: their numbers, or None where one selection serves all
+    sentences: the K sequences, the current one last
+    readers: the T target tokens
+    weights: (layers or 1, T, K), how much of each sequence a target token's mixture holds
+    """
+
+    layers: Sequence[int] | None
+    sentences: Sequence[str]
+    readers: Sequence[str]
+    weights: "Tensor"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return self._asdict() | {"weights": self.weights.tolist()}
 
 
 def check_format(option: str, path: Path) -> None:
@@ -105,3 +124,37 @@ def _draw_half(half: Any, weights: "Tensor", names: Sequence[str], colours: str)
         panel.yaxis.get_major_locator().set_params(integer=True)
     half.colorbar(image, ax=axes, pad=0.01, aspect=5 * half.bbox.height / DOTS)
     return axes
+
+
+def draw_selection(selection: Selection, output: Path, title: str) -> None:
+    """Draws which sequences each target token draws on, a panel a layer."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels, tokens, sequences = selection.weights.shape
+    width, height = min(TOKEN * tokens, WIDEST), SENTENCE * sequences
+    figure = Figure(
+        dpi=DOTS,
+        figsize=(max(9.0, 5.0 + width), 1.8 + min((0.6 + height) * panels, HIGHEST)),
+        layout="constrained",
+    )
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, parse_math=False)
+    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
+    labels = [_shortened(sentence) for sentence in selection.sentences]
+    for number, (panel, matrix) in enumerate(zip(axes, selection.weights, strict=True)):
+        image = panel.imshow(
+            matrix.T.float().numpy(), aspect="auto", cmap="Oranges", vmin=0.0, vmax=1.0
+        )
+        if selection.layers is not None:
+            panel.set_title(f"layer {selection.layers[number]}", fontsize=9)
+        panel.set_yticks(range(sequences), labels, fontsize=8, parse_math=False)
+    if width / tokens >= LEGIBLE:
+        readers = range(tokens), selection.readers
+        axes[-1].set_xticks(*readers, rotation=90, fontsize=8, parse_math=False)
+    figure.colorbar(image, ax=axes, pad=0.01)
+    figure.savefig(output)
+
+
+def _shortened(sentence: str, most: int = 40) -> str:
+    return sentence if len(sentence) <= most else f"{sentence[: most - 1]}\u2026"

@@ -117,7 +117,7 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         return super().reorder_encoder_out(encoder_out, new_order)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
-        _check_dictionary(self, state_dict, name)
+        check_dictionary(self, state_dict, name)
         _check_controls(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
@@ -218,7 +218,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         return super().buffered_future_mask(tensor) if self.causal_controls is None else None
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
-        _check_dictionary(self, state_dict, name)
+        check_dictionary(self, state_dict, name)
         _check_controls(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
@@ -284,7 +284,7 @@ def _wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=smallest)
 
 
-def _check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> None:
+def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> None:
     """Refuses a checkpoint with another number of symbols."""
     weight = state_dict.get(f"{name}.embed_tokens.weight")
     if weight is None or len(weight) == module.embed_tokens.num_embeddings:

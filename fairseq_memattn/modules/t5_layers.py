@@ -108,11 +108,34 @@ class T5PositionBias(nn.Module):
         return bias.masked_fill(keys > keys[past:].unsqueeze(1), -torch.inf)
 
 
-class T5Projections(FairseqIncrementalState, nn.Module):
-    """The four projections of an attention, and what it remembers while decoding."""
+class Remembering(FairseqIncrementalState, nn.Module):
+    """Something that is kept from step to step while decoding."""
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
+
+    def remember(self, incremental_state: IncrementalState | None, value: Any) -> None:
+        if incremental_state is not None:
+            self.set_incremental_state(incremental_state, "remembered", value)
+
+    def remembered(self, incremental_state: IncrementalState | None) -> Any:
+        """What the steps before have left, or None."""
+        if incremental_state is None:
+            return None
+        return self.get_incremental_state(incremental_state, "remembered")
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """fairseq's hook: the states of the hypotheses that survived a beam step."""
+        state = self.remembered(incremental_state)
+        if state is not None and not is_identity(new_order, len(state[0])):
+            self.remember(incremental_state, reordered(state, new_order))
+        return incremental_state
+
+
+class T5Projections(Remembering):
+    """The four projections of an attention, and what it remembers while decoding."""
 
     def __init__(self, sizes: T5Sizes, source_dim: int) -> None:
         super().__init__()
@@ -136,25 +159,6 @@ class T5Projections(FairseqIncrementalState, nn.Module):
         """(B, H, T, D) as the attention's output (B, T, E)."""
         out: Tensor = self.out_proj(x.transpose(-3, -2).flatten(-2))
         return out
-
-    def remember(self, incremental_state: IncrementalState | None, value: Any) -> None:
-        if incremental_state is not None:
-            self.set_incremental_state(incremental_state, "remembered", value)
-
-    def remembered(self, incremental_state: IncrementalState | None) -> Any:
-        """What the steps before have left, or None."""
-        if incremental_state is None:
-            return None
-        return self.get_incremental_state(incremental_state, "remembered")
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> IncrementalState:
-        """fairseq's hook: the states of the hypotheses that survived a beam step."""
-        state = self.remembered(incremental_state)
-        if state is not None and not is_identity(new_order, len(state[0])):
-            self.remember(incremental_state, reordered(state, new_order))
-        return incremental_state
 
 
 def reordered(state: Any, new_order: Tensor) -> Any:

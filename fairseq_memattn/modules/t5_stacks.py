@@ -45,10 +45,13 @@ class T5Encoder(FairseqEncoder):
     ) -> None:
         super().__init__(dictionary)
         self.embed_tokens, self.sizes, self.positions = embed_tokens, sizes, max_positions
-        self.position_bias = T5PositionBias(sizes, bidirectional=True)
+        self.position_bias = self.build_position_bias()
         self.layers = nn.ModuleList(self.build_layer() for _ in range(layers))
         self.final_norm = norm(sizes.embed_dim)
         self.dropout = nn.Dropout(sizes.dropout)
+
+    def build_position_bias(self) -> nn.Module:
+        return T5PositionBias(self.sizes, bidirectional=True)
 
     def build_layer(self) -> nn.Module:
         return T5EncoderLayer(self.sizes)

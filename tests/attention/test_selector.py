@@ -185,6 +185,18 @@ def test_a_selection_is_a_distribution_over_those_present(pad, device):
     assert_close(selection.sum(dim=2), present.any(dim=2).double())
 
 
+@any_padding
+def test_a_bias_is_a_prior(pad, device):
+    """Its exponential multiplies what would be selected; the oracle says the same."""
+    args, mask = double(Case(pad=pad), device), mask_on(Case(pad=pad), device)
+    bias = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64, device=device)
+    actual = select_sequences(args.query, args.key, absent(mask), bias=bias)
+    prior = bias.exp() * select_sequences(args.query, args.key, absent(mask))
+    assert_close(actual, prior / prior.sum(dim=2, keepdim=True).clamp(min=1e-300))
+    cpu = (args.query.cpu(), args.key.cpu(), absent(padding(Case(pad=pad))))
+    assert_close(actual.cpu(), reference.select_sequences(*cpu, bias=bias.cpu()))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_a_selection_is_in_float32(dtype, device):
     args = inputs(Case()).map(lambda x: x.to(device, dtype))
@@ -211,6 +223,20 @@ def test_equal_sequences_need_no_selection(device):
     k, v = (x[:, :1].expand_as(x) for x in (k, v))
     expected = scaled_dot_product_attention(q, k[:, 0], v[:, 0], scale=1.0)
     assert_close(mixture_attention(q, k, v, selection), expected)
+
+
+def test_a_selection_of_a_short_sequence_is_attention_to_it(device):
+    """Longer sequences, which nearly nothing is selected of, do not compete beyond its end."""
+    case = Case(pad="right")
+    selection, q, k, v, mask = written(case, device)
+    mask[:, 0, 2:] = True
+    nearly = torch.full_like(selection, 1e-9)
+    nearly[:, :, 0] = 1 - 2e-9
+    expected = scaled_dot_product_attention(q, k[:, 0, :, :2], v[:, 0, :, :2], scale=1.0)
+    actual = mixture_attention(q, k, v, nearly, key_padding_mask=mask)
+    assert_close(actual, expected, rtol=0, atol=1e-6)
+    nearly[:, :, 0], nearly[:, :, 1:] = 1, 0
+    assert_close(mixture_attention(q, k, v, nearly, key_padding_mask=mask), expected)
 
 
 def test_a_target_token_has_a_mixture_of_its_own(device):
@@ -350,6 +376,7 @@ def test_no_mixture_is_built(device):
         (dict(query=torch.zeros(2, 12)), r"`query` must have the three axes .*\(2, 12\) instead"),
         (dict(key=torch.zeros(2, 0, 12)), r"`key` must .*none of them empty, but is \(2, 0, 12\)"),
         (dict(key=torch.zeros(2, 3, 6)), r"`key` must be \(2, K, 12\), but is \(2, 3, 6\) instead"),
+        (dict(bias=torch.zeros(4)), r"`bias` must be \(3,\), but is \(4,\) instead"),
         (dict(key=torch.zeros(1, 3, 12)), r"`key` must be \(2, K, 12\), but is \(1, 3, 12\) inst"),
         (
             dict(absent=torch.zeros(2, 4, dtype=torch.bool)),

@@ -19,6 +19,7 @@ SCRIPTS = {
     "short_sentences": f"{MODEL} --length 5 --tokens 20 --repeats 2 --warmup 0",
     "figure1": f"{MODEL} --lengths 2 5 --batch 2 --repeats 1 --rfa 8 4",
     "encoder": f"{MODEL} --slots 4 8 --length 16 --batch 2 --repeats 1 --warmup 0",
+    "t5mem": f"{MODEL} --lengths 3 6 --length 4 --batch 2 --repeats 1 --warmup 0",
 }
 
 

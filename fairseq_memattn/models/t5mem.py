@@ -1,0 +1,169 @@
+"""T5Mem: T5 over K sequences, each with a slot of memory (Al Adel and Burtsev, 2021).
+
+`t5mem_v1` to `t5mem_v4` are the paper's designs (section V), with the sequence selector;
+`t5mem_ws` and `t5mem_ws_wma` those without it, of the study on masked language modelling and
+question answering (section 5): their decoder sees the slots alone.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model, register_model_architecture
+from torch import Tensor
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.t5 import T5
+from fairseq_memattn.models.t5_config import T5Config, flag, set_defaults
+from fairseq_memattn.modules.abc_layers import check_dictionary
+from fairseq_memattn.modules.t5_layers import T5Sizes
+from fairseq_memattn.modules.t5_stacks import T5Decoder
+from fairseq_memattn.modules.t5mem_layers import T5MemSizes
+from fairseq_memattn.modules.t5mem_stacks import T5MemDecoder, T5MemEncoder, T5MemSlotDecoder
+
+QUERY_CHOICES = ["embedding", "layer"]
+QUERIES = ChoiceEnum(QUERY_CHOICES)
+
+
+@dataclass
+class T5MemConfig(T5Config):
+    """T5's flags, and T5Mem's own. Two memory tokens are the study's; the paper gives no number."""
+
+    t5mem_slots: int = field(default=2, metadata={"help": "memory tokens of a sequence's slot"})
+    t5mem_sequences: int = field(
+        default=8,
+        metadata={
+            "help": "most sequences of an input, the current one included; weights learned from "
+            "fewer serve more, but distances that never occurred in training are not learned"
+        },
+    )
+    t5mem_selector_query: QUERIES = field(  # type: ignore[valid-type]
+        default="embedding",
+        metadata={
+            "help": "what selects sequences: the embedded previous token, once for all layers, or "
+            "each layer's self-attention output"
+        },
+    )
+
+
+class Design(NamedTuple):
+    """linears, ffns, mem_attention: as in `T5MemSizes`; selector: or the slots alone."""
+
+    linears: int
+    ffns: int
+    mem_attention: bool = True
+    selector: bool = True
+
+
+DESIGNS = {
+    "t5mem_v1": Design(linears=1, ffns=2),
+    "t5mem_v2": Design(linears=1, ffns=1),
+    "t5mem_v3": Design(linears=2, ffns=2),
+    "t5mem_v4": Design(linears=2, ffns=1),
+    "t5mem_ws": Design(linears=2, ffns=1, selector=False),
+    "t5mem_ws_wma": Design(linears=2, ffns=1, mem_attention=False, selector=False),
+}
+
+
+class T5Mem(T5):
+    """takes_sequences: `--task document_translation` hands over sentences as sequences."""
+
+    config: ClassVar[type[T5Config]] = T5MemConfig
+    design: ClassVar[Design]
+    takes_sequences: ClassVar[bool] = True
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> T5:
+        model = super().build_model(args, task)
+        most = model.encoder.sizes.sequences
+        context = getattr(getattr(task, "cfg", None), "source_context", 0)
+        if context + 1 > most:
+            raise MemAttnError(
+                f"--source-context {context} and the current sentence are more sequences than "
+                f"--t5mem-sequences {most}"
+            )
+        return model
+
+    @classmethod
+    def build_encoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5MemEncoder:
+        sizes = cls._sizes(args, sizes)
+        return T5MemEncoder(
+            dictionary, table, sizes, args.encoder_layers, args.max_source_positions
+        )
+
+    @classmethod
+    def build_decoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5Decoder:
+        kind = T5MemDecoder if cls.design.selector else T5MemSlotDecoder
+        sizes = cls._sizes(args, sizes)
+        return kind(dictionary, table, sizes, args.decoder_layers, args.max_target_positions)
+
+    @classmethod
+    def _sizes(cls, args: Any, sizes: T5Sizes) -> T5MemSizes:
+        for name in ("t5mem_slots", "t5mem_sequences"):
+            if getattr(args, name) < 1:
+                raise MemAttnError(f"{flag(name)} must be 1 or more, but is {getattr(args, name)}")
+        query = str(args.t5mem_selector_query)
+        if query not in QUERY_CHOICES:
+            raise MemAttnError(
+                f"--t5mem-selector-query must be {' or '.join(QUERY_CHOICES)}, but is {query}"
+            )
+        return T5MemSizes(
+            **vars(sizes),
+            slots=args.t5mem_slots,
+            sequences=args.t5mem_sequences,
+            linears=cls.design.linears,
+            ffns=cls.design.ffns,
+            mem_attention=cls.design.mem_attention,
+            selector_query=query,
+        )
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Any,
+        prev_output_tokens: Tensor,
+        context_tokens: Tensor | None = None,
+        context_padding_mask: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """src_tokens, context_tokens, context_padding_mask: as the encoder takes them
+
+        prev_output_tokens: (B, T). Returns logits (B, T, symbols), and what the decoder reports.
+        """
+        encoded = self.encoder(src_tokens, src_lengths, context_tokens, context_padding_mask)
+        out: tuple[Tensor, dict[str, Any]] = self.decoder(prev_output_tokens, encoded, **options)
+        return out
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """fairseq's hook, before weights are loaded.
+
+        Raises MemAttnError for those of another design, or of other sizes.
+        """
+        for side in ("encoder", "decoder"):
+            check_dictionary(getattr(self, side), state_dict, side)
+        own = self.state_dict()
+        for key in sorted(own.keys() | state_dict.keys()):
+            given, wanted = _shape(state_dict, key), _shape(own, key)
+            if given != wanted:
+                raise MemAttnError(
+                    "the checkpoint was trained with another --arch, --t5mem-slots, "
+                    f"--t5mem-sequences or other sizes: its {key} is {given}, this model's is "
+                    f"{wanted}"
+                )
+
+
+def _shape(weights: dict[str, Tensor], key: str) -> str:
+    return " x ".join(map(str, weights[key].shape)) if key in weights else "absent"
+
+
+def base(args: Any) -> None:
+    """The papers' size: 2 + 2 layers of 512, feed-forward 2048, 8 heads of 64."""
+    set_defaults(args, T5MemConfig())
+
+
+for _name, _design in DESIGNS.items():
+    _model = type("".join(part.title() for part in _name.split("_")), (T5Mem,), {"design": _design})
+    _model.__module__ = __name__
+    register_model(_name)(_model)
+    register_model_architecture(_name, _name)(partial(base))

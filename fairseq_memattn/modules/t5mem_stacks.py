@@ -1,0 +1,170 @@
+"""T5Mem's encoder of K sequences, and its decoders with and without the selector."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.modules.abc_attention import IncrementalState
+from fairseq_memattn.modules.t5_layers import Source, T5DecoderLayer
+from fairseq_memattn.modules.t5_stacks import EncoderOut, T5Decoder, T5Encoder, padded_right
+from fairseq_memattn.modules.t5mem_layers import (
+    T5ChunkPositionBias,
+    T5MemEncoderLayer,
+    T5MemPositionBias,
+    T5MemSizes,
+)
+from fairseq_memattn.modules.t5mem_selector import Selected, T5MemCrossAttention, T5MemSelector
+
+
+class T5MemEncoder(T5Encoder):
+    """Layers over K sequences, each with a slot of M memory tokens in front.
+
+    A slot begins as M learned vectors, which all slots share but which differ from one another,
+    or they would stay copies of one another through all layers; to them a learned vector is added
+    that says how far the sequence is from the current one: 0 for the current one itself, which
+    comes last, 1 for the one before it. Both are choices. The paper leaves the order of sequences
+    to the slots, without saying how they know; counted backwards, a distance means the same
+    whatever K is.
+    """
+
+    sizes: T5MemSizes
+
+    def __init__(
+        self,
+        dictionary: Any,
+        embed_tokens: nn.Embedding,
+        sizes: T5MemSizes,
+        layers: int,
+        max_positions: int,
+    ) -> None:
+        super().__init__(dictionary, embed_tokens, sizes, layers, max_positions)
+        self.slot_tokens = nn.Parameter(torch.randn(sizes.slots, sizes.embed_dim))
+        self.distances = nn.Parameter(torch.randn(sizes.sequences, sizes.embed_dim))
+
+    def build_position_bias(self) -> nn.Module:
+        kind = T5MemPositionBias if self.sizes.mem_attention else T5ChunkPositionBias
+        return kind(self.sizes)
+
+    def build_layer(self) -> nn.Module:
+        return T5MemEncoderLayer(self.sizes)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Any = None,
+        context_tokens: Tensor | None = None,
+        context_padding_mask: Tensor | None = None,
+    ) -> EncoderOut:
+        """src_tokens: (B, S), the current sequences, with padding on either side
+
+        context_tokens: (B, K - 1, S'), those before them, oldest first, with padding on the
+            right; a sequence of padding alone is absent
+        context_padding_mask: (B, K - 1, S'), True at padding
+
+        Returns, batch first, `encoder_out` (B, K, S, E), `slots` (B, K, M, E) and
+        `encoder_padding_mask` (B, K, S).
+
+        Raises MemAttnError for too many sequences, and for one that is too long.
+        """
+        tokens = self.sequences(src_tokens, context_tokens, context_padding_mask)
+        padding = tokens.eq(self.dictionary.pad())
+        self._check(padding)
+        x = self.dropout(torch.cat([self.first_slots(tokens), self.embed_tokens(tokens)], dim=2))
+        bias = self.position_bias(padding)
+        for layer in self.layers:
+            x = layer(x, bias, padding)
+        x = self.dropout(self.final_norm(x))
+        return {
+            "encoder_out": [x[:, :, self.sizes.slots :]],
+            "slots": [x[:, :, : self.sizes.slots]],
+            "encoder_padding_mask": [padding],
+        }
+
+    def sequences(
+        self, src_tokens: Tensor, context_tokens: Tensor | None, context_padding: Tensor | None
+    ) -> Tensor:
+        """(B, K, S), the current sequence last; those in front that the whole batch lacks are left
+        out, as they would change nothing.
+        """
+        pad = self.dictionary.pad()
+        current = padded_right(src_tokens, pad).unsqueeze(1)
+        if context_tokens is None:
+            return current
+        if context_padding is not None:
+            context_tokens = context_tokens.masked_fill(context_padding, pad)
+        present = context_tokens.ne(pad).any(dim=2).any(dim=0).nonzero()
+        if len(present) == 0:
+            return current
+        context_tokens = context_tokens[:, int(present[0]) :]
+        longest = max(current.shape[2], context_tokens.shape[2])
+        parts = [
+            nn.functional.pad(part, (0, longest - part.shape[2]), value=pad)
+            for part in (context_tokens, current)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def first_slots(self, tokens: Tensor) -> Tensor:
+        """(B, K, M, E), for tokens (B, K, S)."""
+        batch, count, _ = tokens.shape
+        slots = self.distances[:count].flip(0).unsqueeze(1) + self.slot_tokens
+        return slots.expand(batch, -1, -1, -1)
+
+    def _check(self, padding: Tensor) -> None:
+        count, length = padding.shape[1:]
+        if count > self.sizes.sequences:
+            raise MemAttnError(
+                f"--t5mem-sequences {self.sizes.sequences} is the most that the model takes, the "
+                f"current one included, but there are {count}; give fewer with --source-context"
+            )
+        if length > self.positions:
+            raise MemAttnError(
+                f"--max-source-positions {self.positions} is the most tokens of a sequence, but "
+                f"one has {length}"
+            )
+
+
+class T5MemDecoder(T5Decoder):
+    """T5's decoder whose layers attend to what the selector makes of the sequences.
+
+    `selection` of what is returned beside the logits is a list of the selector's weights
+    (B, T, K), one for all layers, or one a layer.
+    """
+
+    sizes: T5MemSizes
+
+    def __init__(
+        self,
+        dictionary: Any,
+        embed_tokens: nn.Embedding,
+        sizes: T5MemSizes,
+        layers: int,
+        max_positions: int,
+    ) -> None:
+        super().__init__(dictionary, embed_tokens, sizes, layers, max_positions)
+        self.selector = T5MemSelector(sizes)
+
+    def build_layer(self) -> nn.Module:
+        return T5DecoderLayer(self.sizes, T5MemCrossAttention(self.sizes))
+
+    def source_for(
+        self, x: Tensor, encoder_out: EncoderOut, incremental_state: IncrementalState | None
+    ) -> tuple[Selected, dict[str, Any]]:
+        sequences, slots, padding = (
+            encoder_out[name][0] for name in ("encoder_out", "slots", "encoder_padding_mask")
+        )
+        selected = self.selector(x, sequences, slots, padding, incremental_state)
+        return selected, {"attn": [None], "selection": selected.weights}
+
+
+class T5MemSlotDecoder(T5Decoder):
+    """T5's decoder over all slots, one after the other: T5Mem without selector (T5MemWs)."""
+
+    def source_for(
+        self, x: Tensor, encoder_out: EncoderOut, incremental_state: IncrementalState | None
+    ) -> tuple[Source, dict[str, Any]]:
+        slots, padding = encoder_out["slots"][0], encoder_out["encoder_padding_mask"][0]
+        present = ~padding.all(dim=2)
+        visible = present.repeat_interleave(slots.shape[2], dim=1)
+        return Source(slots.flatten(1, 2), visible), {"attn": [None]}

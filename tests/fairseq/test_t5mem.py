@@ -1,0 +1,431 @@
+"""T5Mem's models against the equations written out, and what must not change their output."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import slots_reference as reference
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.t5mem import DESIGNS, T5Mem
+from fairseq_memattn.modules.t5mem_layers import T5MemSizes
+from fairseq_memattn.modules.t5mem_selector import T5MemSelector
+
+WORDS = 12
+MODELS = {name: (name, "embedding") for name in DESIGNS} | {"by layer": ("t5mem_v3", "layer")}
+WITH_SELECTOR = {k: v for k, v in MODELS.items() if DESIGNS[v[0]].selector}
+each_model = pytest.mark.parametrize("name", MODELS)
+each_with_selector = pytest.mark.parametrize("name", WITH_SELECTOR)
+
+
+def dictionary():
+    words = Dictionary()
+    for number in range(WORDS):
+        words.add_symbol(f"w{number}")
+    return words
+
+
+WORDBOOK = dictionary()
+PAD, EOS = WORDBOOK.pad(), WORDBOOK.eos()
+
+
+def build(name="v3", **flags):
+    """A model of random weights in float64, norms and biases included."""
+    design, query = MODELS.get(name, (name, "embedding"))
+    sizes = {
+        f"{side}_{key}": value
+        for side in ("encoder", "decoder")
+        for key, value in dict(layers=2, embed_dim=8, ffn_embed_dim=12, attention_heads=2).items()
+    }
+    args = Namespace(**sizes | dict(dropout=0.0, t5mem_selector_query=query) | flags)
+    task = SimpleNamespace(
+        source_dictionary=WORDBOOK, target_dictionary=WORDBOOK, cfg=SimpleNamespace()
+    )
+    torch.manual_seed(3)
+    model = models()[design].build_model(args, task).double().eval()
+    for weights in model.parameters():
+        if weights.dim() == 1:
+            torch.nn.init.normal_(weights, 1.0, 0.3)
+    return model
+
+
+def models():
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    return {name: ARCH_MODEL_REGISTRY[name] for name in DESIGNS}
+
+
+def rows(*lengths, width=None, seed=0):
+    """Random words (len(lengths), width), each row ending with eos, padding on the right."""
+    generator = torch.Generator().manual_seed(seed)
+    width = max(lengths) if width is None else width
+    tokens = torch.full((len(lengths), width), PAD)
+    for row, length in zip(tokens, lengths, strict=True):
+        if length:
+            words = torch.randint(4, 4 + WORDS, (length - 1,), generator=generator)
+            row[:length] = torch.cat([words, torch.tensor([EOS])])
+    return tokens
+
+
+def batch():
+    """Two inputs of up to three sequences, of which the second has one context sequence only."""
+    context = rows(4, 6, 0, 3, seed=1).view(2, 2, 6)
+    return {
+        "src_tokens": rows(5, 3, seed=2),
+        "src_lengths": torch.tensor([5, 3]),
+        "context_tokens": context,
+        "context_padding_mask": context.eq(PAD),
+        "prev_output_tokens": rows(6, 4, seed=3),
+    }
+
+
+def without_context(inputs):
+    return {name: x for name, x in inputs.items() if not name.startswith("context")}
+
+
+def with_context(inputs, context):
+    return inputs | {"context_tokens": context, "context_padding_mask": context.eq(PAD)}
+
+
+def logits(model, inputs):
+    with torch.no_grad():
+        return model(**inputs)[0]
+
+
+# --- The equations
+
+
+class Literal:
+    """A T5Mem's forward pass, position by position, from its weights."""
+
+    def __init__(self, model):
+        self.model, self.slots = model, model.encoder.sizes.slots
+
+    def heads(self, linear, x):
+        return linear(x).unflatten(-1, (2, -1)).transpose(-3, -2)
+
+    def bias(self, count, length):
+        """(K, H, M + S, K M + S), equation 8."""
+        table, slots = self.model.encoder.position_bias.table, self.slots
+        bias = torch.zeros(count, 2, slots + length, count * slots + length)
+        for i in range(count):
+            for query in range(slots + length):
+                for column in range(count * slots + length):
+                    distance = reference.slot_distance(i, query, column, count, slots)
+                    row = 32 if distance is None else reference.bucket(distance, True, 32, 128)
+                    bias[i, :, query, column] = table[row]
+        return bias
+
+    def encode(self, tokens):
+        encoder, slots = self.model.encoder, self.slots
+        padding = tokens.eq(PAD)
+        batch, count, length = tokens.shape
+        rows = []
+        for b in range(batch):
+            for i in range(count):
+                slot = encoder.slot_tokens + encoder.distances[count - 1 - i]
+                rows.append(torch.cat([slot, encoder.embed_tokens(tokens[b, i])]))
+        x = torch.stack(rows).view(batch, count, slots + length, -1)
+        for layer in encoder.layers:
+            x = self.encoder_layer(layer, x, self.bias(count, length), padding)
+        x = encoder.final_norm(x)
+        return x[:, :, slots:], x[:, :, :slots], padding
+
+    def encoder_layer(self, layer, x, bias, padding):
+        frame, slots = layer.attention, self.slots
+        normed, block = frame.norm(x), frame.block
+        q = self.heads(block.q_proj, normed)
+        q[..., :slots, :] = self.heads(block.slot_q_proj, normed)[..., :slots, :]
+        k, v = self.heads(block.k_proj, normed), self.heads(block.v_proj, normed)
+        out = reference.mem_attention(q, k, v, slots=slots, bias=bias, key_padding_mask=padding)
+        out = out.transpose(2, 3).flatten(3)
+        projected = block.out_proj(out)
+        if block.slot_out_proj is not None:
+            projected[:, :, :slots] = block.slot_out_proj(out)[:, :, :slots]
+        x = x + projected
+        fed = layer.ffn.of_tokens(x)
+        if layer.ffn.of_slots is not None:
+            fed[:, :, :slots] = layer.ffn.of_slots(x)[:, :, :slots]
+        return fed
+
+    def decode(self, fed, sequences, slots, padding):
+        decoder = self.model.decoder
+        selector = decoder.selector
+        starts = torch.full_like(fed[:, :1], WORDBOOK.bos())
+        embedded = decoder.embed_tokens(torch.cat([starts, fed[:, 1:]], dim=1))
+        sentences = selector.sentence_proj(sequences)
+        bias, x = decoder.position_bias(fed.shape[1]), embedded
+        for layer in decoder.layers:
+            x = layer.attention(x, bias)
+            frame = layer.cross_attention
+            normed, block = frame.norm(x), frame.block
+            query = normed if selector.by_layer else embedded
+            selection = reference.select_sequences(
+                selector.q_proj(query),
+                selector.k_proj(slots).flatten(2),
+                padding.all(dim=2),
+                bias=selector.distance_bias[: padding.shape[1]].flip(0),
+            )
+            w_key, w_value = (
+                f.weight.unflatten(0, (2, -1)).transpose(1, 2) for f in (block.k_proj, block.v_proj)
+            )
+            out = reference.mixture_attention(
+                self.heads(block.q_proj, normed),
+                sentences,
+                w_key,
+                w_value,
+                selection,
+                key_padding_mask=padding,
+            )
+            x = layer.ffn(x + block.joined(out))
+        return decoder.output_layer(decoder.final_norm(x))
+
+    def __call__(self, inputs):
+        pad = torch.nn.functional.pad
+        context = inputs["context_tokens"]
+        current = pad(inputs["src_tokens"], (0, context.shape[2] - 5), value=PAD)
+        tokens = torch.cat([context, current.unsqueeze(1)], dim=1)
+        with torch.no_grad():
+            return self.decode(inputs["prev_output_tokens"], *self.encode(tokens))
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@each_with_selector
+def test_the_equations_written_out(name, slots):
+    model = build(name, t5mem_slots=slots)
+    assert_close(logits(model, batch()), Literal(model)(batch()), rtol=0, atol=1e-9)
+
+
+@each_model
+def test_gradients_reach_every_weight(name):
+    model = build(name, t5mem_sequences=3).train()
+    model(**batch())[0].square().sum().backward()
+    assert all(weights.grad is not None for weights in model.parameters())
+    unused = [n for n, weights in model.named_parameters() if not weights.grad.any()]
+    if name in WITH_SELECTOR:
+        assert unused == []
+    else:  # What the last layer makes of the tokens is read by nobody.
+        assert all(part.startswith("encoder.layers.1.attention") for part in unused)
+
+
+# --- Sequences
+
+
+@each_model
+def test_absent_sequences_change_nothing(name):
+    model, inputs = build(name), batch()
+    expected = logits(model, inputs)
+    context = inputs["context_tokens"]
+    wider = torch.nn.functional.pad(context, (0, 2, 2, 0), value=PAD)
+    assert_close(logits(model, with_context(inputs, wider)), expected)
+    alone = logits(model, without_context(inputs))
+    for nothing in (torch.full((2, 3, 4), PAD), context[:, :0], torch.full((2, 1, 0), PAD)):
+        assert_close(logits(model, with_context(inputs, nothing)), alone)
+    # In company of an input that has more of them, too.
+    only_first = context.clone()
+    only_first[1] = PAD
+    assert_close(logits(model, with_context(inputs, only_first))[1], alone[1])
+    assert (alone - expected).abs().max() > 1e-3
+
+
+@each_model
+def test_left_padding_and_masks_mean_the_same(name):
+    model, inputs = build(name), batch()
+    expected = logits(model, inputs)
+    left = inputs["src_tokens"].clone()
+    left[1] = left[1].roll(2)
+    assert_close(logits(model, inputs | {"src_tokens": left}), expected)
+    hidden = inputs["context_tokens"].masked_fill(inputs["context_tokens"].eq(PAD), 7)
+    assert_close(logits(model, inputs | {"context_tokens": hidden}), expected)
+
+
+@each_model
+def test_order_of_the_context_matters(name):
+    model, inputs = build(name), batch()
+    swapped = inputs["context_tokens"].flip(1)
+    difference = logits(model, with_context(inputs, swapped))[0] - logits(model, inputs)[0]
+    assert difference.abs().max() > 1e-4
+
+
+@each_model
+def test_a_batch_is_its_inputs(name):
+    model, inputs = build(name), batch()
+    together = logits(model, inputs)
+    for b in range(2):
+        alone = {key: x[b : b + 1] for key, x in inputs.items()}
+        assert_close(logits(model, alone)[0], together[b])
+
+
+@each_model
+def test_slots_do_not_collapse(name):
+    """Tokens of a slot differ, before training and after some; copies would remain copies."""
+    model = build(name).train()
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(10):
+        optimiser.zero_grad()
+        model(**batch())[0].square().mean().backward()
+        optimiser.step()
+    assert slot_distance(model) > 0.3
+    with torch.no_grad():
+        model.encoder.slot_tokens[1] = model.encoder.slot_tokens[0]
+    if DESIGNS[MODELS[name][0]].mem_attention:
+        # Their positions differ, but nothing else does.
+        model.encoder.position_bias.table.data.zero_()
+    assert slot_distance(model) < 1e-6
+
+
+def slot_distance(model):
+    """The smallest between the two tokens of a slot, in units of their size."""
+    source = {k: v for k, v in batch().items() if k != "prev_output_tokens"}
+    with torch.no_grad():
+        slots = model.encoder(**source)
+    first, second = slots["slots"][0].unbind(2)
+    apart = (first - second).norm(dim=-1) / first.norm(dim=-1)
+    return float(apart[[0, 0, 0, 1, 1], [0, 1, 2, 1, 2]].min())
+
+
+# --- The selector
+
+
+@each_with_selector
+def test_selection_is_reported(name):
+    model, inputs = build(name), batch()
+    selection = model(**inputs)[1]["selection"]
+    assert len(selection) == (2 if name == "by layer" else 1)
+    for weights in selection:
+        assert weights.shape == (2, 6, 3)
+        assert_close(weights.sum(dim=2), torch.ones_like(weights[..., 0]))
+        assert weights[1, :, 0].count_nonzero() == 0
+    if name == "by layer":
+        assert (selection[0] - selection[1]).abs().max() > 1e-3
+
+
+def test_selection_begins_at_the_current_sequence_and_is_not_saturated():
+    torch.manual_seed(0)
+    selector = T5MemSelector(T5MemSizes(64, 8, 4, 16, 64, slots=4))
+    query, slots, absent = torch.randn(1, 4000, 64), torch.randn(1, 3, 4, 64), torch.zeros(1, 3)
+    with torch.no_grad():
+        key = selector.k_proj(slots).flatten(2)
+        whatever = selector.select(torch.zeros_like(query), key, absent.bool())
+        weights = selector.select(query, key, absent.bool())
+    assert_close(whatever[0, 0], torch.tensor([0.05, 0.05, 0.9]))
+    odds = weights.log().diff(dim=2)  # of two logits
+    assert 0.7 < float(odds.std(dim=1).mean()) / 2**0.5 < 1.4
+
+
+# --- Decoding
+
+
+@each_model
+def test_incremental_decoding_is_the_full_forward_pass(name):
+    model, inputs = build(name), batch()
+    inputs["prev_output_tokens"][1, 4:] = 5
+    expected = logits(model, inputs)
+    fed = inputs.pop("prev_output_tokens")
+    state = {}
+    with torch.no_grad():
+        encoded = model.encoder(**inputs)
+        steps = [model.decoder(fed[:, : t + 1], encoded, state)[0] for t in range(fed.shape[1])]
+    assert_close(torch.cat(steps, dim=1), expected)
+
+
+@each_model
+def test_reordered_hypotheses(name):
+    model, inputs = build(name), batch()
+    order = torch.tensor([1, 1, 0])
+    fed = torch.cat([inputs.pop("prev_output_tokens")[order, :3], torch.tensor([[5], [6], [7]])], 1)
+    moved = {key: x[order] for key, x in inputs.items()}
+    expected = logits(model, moved | {"prev_output_tokens": fed})[:, -1:]
+    state = {}
+    with torch.no_grad():
+        encoded = model.encoder(**inputs)
+        before = fed[[2, 0]]
+        for t in range(3):
+            model.decoder(before[:, : t + 1], encoded, state)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        encoded = model.encoder.reorder_encoder_out(encoded, order)
+        assert_close(model.decoder(fed, encoded, state)[0], expected)
+
+
+@each_model
+def test_beam_search_finds_what_its_scores_say(name):
+    """And the same for each input alone."""
+    model, inputs = build(name).float(), batch()
+    del inputs["prev_output_tokens"]
+    search = SequenceGenerator([model], WORDBOOK, beam_size=3, max_len_b=6)
+    together = search.generate([model], {"net_input": inputs})
+    for b, hypotheses in enumerate(together):
+        alone = {key: x[b : b + 1] for key, x in inputs.items()}
+        (again,) = search.generate([model], {"net_input": alone})
+        for ours, theirs in zip(hypotheses, again, strict=True):
+            assert torch.equal(ours["tokens"], theirs["tokens"])
+        words = hypotheses[0]["tokens"]
+        fed = torch.cat([words[-1:], words[:-1]])[None]
+        scores = logits(model, alone | {"prev_output_tokens": fed}).log_softmax(-1)[0]
+        assert_close(
+            scores.gather(1, words[:, None])[:, 0],
+            hypotheses[0]["positional_scores"],
+            atol=1e-4,
+            rtol=0,
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@each_model
+def test_half_precision(name, dtype):
+    model = build(name, encoder_embed_dim=16, decoder_embed_dim=16)
+    expected = logits(model, batch())
+    actual = logits(model.to(dtype), batch())
+    assert actual.dtype == dtype
+    error = (actual.double() - expected).norm() / expected.norm()
+    assert error < 12 * torch.finfo(dtype).eps
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"t5mem_slots": 0}, "--t5mem-slots must be 1 or more, but is 0"),
+        ({"t5mem_sequences": 0}, "--t5mem-sequences must be 1 or more, but is 0"),
+        ({"t5mem_selector_query": "x"}, "query must be embedding or layer, but is x"),
+        ({"encoder_attention_heads": 3}, "must divide --encoder-embed-dim 8, but is 3"),
+    ],
+)
+def test_refused_flags(flags, message):
+    with pytest.raises(MemAttnError, match=message):
+        build("t5mem_v3", **flags)
+
+
+def test_refused_inputs():
+    inputs = batch()
+    with pytest.raises(MemAttnError, match="--t5mem-sequences 2 is the most .* there are 3"):
+        build("t5mem_v1", t5mem_sequences=2)(**inputs)
+    with pytest.raises(MemAttnError, match="--max-source-positions 5 is the most .* one has 6"):
+        build("t5mem_v1", max_source_positions=5)(**inputs)
+    build("t5mem_v1", max_source_positions=6, t5mem_sequences=3)(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("trained", "flags", "message"),
+    [
+        ("t5mem_v1", {}, r"slot_out_proj.weight is absent, this model's is 8 x 8"),
+        ("t5mem_v4", {}, r"ffn.of_slots.block.wi.weight is absent"),
+        ("t5mem_ws", {}, r"decoder.selector.distance_bias is absent"),
+        ("t5mem_v3", {"t5mem_slots": 1}, r"k.slot_tokens is 1 x 8|q_proj.weight is 8 x 8, this"),
+        ("t5mem_v3", {"t5mem_sequences": 4}, r"distance_bias is 4, this model's is 8"),
+    ],
+)
+def test_refused_checkpoints(trained, flags, message):
+    weights = build(trained, **flags).state_dict()
+    with pytest.raises(MemAttnError, match="another --arch, --t5mem-slots.*" + message):
+        build("t5mem_v3").load_state_dict(weights)
+
+
+def test_a_design_is_a_subclass():
+    assert all(issubclass(model, T5Mem) for model in models().values())

@@ -1,0 +1,175 @@
+"""T5Mem through fairseq's own commands, with sentences of context as sequences."""
+
+import json
+import shlex
+
+import pytest
+import torch
+from harness import (
+    COMMON,
+    PLUGGED,
+    SIZES,
+    Trained,
+    attempt,
+    generate,
+    hypotheses,
+    lines_of,
+    logged,
+    run,
+    train,
+)
+from matplotlib.image import imread
+from test_bad_flags import assert_one_sentence
+from test_document_translation import assert_same, typed
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.models.t5mem import T5Mem
+
+ARCH = shlex.split("--arch t5mem_v3 --share-all-embeddings --dropout 0.1")
+T5MEM = [*COMMON, *SIZES, *ARCH]
+TASK = shlex.split("--task document_translation --target-context 0 --source-context")
+CONTEXT, ALONE = [*TASK, 3], [*TASK, 0]
+SEARCH = shlex.split("--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 10")
+
+
+@pytest.fixture(scope="module")
+def model(document_data, tmp_path_factory) -> Trained:
+    """Trained with three sentences of context."""
+    folder = tmp_path_factory.mktemp("t5mem")
+    return train(document_data, folder, *T5MEM, *CONTEXT, "--max-update", 60)
+
+
+@pytest.fixture(scope="module")
+def generated(model):
+    return hypotheses(generate(model, *CONTEXT, *SEARCH, "--batch-size", 16))
+
+
+def test_company_changes_nothing(model, generated):
+    flags = ["--batch-size", 1, "--parallel-documents", 1]
+    assert_same(hypotheses(generate(model, *CONTEXT, *SEARCH, *flags)), generated)
+
+
+def test_without_context_it_is_the_same_model(model, generated, corpus):
+    """At a document's first sentence there is none; further on some scores must change."""
+    alone = hypotheses(generate(model, *ALONE, *SEARCH))
+    ids = lines_of(corpus / "test.docid")
+    first = [i for i in range(len(ids)) if i == 0 or ids[i] != ids[i - 1]]
+    assert_same({i: alone[i] for i in first}, {i: generated[i] for i in first})
+    assert [h.positional for h in alone.values()] != [h.positional for h in generated.values()]
+
+
+def test_typed_text_is_translated_the_same(model, generated, corpus):
+    lines, places = typed(corpus)
+    flags = [*CONTEXT, *SEARCH, "--path", model.checkpoint, "--buffer-size", 7]
+    done = run(
+        "fairseq-interactive", model.data, *PLUGGED, *flags, "--max-tokens", 2000,
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    found = hypotheses(done.stdout)
+    assert_same({i: found[place] for i, place in enumerate(places)}, generated)
+
+
+def test_from_pretrained(model, generated, corpus):
+    hub = T5Mem.from_pretrained(
+        str(model.checkpoint.parent),
+        checkpoint_file=model.checkpoint.name,
+        data_name_or_path=str(model.data),
+    )
+    lines, places = typed(corpus)
+    found = hub.translate(lines, beam=4, lenpen=0.6, max_len_a=1, max_len_b=10)
+    assert [found[place] for place in places] == [h.text for h in generated.values()]
+
+
+def test_validate_as_training_did(model):
+    path = ["--path", model.checkpoint, "--max-tokens", 1000, "--log-format", "json"]
+    done = run("fairseq-validate", model.data, *PLUGGED, *CONTEXT, *path)
+    (again,) = logged(done.stdout + done.stderr, "valid")
+    assert again["valid_loss"] == logged(model.log, "valid")[-1]["valid_loss"]
+
+
+def plotted(model, folder, *flags):
+    report = folder / "selection.json"
+    files = ["--output", folder / "selection.png", "--json", report]
+    given = [model.data, "--path", model.checkpoint, *files, *flags]
+    status = main(["plot", *map(str, given)])
+    return None if status else json.loads(report.read_text(encoding="utf-8"))
+
+
+def test_a_picture_of_the_sentences_that_are_selected(model, corpus, tmp_path):
+    """The last sentence of the first document, as binary data and as a line of text."""
+    ids, text = lines_of(corpus / "test.docid"), {}
+    index = next(i for i in range(len(ids)) if ids[i] != ids[i + 1])
+    window = lines_of(corpus / "test.en")[index - 3 : index + 1]
+    target = lines_of(corpus / "test.ru")[index]
+    shown = plotted(model, tmp_path, "--index", index)
+    assert imread(tmp_path / "selection.png").any()
+    assert shown["attention"] == "selector" and shown["layers"] is None
+    assert list(map(len, map(str.split, shown["sentences"]))) == [len(s.split()) for s in window]
+    assert len(shown["readers"]) == len(target.split()) + 1
+    (rows,) = shown["weights"]
+    assert [len(row) for row in rows] == [4] * len(shown["readers"])
+    assert [sum(row) for row in rows] == pytest.approx([1.0] * len(rows))
+    for side, line in (("en", " _eos ".join(window)), ("ru", target)):
+        text[side] = tmp_path / side
+        text[side].write_text(line + "\n", encoding="utf-8")
+    again = plotted(model, tmp_path, "--text", text["en"], "--target", text["ru"])
+    for row, other in zip(again["weights"][0], rows, strict=True):
+        assert row == pytest.approx(other, abs=1e-5)
+
+
+def test_pictures_that_cannot_be_drawn(model, tmp_path, capsys):
+    for flags, message in (
+        (["--head", 1], "--head: the selector has no heads, but 1 was given"),
+        (["--layer", 1], "--layer must be from -1 to 0, but is 1"),
+        (["--attention", "cross"], "the model has no bounded memory"),
+    ):
+        assert plotted(model, tmp_path, *flags) is None
+        assert message in capsys.readouterr().err
+
+
+def weights(checkpoint):
+    return torch.load(checkpoint, weights_only=False)["model"]
+
+
+def assert_same_weights(ours, theirs):
+    ours, theirs = weights(ours.checkpoint), weights(theirs.checkpoint)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-6, msg=name)
+
+
+def test_resumed_is_uninterrupted(document_data, tmp_path):
+    flags = [*T5MEM, *CONTEXT, "--t5mem-selector-query", "layer"]
+    whole = train(document_data, tmp_path / "whole", *flags, "--max-update", 6)
+    train(document_data, tmp_path / "parts", *flags, "--max-update", 3)
+    parts = train(document_data, tmp_path / "parts", *flags, "--max-update", 6)
+    assert_same_weights(parts, whole)
+
+
+def test_plain_translation_and_from_there_to_context(document_data, tmp_path):
+    """fairseq's own task trains the same model; weights learned by sentence begin with context."""
+    plain = train(document_data, tmp_path / "plain", *T5MEM, "--max-update", 2)
+    found = hypotheses(generate(plain, *SEARCH))
+    assert len(found) == len(lines_of(document_data / "test.en-ru.docids"))
+    alone = train(document_data, tmp_path / "alone", *T5MEM, *ALONE, "--max-update", 2)
+    flags = ["--finetune-from-model", alone.checkpoint, "--lr", 0, "--max-update", 1]
+    assert_same_weights(train(document_data, tmp_path / "context", *T5MEM, *CONTEXT, *flags), alone)
+
+
+TRAIN = [*T5MEM, *CONTEXT, "--max-update", 99]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--t5mem-slots 0", "--t5mem-slots must be 1 or more, but is 0"),
+        ("--t5mem-sequences 3", "--source-context 3 and the current sentence are more sequences"),
+        ("--arch t5mem_v2 --finetune-from-model {}", "the checkpoint was trained with another --"),
+        ("--t5mem-slots 1 --finetune-from-model {}", "the checkpoint was trained with another --"),
+        ("--max-source-positions 5", "valid, source sentence"),
+    ],
+)
+def test_mistakes(flags, sentence, model, tmp_path):
+    given = shlex.split(flags.format(model.checkpoint))
+    done = attempt("fairseq-train", model.data, *TRAIN, "--save-dir", tmp_path, *given)
+    assert_one_sentence(done, "fairseq-train", sentence)
