@@ -27,6 +27,8 @@ setup(
             "mypy",
             "types-tqdm",
             "tensorboard",
+            # the oracle of T5; brings safetensors, in which it saves models
+            "transformers",
         ],
     },
     entry_points={"console_scripts": ["memattn = fairseq_memattn.cli:main"]},

@@ -10,13 +10,15 @@ from types import ModuleType
 
 from fairseq_memattn.compat import INSTALL
 
-# Name of the module in this package -> its line in `memattn --help`. Only the module that is
-# asked for gets imported, so that help and mistyped commands need not wait for torch.
+# Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
+# module that is asked for gets imported, so that help and mistyped commands need not wait for
+# torch.
 COMMANDS = {
     "average": "average the weights of several checkpoints into one",
     "contrast": "accuracy on contrastive sets: right against wrong translations in context",
     "convert": "start another attention from a trained model's weights",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
+    "import-t5": "a T5 that transformers has saved as a model of this plugin, with its dictionary",
     "perplexity": "of a language model, its memory or its context carried from block to block",
     "plot": "draw what is written into a model's memory and what is read from it",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
@@ -47,6 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load(name: str) -> ModuleType:
     try:
-        return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     except ImportError as error:
         raise SystemExit(f"memattn {name}: error: {error}; {INSTALL}") from None

@@ -37,6 +37,8 @@ class T5(FairseqEncoderDecoderModel):
     def build_model(cls, args: Any, task: Any) -> "T5":
         args = as_namespace(args)
         set_defaults(args, cls.config())
+        if getattr(getattr(task, "cfg", None), "left_pad_target", False):
+            raise MemAttnError("--left-pad-target does not work with --arch t5")
         source, target = task.source_dictionary, task.target_dictionary
         encoder_sizes, decoder_sizes = sizes(args, "encoder"), sizes(args, "decoder")
         source_table = token_embedding(source, encoder_sizes.embed_dim)

@@ -4,9 +4,11 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from fairseq_memattn.attention.relative_position import relative_position_bucket
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.t5_layers import T5Sizes
 
@@ -75,6 +77,11 @@ def sizes(args: Any, side: str) -> T5Sizes:
     for name in (*names, f"{side}_layers", "max_source_positions", "max_target_positions"):
         if getattr(args, name) < 1:
             raise MemAttnError(f"{flag(name)} must be 1 or more, but is {getattr(args, name)}")
+    if args.t5_head_dim < 0:
+        raise MemAttnError(f"--t5-head-dim must be 0 or more, but is {args.t5_head_dim}")
+    if not 0 <= args.dropout < 1:
+        raise MemAttnError(f"--dropout must be from 0 to below 1, but is {args.dropout}")
+    _check_positions(args.t5_position_buckets, args.t5_max_distance)
     if not args.t5_head_dim and embed_dim % heads:
         raise MemAttnError(
             f"{flag(names[2])} must divide {flag(names[0])} {embed_dim}, but is {heads}; "
@@ -90,6 +97,21 @@ def sizes(args: Any, side: str) -> T5Sizes:
         buckets=args.t5_position_buckets,
         max_distance=args.t5_max_distance,
     )
+
+
+def _check_positions(buckets: int, max_distance: int) -> None:
+    try:
+        for bidirectional in (True, False):
+            relative_position_bucket(
+                torch.zeros(1, dtype=torch.long),
+                bidirectional=bidirectional,
+                buckets=buckets,
+                max_distance=max_distance,
+            )
+    except ValueError as error:
+        raise MemAttnError(
+            f"--t5-position-buckets {buckets} with --t5-max-distance {max_distance}: {error}"
+        ) from None
 
 
 def flag(name: str) -> str:

@@ -6,7 +6,7 @@ batch first here, (B, T, E), as it is in `attention`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -191,6 +191,7 @@ class T5CrossAttention(T5Projections):
 
     def __init__(self, sizes: T5Sizes) -> None:
         super().__init__(sizes, sizes.source_dim)
+        self.return_weights = False
 
     def forward(
         self, x: Tensor, source: "Source", incremental_state: IncrementalState | None = None
@@ -202,15 +203,26 @@ class T5CrossAttention(T5Projections):
             k, v = (self.split(f(source.states)) for f in (self.k_proj, self.v_proj))
             written = (k, v, source.visible[:, None, None])
             self.remember(incremental_state, written)
-        return self.joined(attend(q, written[0], written[1], written[2], self.dropout))
+        k, v, visible = written
+        if self.return_weights:
+            source.weights[0] = mean_weights(q, k, visible)
+        return self.joined(attend(q, k, v, visible, self.dropout))
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+        """fairseq's hook: need_attn is `--print-alignment`."""
+        self.return_weights = bool(need_attn)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a decoder attends to: states (B, S, E), and visible (B, S), False at padding."""
+    """What a decoder attends to: states (B, S, E), and visible (B, S), False at padding.
+
+    weights: where a layer leaves its attention (B, T, S), so that the last one's stays
+    """
 
     states: Tensor
     visible: Tensor
+    weights: list[Tensor | None] = field(default_factory=lambda: [None])
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
@@ -218,6 +230,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Ten
     if mask.is_floating_point():
         mask = mask.to(q.dtype)
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
+
+
+def mean_weights(q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+    """The attention weights (B, T, S), averaged over the heads as fairseq reports them."""
+    logits = (q @ k.transpose(2, 3)).masked_fill(~visible, -torch.inf)
+    return logits.softmax(dim=3, dtype=torch.float).mean(dim=1)
 
 
 class T5EncoderLayer(nn.Module):

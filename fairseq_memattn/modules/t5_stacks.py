@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
-from fairseq.utils import convert_padding_direction
 from torch import Tensor, nn
 
 from fairseq_memattn.modules.abc_attention import IncrementalState, is_identity
@@ -57,11 +56,10 @@ class T5Encoder(FairseqEncoder):
         return T5EncoderLayer(self.sizes)
 
     def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> EncoderOut:
-        """src_tokens: (B, S), padding on either side; what is returned has it on the right."""
-        tokens = padded_right(src_tokens, self.dictionary.pad())
-        padding = tokens.eq(self.dictionary.pad())
-        bias = self.position_bias(tokens.shape[1]).masked_fill(padding[:, None, None], -torch.inf)
-        x = self.dropout(self.embed_tokens(tokens))
+        """src_tokens: (B, S), padding on either side: only relative positions count."""
+        padding = src_tokens.eq(self.dictionary.pad())
+        bias = self.position_bias(padding.shape[1]).masked_fill(padding[:, None, None], -torch.inf)
+        x = self.dropout(self.embed_tokens(src_tokens))
         for layer in self.layers:
             x = layer(x, bias)
         return {
@@ -87,7 +85,8 @@ class T5Decoder(FairseqIncrementalDecoder):
     """Layers over the target; its embeddings are the output projection, too.
 
     The first column of its input is a start symbol, whichever: T5 starts from a symbol of its own
-    (its padding), fairseq from the end of sentence. Here it is always the dictionary's `<s>`.
+    (its padding), fairseq from the end of sentence. Here it is always the dictionary's `<s>`,
+    whose embedding in an imported model is T5's padding (`models.t5_import`).
     """
 
     def __init__(
@@ -104,6 +103,11 @@ class T5Decoder(FairseqIncrementalDecoder):
         self.layers = nn.ModuleList(self.build_layer() for _ in range(layers))
         self.final_norm = norm(sizes.embed_dim)
         self.dropout = nn.Dropout(sizes.dropout)
+        # fairseq's padding is a symbol that T5 lacks: it is to have no share in a softmax. A
+        # finite number, because label smoothing sums all log-probabilities.
+        unlikely = torch.zeros(len(dictionary))
+        unlikely[dictionary.pad()] = -20
+        self.register_buffer("output_bias", unlikely, persistent=False)
 
     def build_layer(self) -> nn.Module:
         return T5DecoderLayer(self.sizes, T5CrossAttention(self.sizes))
@@ -145,18 +149,12 @@ class T5Decoder(FairseqIncrementalDecoder):
     ) -> tuple[Any, dict[str, Any]]:
         """What cross attention is given, and what is reported about it; x: embedded tokens."""
         states, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
-        return Source(states, ~padding), {"attn": [None]}
+        source = Source(states, ~padding)
+        return source, {"attn": source.weights}
 
     def output_layer(self, features: Tensor) -> Tensor:
-        return nn.functional.linear(features * self.sizes.embed_dim**-0.5, self.embed_tokens.weight)
+        scaled = features * self.sizes.embed_dim**-0.5
+        return nn.functional.linear(scaled, self.embed_tokens.weight, self.output_bias)
 
     def max_positions(self) -> int:
         return self.positions
-
-
-def padded_right(tokens: Tensor, pad: int) -> Tensor:
-    """(B, S) with padding on the right; fairseq's translation task has it on the left."""
-    if not tokens[:, 0].eq(pad).any():
-        return tokens
-    moved: Tensor = convert_padding_direction(tokens, pad, left_to_right=True)
-    return moved

@@ -3,12 +3,13 @@
 from typing import Any
 
 import torch
+from fairseq.utils import convert_padding_direction
 from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import IncrementalState
 from fairseq_memattn.modules.t5_layers import Source, T5DecoderLayer
-from fairseq_memattn.modules.t5_stacks import EncoderOut, T5Decoder, T5Encoder, padded_right
+from fairseq_memattn.modules.t5_stacks import EncoderOut, T5Decoder, T5Encoder
 from fairseq_memattn.modules.t5mem_layers import (
     T5ChunkPositionBias,
     T5MemEncoderLayer,
@@ -81,6 +82,14 @@ class T5MemEncoder(T5Encoder):
             "slots": [x[:, :, : self.sizes.slots]],
             "encoder_padding_mask": [padding],
         }
+
+    def make_generation_fast_(self, need_attn: Any = None, **kwargs: Any) -> None:
+        """fairseq's hook: need_attn is `--print-alignment`."""
+        if need_attn:
+            raise MemAttnError(
+                "--print-alignment does not work with T5Mem, whose target tokens attend to mixtures "
+                "of sequences or to slots; `memattn plot` draws which sequences they draw on"
+            )
 
     def sequences(
         self, src_tokens: Tensor, context_tokens: Tensor | None, context_padding: Tensor | None
@@ -168,3 +177,11 @@ class T5MemSlotDecoder(T5Decoder):
         present = ~padding.all(dim=2)
         visible = present.repeat_interleave(slots.shape[2], dim=1)
         return Source(slots.flatten(1, 2), visible), {"attn": [None]}
+
+
+def padded_right(tokens: Tensor, pad: int) -> Tensor:
+    """(B, S) with padding on the right; fairseq's translation task has it on the left."""
+    if not tokens[:, 0].eq(pad).any():
+        return tokens
+    moved: Tensor = convert_padding_direction(tokens, pad, left_to_right=True)
+    return moved

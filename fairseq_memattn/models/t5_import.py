@@ -1,0 +1,182 @@
+"""T5 as `transformers` saves it, in this plugin's terms: its options, weights and vocabulary.
+
+T5's vocabulary begins with padding 0, end of sentence 1 and unknown 2, where fairseq has four
+symbols, `<s>`, `<pad>`, `</s>` and `<unk>`. T5 starts its decoder from the padding. So its first
+row becomes both `<s>`, which starts the decoder here, and `<pad>`; the others keep their order.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.errors import MemAttnError
+
+# What a key of config.json must be; the second value is what transformers takes it for where it
+# is absent. Anything else makes another model than T5 of 2020 (version 1.0).
+REQUIRED = {
+    "model_type": ("t5", None),
+    "feed_forward_proj": ("relu", "relu"),
+    "tie_word_embeddings": (True, True),
+    "scale_decoder_outputs": (True, True),
+    "layer_norm_epsilon": (1e-6, 1e-6),
+    "pad_token_id": (0, 0),
+    "eos_token_id": (1, 1),
+    "decoder_start_token_id": (0, 0),
+}
+SIZES = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")
+
+PARTS = {
+    "encoder": ("attention", "ffn"),
+    "decoder": ("attention", "cross_attention", "ffn"),
+}
+LEAVES = {
+    "layer_norm": "norm",
+    "q": "block.q_proj",
+    "k": "block.k_proj",
+    "v": "block.v_proj",
+    "o": "block.out_proj",
+    "wi": "block.wi",
+    "wo": "block.wo",
+}
+BLOCK = re.compile(r"(encoder|decoder)\.block\.(\d+)\.layer\.(\d)\.(?:\w+\.)?(\w+)\.weight")
+POSITIONS = re.compile(
+    r"(encoder|decoder)\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.weight"
+)
+TABLES = (
+    "shared.weight",
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+# In the first public checkpoints: no version of T5 reads it, and neither does transformers.
+UNREAD = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+
+
+def options(config: dict[str, Any]) -> dict[str, Any]:
+    """The options of `--arch t5`, by name, for a config.json.
+
+    Raises MemAttnError for a model that is not T5 of version 1.0, and for a size that is missing.
+    """
+    for key, (wanted, absent) in REQUIRED.items():
+        value = config.get(key, absent)
+        if value != wanted:
+            raise MemAttnError(
+                f"config.json: {key} must be {wanted!r}, as in T5 1.0, but is {value!r}"
+            )
+    for key in SIZES:
+        if not isinstance(config.get(key), int):
+            raise MemAttnError(f"config.json: {key} must be a number, but is {config.get(key)!r}")
+    layers = config["num_layers"]
+    decoder_layers = config.get("num_decoder_layers")
+    sizes = {
+        "embed_dim": config["d_model"],
+        "ffn_embed_dim": config["d_ff"],
+        "attention_heads": config["num_heads"],
+    }
+    sides = {f"{side}_{name}": size for side in PARTS for name, size in sizes.items()}
+    whole = config["num_heads"] * config["d_kv"] == config["d_model"]
+    return {
+        **sides,
+        "encoder_layers": layers,
+        "decoder_layers": layers if decoder_layers is None else decoder_layers,
+        "t5_head_dim": 0 if whole else config["d_kv"],
+        "t5_position_buckets": config.get("relative_attention_num_buckets", 32),
+        "t5_max_distance": config.get("relative_attention_max_distance", 128),
+        "dropout": float(config.get("dropout_rate", 0.1)),
+        "share_all_embeddings": True,
+    }
+
+
+def weights(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """This plugin's weights, in float32, and the names of those that no T5 reads.
+
+    saved: by transformers' names
+
+    Raises MemAttnError for embeddings that are not one table, and for a name that T5 has not.
+    """
+    table = embeddings(saved)
+    ours = {f"{side}.embed_tokens.weight": torch.cat([table[:1], table]) for side in PARTS}
+    ours["decoder.embed_tokens.weight"] = ours["encoder.embed_tokens.weight"]
+    rest = [name for name in saved if name not in TABLES and name != UNREAD]
+    ours |= {our_name(name): saved[name].float() for name in rest}
+    return ours, [UNREAD] if UNREAD in saved else []
+
+
+def embeddings(saved: dict[str, Tensor]) -> Tensor:
+    """The one table (vocabulary, E) of input, output and both sides."""
+    tables = {name: saved[name] for name in TABLES if name in saved}
+    if not tables:
+        raise MemAttnError(f"the weights hold no embeddings ({', '.join(TABLES)})")
+    first, *others = tables
+    for name in others:
+        if not torch.equal(tables[name], tables[first]):
+            raise MemAttnError(
+                f"the weights {first} and {name} differ, but T5 1.0 has one table of embeddings"
+            )
+    return tables[first].float()
+
+
+def our_name(name: str) -> str:
+    """The name here of a weight of transformers' T5, but for its embeddings."""
+    positions = POSITIONS.fullmatch(name)
+    if positions:
+        return f"{positions[1]}.position_bias.table"
+    if name in ("encoder.final_layer_norm.weight", "decoder.final_layer_norm.weight"):
+        return name.replace("final_layer_norm", "final_norm")
+    block = BLOCK.fullmatch(name)
+    if block:
+        side, layer, part, leaf = block.groups()
+        if int(part) < len(PARTS[side]) and leaf in LEAVES:
+            return f"{side}.layers.{layer}.{PARTS[side][int(part)]}.{LEAVES[leaf]}.weight"
+    raise MemAttnError(f"the weights hold {name}, which T5 1.0 has not")
+
+
+def check_weights(ours: dict[str, Tensor], model: torch.nn.Module) -> None:
+    """Raises MemAttnError unless the weights are all that a model of this size has.
+
+    model: of this plugin; its weights' values are not looked at
+    """
+    expected = model.state_dict()
+    for name in expected.keys() | ours.keys():
+        if name not in ours:
+            raise MemAttnError(f"the weights lack `{name}`, which config.json asks for")
+        if name not in expected:
+            raise MemAttnError(f"the weights hold `{name}`, for which config.json has no place")
+        sizes = [tuple(weights[name].shape) for weights in (ours, expected)]
+        if sizes[0] != sizes[1]:
+            raise MemAttnError(
+                f"`{name}` is {sizes[0]} in the weights, but {sizes[1]} by config.json"
+            )
+
+
+def symbols(pieces: Sequence[str], sentinels: int, vocab_size: int) -> list[str]:
+    """The symbols after fairseq's four, in the order of T5's vocabulary.
+
+    pieces: all of the SentencePiece model's, the three special ones first
+    sentinels: how many `<extra_id_N>` follow the pieces; they count down, `<extra_id_0>` being last
+    vocab_size: rows of T5's table; those that stand for nothing are named as fairseq names them
+
+    Raises MemAttnError for sizes that do not fit, and for pieces that fairseq cannot tell apart.
+    """
+    unused = vocab_size - len(pieces) - sentinels
+    if sentinels < 0 or unused < 0:
+        raise MemAttnError(
+            f"--extra-ids must be from 0 to {vocab_size - len(pieces)}, config.json's vocab_size "
+            f"{vocab_size} less the {len(pieces)} pieces, but is {sentinels}"
+        )
+    names = list(pieces[3:])
+    names += [f"<extra_id_{number}>" for number in reversed(range(sentinels))]
+    names += [f"madeupword{number:04}" for number in range(unused)]
+    seen = {"<s>", "<pad>", "</s>", "<unk>"}
+    for name in names:
+        if name in seen:
+            raise MemAttnError(f"the vocabulary has {name!r} twice, which no dictionary can hold")
+        if name.split() != [name]:
+            raise MemAttnError(
+                f"the piece {name!r} has white space, which parts symbols in a dictionary"
+            )
+        seen.add(name)
+    return names
