@@ -87,8 +87,8 @@ class T5MemEncoder(T5Encoder):
         """fairseq's hook: need_attn is `--print-alignment`."""
         if need_attn:
             raise MemAttnError(
-                "--print-alignment does not work with T5Mem, whose target tokens attend to mixtures "
-                "of sequences or to slots; `memattn plot` draws which sequences they draw on"
+                "--print-alignment does not work with T5Mem, whose target tokens attend to "
+                "mixtures of sequences or to slots; `memattn plot` draws what they select"
             )
 
     def sequences(
