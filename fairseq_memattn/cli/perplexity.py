@@ -4,7 +4,7 @@ Three ways to treat what came before a block of text:
 
   --context-window 0     nothing: every block begins anew
   --context-window 480   the last 480 tokens are read again before each block, as
-                         fairseq-eval-lm has it (this is its code)
+                         fairseq-eval-lm has it, and with the same result
   --stateful             nothing is read again: the memory goes on from block to block, so that
                          each token is predicted from all of the text before it. A bounded memory
                          alone can do that
@@ -14,7 +14,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,10 +142,12 @@ def shown(row: Row) -> list[str]:
 
 
 def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> Row:
-    """As fairseq-eval-lm does it."""
+    """What fairseq-eval-lm counts, block for block."""
     from fairseq import tasks
-    from fairseq_cli.eval_lm import eval_lm
+    from fairseq.utils import move_to_cuda
     from tqdm import tqdm
+
+    from fairseq_memattn.decoding.blocks import block_loss
 
     settings = deepcopy(task.args)
     settings.tokens_per_sample = args.tokens_per_sample - window
@@ -155,18 +156,15 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     batches = blocks.eval_lm_dataloader(
         blocks.dataset(args.subset), args.max_tokens, context_window=window
     )
-    read = 0
-
-    def counted() -> Iterator[Any]:
-        nonlocal read
-        for batch in tqdm(batches, f"context {window}", disable=None, unit="batch", leave=False):
-            read += int(batch["net_input"]["src_tokens"].ne(task.source_dictionary.pad()).sum())
-            yield batch
-
+    pad, on_gpu = task.source_dictionary.pad(), next(model.parameters()).is_cuda
+    read, total, tokens = 0, 0.0, 0
     start = time.perf_counter()
-    result = eval_lm([model], task.source_dictionary, counted(), softmax_batch=args.max_tokens)
-    loss = float(result["loss"])
-    return Row(f"context {window}", 2**loss, loss, read, time.perf_counter() - start)
+    for batch in tqdm(batches, f"context {window}", disable=None, unit="batch", leave=False):
+        read += int(batch["net_input"]["src_tokens"].ne(pad).sum())
+        loss, count = block_loss(model, move_to_cuda(batch) if on_gpu else batch, pad)
+        total, tokens = total + loss, tokens + count
+    mean = total / tokens
+    return Row(f"context {window}", 2**mean, mean, read, time.perf_counter() - start)
 
 
 def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
