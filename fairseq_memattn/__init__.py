@@ -29,6 +29,7 @@ def register() -> None:
     import fairseq_memattn.models.t5mem
     import fairseq_memattn.tasks.document_translation
     import fairseq_memattn.tasks.majority_tagging
+    import fairseq_memattn.tasks.question_answering
     import fairseq_memattn.tasks.span_corruption  # noqa: F401
 
 

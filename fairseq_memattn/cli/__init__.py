@@ -14,6 +14,7 @@ from fairseq_memattn.compat import INSTALL
 # module that is asked for gets imported, so that help and mistyped commands need not wait for
 # torch.
 COMMANDS = {
+    "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
     "average": "average the weights of several checkpoints into one",
     "contrast": "accuracy on contrastive sets: right against wrong translations in context",
     "convert": "start another attention from a trained model's weights",

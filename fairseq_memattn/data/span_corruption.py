@@ -15,7 +15,7 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.collate import WindowCollater, WindowOptions
+from fairseq_memattn.data.chunks import collate_chunks, padded, split_chunks
 from fairseq_memattn.errors import MemAttnError
 
 SHORTEST = 2  # tokens: one to cut out and one to keep
@@ -167,20 +167,6 @@ class SpanCorruptionDataset(FairseqDataset):
         different, which = np.unique(lengths[self.numbers], return_inverse=True)
         sizes = np.array([options.noise.corrupted(int(length)) for length in different])
         self._sizes = sizes[which]  # (blocks, 2): of input and target
-        self.collate = WindowCollater(
-            WindowOptions(
-                source_context=options.chunks - 1,
-                target_context=0,
-                max_source=options.chunk_length,
-                max_target=int(sizes[:, 1].max()),
-                source_separator=options.eos,
-                target_separator=options.eos,
-                pad=options.pad,
-                eos=options.eos,
-                left_pad_source=False,
-                as_sequences=options.chunks > 1,
-            )
-        )
 
     def _check_lengths(self, lengths: np.ndarray) -> None:
         source_length = self.options.chunks * self.options.chunk_length
@@ -220,15 +206,19 @@ class SpanCorruptionDataset(FairseqDataset):
         """
         if not samples:
             return {}
-        length = self.options.chunk_length
-        windows = [sample["source"].split(length) for sample in samples]
-        target, inputs = self.collate.targets([[sample["target"]] for sample in samples], True)
+        options = self.options
+        chunks = [
+            split_chunks(sample["source"], options.chunks, options.chunk_length)
+            for sample in samples
+        ]
+        targets = [sample["target"] for sample in samples]
+        inputs = padded([row.roll(1) for row in targets], options.pad)
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
-            "ntokens": int(target.ne(self.options.pad).sum()),
-            "net_input": {**self.collate.sources(windows), "prev_output_tokens": inputs},
-            "target": target,
+            "ntokens": sum(map(len, targets)),
+            "net_input": {**collate_chunks(chunks, options.pad), "prev_output_tokens": inputs},
+            "target": padded(targets, options.pad),
         }
 
     def num_tokens(self, index: int) -> int:

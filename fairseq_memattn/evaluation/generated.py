@@ -2,7 +2,7 @@
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # H-12<tab>-0.53<tab>the hypothesis; with several a sentence the best comes first.
@@ -41,6 +41,39 @@ def read_hypotheses(path: Path, expected: int) -> list[str]:
     Raises ValueError where any is missing: fairseq drops sentences whose batch is not a multiple
     of `--required-batch-size-multiple`, and those too long for the model.
     """
+    return read_shards([path], expected)
+
+
+def read_shards(paths: Sequence[Path], expected: int) -> list[str]:
+    """`read_hypotheses` of a test set whose shards were generated apart, each into its file."""
+    best: dict[int, str] = {}
+    for path in paths:
+        for number, hypothesis in _best_hypotheses(path).items():
+            if number in best:
+                raise ValueError(
+                    f"{path} has a hypothesis of sentence {number} (from 0), which is in another "
+                    "of the files, too"
+                )
+            best[number] = hypothesis
+    name, has = str(paths[0]), "has"
+    if len(paths) > 1:
+        name, has = f"{paths[0]} and {len(paths) - 1} more", "have"
+    if max(best) >= expected:
+        raise ValueError(
+            f"{name} {has} a hypothesis of sentence {max(best)} (from 0), but there are "
+            f"{expected} references: it was generated from other data"
+        )
+    missing = [index for index in range(expected) if index not in best]
+    if missing:
+        raise ValueError(
+            f"{name} {has} hypotheses of {len(best)} sentences where {expected} were expected, the "
+            f"first missing one being number {missing[0]} (from 0); generate with "
+            "--required-batch-size-multiple 1 and a sufficient --max-source-positions"
+        )
+    return [best[index] for index in range(expected)]
+
+
+def _best_hypotheses(path: Path) -> dict[int, str]:
     best: dict[int, str] = {}
     last = -1
     for line in read_lines(path):
@@ -56,19 +89,7 @@ def read_hypotheses(path: Path, expected: int) -> list[str]:
             last = number
     if not best:
         raise ValueError(f"{path} has no line that starts with H-, as fairseq-generate prints them")
-    if max(best) >= expected:
-        raise ValueError(
-            f"{path} has a hypothesis of sentence {max(best)} (from 0), but there are "
-            f"{expected} references: it was generated from other data"
-        )
-    missing = [index for index in range(expected) if index not in best]
-    if missing:
-        raise ValueError(
-            f"{path} has hypotheses of {len(best)} sentences where {expected} were expected, the "
-            f"first missing one being number {missing[0]} (from 0); generate with "
-            "--required-batch-size-multiple 1 and a sufficient --max-source-positions"
-        )
-    return [best[index] for index in range(expected)]
+    return best
 
 
 def read_translations(path: Path, expected: int, separator: str | None) -> list[str]:

@@ -16,6 +16,7 @@ from harness import (
     preprocess,
     train,
 )
+from questions import prepare, records
 
 import fairseq_memattn
 from data_prep.binarise import binarise
@@ -50,6 +51,13 @@ def monolingual(corpus, tmp_path_factory) -> Path:
     for split in ("train", "valid", "test"):
         shutil.copy(corpus / f"{split}.en", folder / split)
     return preprocess(folder, "--only-source")
+
+
+@pytest.fixture(scope="session")
+def question_data(tmp_path_factory) -> Path:
+    """Questions in HotpotQA's format, prepared for question answering."""
+    folder = tmp_path_factory.mktemp("hotpotqa")
+    return prepare("hotpotqa", folder, train=records(200, 1), valid=records(21, 2))
 
 
 @pytest.fixture(scope="session")

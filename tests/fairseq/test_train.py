@@ -239,6 +239,10 @@ TASKS = {
     "masked_lm": ("monolingual", ENCODING),
     "span_corruption": ("monolingual", {**SMALL, "task.source_length": 32}),
     "sentence_prediction": ("sentence_pairs", ENCODING),
+    "question_answering": (
+        "question_data",
+        {**SMALL, "task.max_source_length": 128, "checkpoint.finetune_from_model": "null"},
+    ),
 }
 ADAPTIVE = {
     "model.adaptive_softmax_cutoff": "'200,400'",

@@ -1,0 +1,113 @@
+"""HotpotQA (Yang et al., 2018) for the plugin's task question_answering."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+if not __package__:  # run as `python data_prep/hotpotqa.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep import reading
+from data_prep.download import Archive
+from data_prep.files import run_command
+from fairseq_memattn.evaluation.question_sets import HotpotQuestion
+from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA
+
+HOST = "http://curtis.ml.cmu.edu/datasets/hotpot"
+PAGE = "https://hotpotqa.github.io"
+DESCRIPTION = """\
+HotpotQA for --task question_answering.
+
+  hotpotqa.py --output hotpotqa
+      the distractor setting: train, and as valid the development set, whose contexts are ten
+      paragraphs with the gold ones among them
+
+  hotpotqa.py --output hotpotqa --setting fullwiki
+      the same train; valid and test have paragraphs that were retrieved, and the answers of test
+      are not public
+
+  hotpotqa.py --output hotpotqa --files train=my/train.json valid=my/dev.json
+
+A context is all sentences of all paragraphs in their order, without their titles unless --titles
+puts each before its paragraph. Questions of train without text or without an answer are left out
+and counted.
+
+"""
+
+
+def official(name: str, size: int, digest: str) -> Archive:
+    """One of HotpotQA's files."""
+    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
+
+
+# Sizes, SHA-256 and numbers of questions are those that Hugging Face's datasets library records.
+TRAIN = official(
+    "hotpot_train_v1.1.json",
+    566426227,
+    "26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
+)
+SETTINGS = {
+    "distractor": {
+        "train": TRAIN,
+        "valid": official(
+            "hotpot_dev_distractor_v1.json",
+            46320117,
+            "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
+        ),
+    },
+    "fullwiki": {
+        "train": TRAIN,
+        "valid": official(
+            "hotpot_dev_fullwiki_v1.json",
+            47454698,
+            "2f1f3e594a3066a3084cc57950ca2713c24712adaad03af6ccce18d1846d5618",
+        ),
+        "test": official(
+            "hotpot_test_fullwiki_v1.json",
+            46213747,
+            "c61a5274b9aa6deca3f7d2dc4d7757684c158fbd2264f759307699fb53801c2b",
+        ),
+    },
+}
+SIZES = {"train": 90_447, "valid": 7_405, "test": 7_405}
+
+
+def context(question: HotpotQuestion, titles: bool = False) -> str:
+    """All sentences of all paragraphs, in their order (Al Adel, 2022, section 4).
+
+    titles: whether each paragraph begins with its title. The paper speaks of sentences alone.
+    """
+    texts = []
+    for paragraph in question.paragraphs:
+        texts += [paragraph.title] * titles
+        texts += paragraph.sentences
+    return " ".join(texts)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From JSON to bin/."""
+    corpus = reading.Corpus(
+        HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
+    )
+    reading.prepare(args, corpus, titles=args.titles)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = reading.parser(DESCRIPTION)
+    top.add_argument(
+        "--setting", choices=[*SETTINGS], default="distractor", help="default: %(default)s"
+    )
+    top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""What the question answering corpora share: from their JSON to data for question_answering."""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import sentencepiece
+from tqdm import tqdm
+
+from data_prep import subword
+from data_prep.binarise import binarise
+from data_prep.download import Archive, obtain_all
+from data_prep.files import DataError, write_all_or_nothing
+from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
+from data_prep.pretrained_subwords import Subwords, segment, sentencepiece_subwords
+from data_prep.splits import check_name
+from data_prep.windows import positive
+from fairseq_memattn.evaluation.question_sets import READERS, Question, record_line
+
+PARTS = ("question", "context", "answer")
+PIECE_OF_TEXT = 100  # words a line; SentencePiece does not learn from lines above 4,192 bytes
+SEPARATOR = "_eos"  # of windows of sentences, so that a model serves those, too
+LAYOUT = """\
+FOLDER/text/      questions, contexts and answers, a line each
+FOLDER/pieces/    segmented with SentencePiece, FOLDER/spm.model unless another one is named
+FOLDER/bin/       data for --task question_answering: question/, context/, answer/, and
+                  records/SPLIT.jsonl, the ids and all accepted answers
+"""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A question answering corpus.
+
+    rules: its name in fairseq_memattn.evaluation.question_sets
+    archives: the official file of each split, and sizes: the published numbers of questions
+    context: a question's context, as text
+    """
+
+    rules: str
+    archives: Mapping[str, Archive]
+    sizes: Mapping[str, int]
+    context: Callable[[Any], str]
+
+
+def one_line(text: str) -> str:
+    """Text with single spaces for white space of any kind, the ends of lines among it."""
+    return " ".join(text.split())
+
+
+def questions(rules: str, path: Path) -> Iterator[Question]:
+    """The questions of a file; a DataError where it is not as it should be."""
+    try:
+        yield from READERS[rules](path)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+
+
+def write_text(
+    pipeline: Pipeline, corpus: Corpus, split: str, source: Path, **options: object
+) -> Mapping[str, int]:
+    """A split's JSON to text/ and bin/records/; returns the counts.
+
+    The answer is the first of those accepted, on an empty line where none is public. Of the
+    training set questions are left out, and counted, whose question or answer is empty; elsewhere
+    they stay, for the official evaluations count them.
+    Raises DataError where some questions have an answer and others none, or those to train on.
+    """
+    outputs = [pipeline.path("text", split, part) for part in PARTS]
+    outputs.append(pipeline.path("bin/records", split, "jsonl"))
+
+    def work() -> Counter[str]:
+        counts = Counter({"questions": 0})
+        found = tqdm(
+            questions(corpus.rules, source), desc=f"text/{split}", unit=" questions", disable=None
+        )
+        with write_all_or_nothing(outputs) as [*files, records]:
+            for question in found:
+                has_answer = bool(question.answers)
+                if split == "train" and not has_answer:
+                    raise DataError(f"{source}: {question.id!r} has no answer to train on")
+                answer = one_line(question.answers[0]) if has_answer else ""
+                row = [one_line(question.question), one_line(corpus.context(question)), answer]
+                missing = _missing(row, has_answer)
+                if missing and split == "train":
+                    counts[f"without {missing}, left out"] += 1
+                    continue
+                counts["questions"] += 1
+                counts.update([f"without {missing}, kept"] if missing else [])
+                counts.update([] if has_answer else ["without a public answer"])
+                if counts["without a public answer"] not in (0, counts["questions"]):
+                    raise DataError(
+                        f"{source}: the question {question.id!r} has "
+                        f"{'an answer' if has_answer else 'no answer'}, unlike those before it"
+                    )
+                records.write(record_line(corpus.rules, question))
+                for file, text in zip(files, row, strict=True):
+                    file.write(text + "\n")
+            if not counts["questions"]:
+                raise DataError(f"{source}: no questions for {split}")
+        return counts
+
+    return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
+
+
+def _missing(row: Sequence[str], has_answer: bool) -> str:
+    """The part of a question that should have text and has none, question or answer first."""
+    question, context, answer = row
+    if not question:
+        return "a question"
+    if has_answer and not answer:
+        return "an answer"
+    return "" if context else "a context"
+
+
+def write_sample(pipeline: Pipeline, most: int, seed: int) -> Path:
+    """What SentencePiece learns from: each distinct question, context and answer of train.
+
+    most: lines, of about PIECE_OF_TEXT words; where there are more they are drawn by the seed.
+    """
+    sources = [pipeline.path("text", "train", part) for part in PARTS]
+    target = pipeline.path("text", "train", "sample")
+
+    def work() -> dict[str, int]:
+        lines = list(dict.fromkeys(_pieces_of(sources)))
+        drawn = lines if len(lines) <= most else Random(seed).sample(lines, most)
+        with write_all_or_nothing([target]) as [file]:
+            file.writelines(f"{line}\n" for line in drawn)
+        return {"lines": len(drawn), "distinct ones in the training text": len(lines)}
+
+    pipeline.stages.run("sample", sources, [target], work, most=most, seed=seed)
+    return target
+
+
+def _pieces_of(sources: Sequence[Path]) -> Iterator[str]:
+    for source in sources:
+        with open(source, encoding="utf-8", newline="\n") as file:
+            for line in tqdm(file, desc=f"sample of {source.name}", unit=" lines", disable=None):
+                words = line.split()
+                for first in range(0, len(words), PIECE_OF_TEXT):
+                    yield " ".join(words[first : first + PIECE_OF_TEXT])
+
+
+def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
+    """A SentencePiece model of the training text."""
+    sample = write_sample(pipeline, args.subword_lines, args.seed)
+    prefix = pipeline.folder / "spm"
+    outputs = [prefix.with_suffix(suffix) for suffix in (".model", ".vocab")]
+    work = partial(subword.train, [sample], prefix, args.vocab_size, SEPARATOR, args.seed)
+    options = {"vocab_size": args.vocab_size, "separator": SEPARATOR, "seed": args.seed}
+    pipeline.stages.run("spm", [sample], outputs, work, **options)
+    return outputs[0]
+
+
+def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
+    """All pieces of a SentencePiece model as a dictionary of fairseq's, in the model's order."""
+    target = pipeline.folder / "pieces.txt"
+
+    def work() -> dict[str, int]:
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        except RuntimeError:
+            raise DataError(f"--sentencepiece-model {model}: not a SentencePiece model") from None
+        numbers = range(processor.get_piece_size())
+        # fairseq's dictionaries begin with their own <s>, <pad>, </s> and <unk>.
+        own = [i for i in numbers if not (processor.is_control(i) or processor.is_unknown(i))]
+        with write_all_or_nothing([target]) as [file]:
+            file.writelines(f"{processor.id_to_piece(number)} 1\n" for number in own)
+        return {"pieces": len(own)}
+
+    pipeline.stages.run("dictionary", [model], [target], work)
+    return target
+
+
+def find_pieces(pipeline: Pipeline, args: argparse.Namespace) -> Subwords:
+    """The pieces of the model that is named, or else trained."""
+    model = args.sentencepiece_model or train_model(pipeline, args)
+    if not model.is_file():
+        raise DataError(f"--sentencepiece-model {model}: no such file")
+    return sentencepiece_subwords(model, args.dictionary or dictionary_of(pipeline, model))
+
+
+def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
+    """The JSON of each split: the user's, or the official files, which are fetched and checked."""
+    if not args.files:
+        archives = list(corpus.archives.values())
+        found = obtain_all(archives, args.archive, args.output / "archives", args.unchecked)
+        return dict(zip(corpus.archives, found, strict=True))
+    if args.archive:
+        raise DataError("--archive names official files and --files others; give one of the two")
+    sources = dict(args.files)
+    if len(sources) < len(args.files):
+        raise DataError("--files names a split twice")
+    for split, path in sources.items():
+        check_name(split, path, sources)
+        if not path.is_file():
+            raise DataError(f"--files {split}={path}: no such file")
+    return sources
+
+
+def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
+    """A DataError for options that do not go together."""
+    if args.dictionary and not args.sentencepiece_model:
+        raise DataError("--dictionary goes with --sentencepiece-model, that of the same model")
+    if "train" not in sources and not args.sentencepiece_model:
+        raise DataError("--files has no train to learn pieces from; add --sentencepiece-model")
+
+
+def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None:
+    """From JSON to bin/. options: what the text depends on besides its JSON."""
+    pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
+    sources = find_sources(args, corpus)
+    check_options(args, sources)
+    answered = []
+    for split, source in sources.items():
+        counts = write_text(pipeline, corpus, split, source, **options)
+        if not (args.files or args.unchecked):
+            check_size(corpus, split, sum(counts[key] for key in counts if _is_whole(key)))
+        if not counts.get("without a public answer"):
+            answered.append(split)
+    subwords = find_pieces(pipeline, args)
+    for part, splits in (("question", sources), ("context", sources), ("answer", answered)):
+        for split in splits:
+            segment(pipeline, split, part, subwords)
+        if splits:
+            binarise_part(pipeline, part, list(splits), subwords.dictionary)
+
+
+def _is_whole(key: str) -> bool:
+    """Whether a count is one of those that add up to all questions of a file."""
+    return key == "questions" or key.endswith("left out")
+
+
+def check_size(corpus: Corpus, split: str, size: int) -> None:
+    """A DataError for another number of questions than the published one."""
+    published = corpus.sizes[split]
+    if size != published:
+        raise DataError(
+            f"{split} has {size:,} questions, but that of {corpus.archives[split].name} has "
+            f"{published:,}; accept it with --unchecked"
+        )
+
+
+def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictionary: Path) -> None:
+    """pieces/*.PART to bin/PART/."""
+    made = binarise(
+        {split: pipeline.folder / "pieces" / split for split in splits},
+        [part],
+        pipeline.folder / "bin" / part,
+        dictionary=dictionary,
+        workers=pipeline.workers,
+        force=pipeline.force,
+    )
+    print(f"bin: {pipeline.folder / 'bin' / part} {'is ready' if made else 'was ready'}")
+
+
+def split_and_file(value: str) -> tuple[str, Path]:
+    """An argparse type: SPLIT=FILE."""
+    split, equals, path = value.partition("=")
+    if not (split and equals and path):
+        raise argparse.ArgumentTypeError(f"must be SPLIT=FILE, but is {value!r}")
+    return split, Path(path)
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The command line that the corpora share."""
+    top = argparse.ArgumentParser(
+        description=description + LAYOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_archive_arguments(top, several=True)
+    top.add_argument(
+        "--files",
+        nargs="+",
+        type=split_and_file,
+        metavar="SPLIT=FILE",
+        help="other files of the same format instead of the official ones, for train, valid, test, "
+        "valid1, ...",
+    )
+    top.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        metavar="FILE",
+        help="segment with the pieces of this model, such as a pretrained one's, instead of "
+        "training one",
+    )
+    top.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="with it: the pretrained model's dictionary, as fairseq writes it (dict.txt); without "
+        "it, all pieces of the SentencePiece model",
+    )
+    top.add_argument(
+        "--vocab-size",
+        type=positive,
+        default=32000,
+        metavar="N",
+        help="pieces of a model that is trained (default: %(default)s)",
+    )
+    top.add_argument(
+        "--subword-lines",
+        type=positive,
+        default=1_000_000,
+        metavar="N",
+        help=f"the most lines of {PIECE_OF_TEXT} words that it learns from, drawn by the seed "
+        "(default: %(default)s)",
+    )
+    top.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    add_common_arguments(top)
+    return top

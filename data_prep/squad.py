@@ -1,0 +1,73 @@
+"""SQuAD 1.1 (Rajpurkar et al., 2016) for the plugin's task question_answering."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if not __package__:  # run as `python data_prep/squad.py`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from data_prep import reading
+from data_prep.download import Archive
+from data_prep.files import run_command
+from fairseq_memattn.evaluation.question_sets import SquadQuestion
+from fairseq_memattn.evaluation.reading_comprehension import SQUAD
+
+HOST = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
+PAGE = "https://rajpurkar.github.io/SQuAD-explorer"
+DESCRIPTION = """\
+SQuAD 1.1 for --task question_answering, its development set as valid.
+
+  squad.py --output squad
+  squad.py --output squad --files train=my/train.json valid=my/dev.json
+
+The answer to train on is the first of those accepted. Questions of train without text or without
+an answer are left out and counted.
+
+"""
+
+
+def official(name: str, size: int, digest: str) -> Archive:
+    """One of SQuAD's files."""
+    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
+
+
+# Sizes, SHA-256 and numbers of questions are those that Hugging Face's datasets library records.
+ARCHIVES = {
+    "train": official(
+        "train-v1.1.json",
+        30288272,
+        "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+    ),
+    "valid": official(
+        "dev-v1.1.json",
+        4854279,
+        "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+    ),
+}
+SIZES = {"train": 87_599, "valid": 10_570}
+
+
+def context(question: SquadQuestion) -> str:
+    """The paragraph that the question is about."""
+    return question.context
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From JSON to bin/."""
+    reading.prepare(args, reading.Corpus(SQUAD, ARCHIVES, SIZES, context))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    return reading.parser(DESCRIPTION)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run_command(prepare, parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

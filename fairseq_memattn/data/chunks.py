@@ -1,0 +1,49 @@
+"""Long inputs in chunks of one length, as models take them that encode several sequences."""
+
+from collections.abc import Sequence
+
+import torch
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
+
+
+def split_chunks(tokens: Tensor, chunks: int, length: int) -> list[Tensor]:
+    """K chunks of (S,) tokens, S from 1 to K * C: C tokens each but for the last, first one first.
+
+    Where there are too few tokens the leading chunks are empty; the last one never is.
+    Raises ValueError for no tokens, or more than fit.
+
+    chunks: K; length: C
+    """
+    if not 1 <= len(tokens) <= chunks * length:
+        raise ValueError(
+            f"{chunks} chunks of {length} take 1 to {chunks * length} tokens, but there are "
+            f"{len(tokens)}"
+        )
+    parts = list(tokens.split(length))
+    return [tokens[:0]] * (chunks - len(parts)) + parts
+
+
+def collate_chunks(rows: Sequence[Sequence[Tensor]], pad: int) -> dict[str, Tensor]:
+    """B inputs of K chunks each as what encoders take, all of it padded on the right.
+
+    src_tokens (B, S): the last chunks; src_lengths (B,)
+    context_tokens (B, K - 1, S') where K > 1: the chunks before, oldest first
+    context_padding_mask (B, K - 1, S'): True at padding, all of an empty chunk
+    """
+    last = [row[-1] for row in rows]
+    batch = {
+        "src_tokens": padded(last, pad),
+        "src_lengths": torch.tensor([len(chunk) for chunk in last]),
+    }
+    before = len(rows[0]) - 1
+    if before:
+        flat = padded([chunk for row in rows for chunk in row[:-1]], pad)
+        tokens = flat.view(len(rows), before, flat.shape[1])
+        batch |= {"context_tokens": tokens, "context_padding_mask": tokens.eq(pad)}
+    return batch
+
+
+def padded(rows: Sequence[Tensor], pad: int) -> Tensor:
+    """Rows as one tensor (B, longest), padded on the right."""
+    return collate_tokens([row.long() for row in rows], pad)

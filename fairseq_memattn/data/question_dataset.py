@@ -1,0 +1,153 @@
+"""Questions about a context and their answers, as fairseq trains on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from torch import Tensor
+
+from fairseq_memattn.data.chunks import collate_chunks, padded, split_chunks
+from fairseq_memattn.data.documents import Indices
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.question_sets import Record
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """How questions become sequences.
+
+    max_source: the most tokens of `question </s> context </s>`, in all chunks together
+    chunks: that they are cut into, each of max_source / chunks tokens
+    max_target: the most tokens of `answer </s>`
+    pad, eos: symbols of the dictionary
+    """
+
+    max_source: int
+    chunks: int
+    max_target: int
+    pad: int
+    eos: int
+
+    @property
+    def chunk_length(self) -> int:
+        return self.max_source // self.chunks
+
+
+class QuestionDataset(FairseqDataset):
+    """`question </s> context </s>` and `answer </s>`.
+
+    What is beyond the limits is cut (Al Adel, 2022, section 4, has 512 and 40 tokens): contexts and
+    answers lose their end, but for the </s>; a question is never cut.
+    Raises MemAttnError for a question that leaves its context no room.
+
+    questions, contexts, answers: fairseq's data sets of texts that end with eos
+    answers: None where they are not public
+    records: ids and accepted answers, line-aligned
+    name: of the split, handed on in every batch
+    training: whether its batches are shuffled
+    """
+
+    def __init__(
+        self,
+        questions: Any,
+        contexts: Any,
+        answers: Any | None,
+        records: Sequence[Record],
+        options: QuestionOptions,
+        *,
+        name: str = "",
+        training: bool = False,
+    ) -> None:
+        self.questions, self.contexts, self.answers = questions, contexts, answers
+        self.records, self.options, self.name, self.training = records, options, name, training
+        asked = np.asarray(questions.sizes)
+        if asked.max(initial=0) > options.max_source - 1:
+            number = int(np.argmax(asked > options.max_source - 1))
+            raise MemAttnError(
+                f"{name}, the question {records[number].id!r}: its {asked[number]} tokens with "
+                f"</s> leave no room for a context in --max-source-length {options.max_source}"
+            )
+        whole = asked + np.asarray(contexts.sizes)
+        self.source_sizes = np.minimum(whole, options.max_source)
+        self.cut = {"contexts": int((whole > options.max_source).sum())}
+        self.target_sizes: Indices | None = None
+        if answers is not None:
+            said = np.asarray(answers.sizes)
+            self.target_sizes = np.minimum(said, options.max_target)
+            self.cut["answers"] = int((said > options.max_target).sum())
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """id, source (S,), target (T,) or None: whole sequences, before they are chunked."""
+        question = self.questions[index]
+        room = self.options.max_source - len(question)
+        source = torch.cat([question, cut(self.contexts[index], room)])
+        target = None
+        if self.answers is not None:
+            target = cut(self.answers[index], self.options.max_target)
+        return {"id": index, "source": source, "target": target}
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch of B questions, as fairseq's criterions and generators want it.
+
+        net_input: as `collate_chunks` gives it, and prev_output_tokens (B, T)
+        target: (B, T); None without answers
+        source: (B, S) whole, before it is chunked
+        """
+        if not samples:
+            return {}
+        options = self.options
+        sources = [sample["source"] for sample in samples]
+        chunks = [split_chunks(row, options.chunks, options.chunk_length) for row in sources]
+        batch: dict[str, Any] = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "split": self.name,
+            "source": padded(sources, options.pad),
+            "net_input": collate_chunks(chunks, options.pad),
+            "target": None,
+            "ntokens": sum(map(len, sources)),
+        }
+        if self.answers is not None:
+            targets = [sample["target"] for sample in samples]
+            batch["target"] = padded(targets, options.pad)
+            batch["net_input"]["prev_output_tokens"] = padded(
+                [row.roll(1) for row in targets], options.pad
+            )
+            batch["ntokens"] = sum(map(len, targets))
+        return batch
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.num_tokens_vec(np.array([index]))[0])
+
+    def num_tokens_vec(self, indices: Indices) -> Indices:
+        sizes = self.source_sizes[indices]
+        if self.target_sizes is None:
+            return sizes
+        return np.maximum(sizes, self.target_sizes[indices])
+
+    def size(self, index: int) -> tuple[int, int]:
+        """The longest sequences that encoder and decoder see."""
+        target = 0 if self.target_sizes is None else int(self.target_sizes[index])
+        return min(int(self.source_sizes[index]), self.options.chunk_length), target
+
+    def ordered_indices(self) -> Indices:
+        """By length; in training shuffled where lengths are equal."""
+        order = np.random.permutation(len(self)) if self.training else np.arange(len(self))
+        if self.target_sizes is not None:
+            order = order[np.argsort(self.target_sizes[order], kind="mergesort")]
+        return order[np.argsort(self.source_sizes[order], kind="mergesort")]
+
+    @property
+    def supports_prefetch(self) -> bool:
+        return False
+
+
+def cut(tokens: Tensor, most: int) -> Tensor:
+    """The first tokens of a text, and the eos that ends it."""
+    return tokens if len(tokens) <= most else torch.cat([tokens[: most - 1], tokens[-1:]])

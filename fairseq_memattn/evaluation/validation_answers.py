@@ -1,0 +1,41 @@
+"""Exact match and F1 in validation, gathered batch by batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fairseq.logging import metrics
+
+from fairseq_memattn.evaluation.generated import detokenise
+from fairseq_memattn.evaluation.question_sets import Record
+from fairseq_memattn.evaluation.reading_comprehension import score_answer, total
+
+COUNT = "_answers"
+# The name in the log of each of `reading_comprehension.Score`'s measures, in its order.
+MEASURES = ("em", "f1", "precision", "recall")
+
+
+def statistics(predictions: Sequence[str], records: Sequence[Record]) -> dict[str, float]:
+    """Of a batch: the number of questions, and the sum of each measure.
+
+    predictions: in SentencePiece's pieces
+    """
+    scores = [
+        score_answer(text, record.answers, record.rules)
+        for text, record in zip(detokenise(list(predictions), None), records, strict=True)
+    ]
+    sums = {f"_{name}": value for name, value in zip(MEASURES, total(scores), strict=True)}
+    return sums | {COUNT: len(scores)}
+
+
+def log_scores(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+    """Adds batches to the measures of a validation, in percent."""
+    if not any(COUNT in log for log in logging_outputs):
+        return
+    for key in (COUNT, *(f"_{name}" for name in MEASURES)):
+        metrics.log_scalar(key, float(sum(log.get(key, 0) for log in logging_outputs)))
+    for name in MEASURES:
+        metrics.log_derived(name, _percent(f"_{name}"))
+
+
+def _percent(key: str) -> Callable[[Mapping[str, Any]], float]:
+    return lambda meters: round(100 * meters[key].sum / meters[COUNT].sum, 3)

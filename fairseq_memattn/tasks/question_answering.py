@@ -1,0 +1,257 @@
+"""Question answering as sequence to sequence: a question and its context in, the answer out."""
+
+import logging
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from torch import Tensor, nn
+
+from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptions
+from fairseq_memattn.data.sentinels import add_sentinels
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation import validation_answers
+from fairseq_memattn.evaluation.question_sets import read_records
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class QuestionAnsweringConfig(FairseqDataclass):
+    """The flags of the task."""
+
+    data: str = field(
+        default="???",
+        metadata={
+            "help": "folder with question/, context/, answer/ and records/, as data_prep writes "
+            "it; several, joined by colons, are read one an epoch in training"
+        },
+    )
+    max_source_length: int = field(
+        default=512,
+        metadata={
+            "help": "tokens of `question </s> context </s>` that the model sees, in all chunks "
+            "together; what a context has beyond that is cut off, and counted in the log"
+        },
+    )
+    chunks: int = field(
+        default=1,
+        metadata={"help": "sequences of equal length that the source is cut into, 1 or more"},
+    )
+    max_target_length: int = field(
+        default=40,
+        metadata={
+            "help": "tokens of `answer </s>` to learn; longer answers are cut off, and counted in "
+            "the log"
+        },
+    )
+    sentinels: int = field(
+        default=0,
+        metadata={
+            "help": "symbols <extra_id_0>, <extra_id_1>, ... of the dictionary, which gets them at "
+            "its end if it has none: as many as a model pretrained by span corruption has"
+        },
+    )
+    eval_answers: bool = field(
+        default=False,
+        metadata={
+            "help": "answer the questions in validation, greedily, and log em, f1, precision and "
+            "recall in percent"
+        },
+    )
+
+
+@register_task("question_answering", dataclass=QuestionAnsweringConfig)
+class QuestionAnsweringTask(FairseqTask):
+    """Answers questions about contexts, which `data_prep` has made of HotpotQA or SQuAD.
+
+    Works with any encoder-decoder. With --chunks above 1 it needs a model with a true attribute
+    `takes_sequences`, which gets the last chunk as src_tokens and those before as context_tokens.
+    """
+
+    cfg: QuestionAnsweringConfig
+
+    @classmethod
+    def setup_task(cls, cfg: QuestionAnsweringConfig, **kwargs: Any) -> "QuestionAnsweringTask":
+        _check(cfg)
+        path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
+        if not path.is_file():
+            raise MemAttnError(f"{path}: there is no such file; data_prep/squad.py writes it")
+        dictionary = cls.load_dictionary(str(path))
+        add_sentinels(dictionary, cfg.sentinels)
+        logger.info(f"dictionary: {len(dictionary)} types")
+        return cls(cfg, dictionary)
+
+    def __init__(self, cfg: QuestionAnsweringConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.options = QuestionOptions(
+            cfg.max_source_length,
+            cfg.chunks,
+            cfg.max_target_length,
+            dictionary.pad(),
+            dictionary.eos(),
+        )
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def max_positions(self) -> tuple[int, int]:
+        return self.options.chunk_length, self.options.max_target
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        """Raises MemAttnError for a model that does not take the sequences of the flags."""
+        trained = getattr(cfg, "sentinels", None)
+        if from_checkpoint and trained not in (None, self.cfg.sentinels):
+            raise MemAttnError(
+                f"the model was trained with --sentinels {trained}, but now it is "
+                f"{self.cfg.sentinels}"
+            )
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.chunks > 1 and not getattr(model, "takes_sequences", False):
+            raise MemAttnError(
+                f"--chunks {self.cfg.chunks} needs a model that takes several sequences, which "
+                f"this --arch does not; give it --chunks 1"
+            )
+        for side, limit, taken in zip(
+            ("source", "target"), self.max_positions(), model.max_positions(), strict=True
+        ):
+            if taken < limit:
+                raise MemAttnError(
+                    f"--max-{side}-positions must be at least the {limit} tokens that "
+                    f"--max-{side}-length leads to, but the model takes {taken}"
+                )
+        if self.cfg.eval_answers:
+            search = Namespace(beam=1, max_len_a=0, max_len_b=self.cfg.max_target_length)
+            self.generator = self.build_generator([model], search)
+        return model
+
+    # Data.
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
+        """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on.
+
+        Raises FileNotFoundError for a split that is not there, MemAttnError for parts of different
+        lengths and for what the data set refuses.
+        """
+        self._warn_of_other_limits(kwargs.get("task_cfg"))
+        paths = utils.split_paths(self.cfg.data)
+        folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
+        questions, contexts, answers = (
+            data_utils.load_indexed_dataset(str(folder / part / split), self.dictionary)
+            for part in ("question", "context", "answer")
+        )
+        if questions is None or contexts is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+        listed = folder / "records" / f"{split}.jsonl"
+        if not listed.is_file():
+            raise MemAttnError(f"{listed}: there is no such file; data_prep/squad.py writes it")
+        records = _read_records(listed)
+        for part, found in (("context", contexts), ("answer", answers), ("records", records)):
+            if found is not None and len(found) != len(questions):
+                raise MemAttnError(
+                    f"split {split} in {folder} has {len(questions)} questions, but {part} has "
+                    f"{len(found)} entries"
+                )
+        dataset = QuestionDataset(
+            questions, contexts, answers, records, self.options, name=split, training=combine
+        )
+        logger.info(f"{split}: {len(dataset)} questions")
+        flags = {"contexts": "--max-source-length", "answers": "--max-target-length"}
+        limits = {"contexts": self.options.max_source, "answers": self.options.max_target}
+        for part, count in dataset.cut.items():
+            logger.info(
+                f"{split}: {count} of {len(dataset)} {part} lost their end to {flags[part]} "
+                f"{limits[part]}"
+            )
+        self.datasets[split] = dataset
+
+    def _warn_of_other_limits(self, trained: Any) -> None:
+        for name in ("max_source_length", "chunks"):
+            before, now = getattr(trained, name, None), getattr(self.cfg, name)
+            if before is not None and before != now:
+                flag = "--" + name.replace("_", "-")
+                logger.warning(f"the model was trained with {flag} {before}, but now it is {now}")
+
+    def get_batch_iterator(
+        self, dataset: QuestionDataset, *args: Any, **kwargs: Any
+    ) -> iterators.EpochBatchIterator:
+        """fairseq's batches, but for a required multiple, which would lose questions to answer."""
+        if not dataset.training:
+            kwargs["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> Any:
+        raise MemAttnError(
+            "--task question_answering reads questions and contexts that data_prep has prepared; "
+            "use fairseq-generate instead of fairseq-interactive"
+        )
+
+    # Generation.
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: Sequence[nn.Module],
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Any = None,
+    ) -> Any:
+        """The hypotheses of a batch, in which it leaves the whole sources for fairseq to print."""
+        found = super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        sample["net_input"]["src_tokens"] = sample["source"]
+        return found
+
+    # Validation.
+
+    def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: nn.Module) -> Any:
+        loss, size, output = super().valid_step(sample, model, criterion)
+        if self.cfg.eval_answers:
+            found = FairseqTask.inference_step(self, self.generator, [model], sample)
+            said = [self.dictionary.string(one[0]["tokens"].int().cpu()) for one in found]
+            records = self.datasets[sample["split"]].records
+            asked = [records[number] for number in sample["id"].tolist()]
+            output |= validation_answers.statistics(said, asked)
+        return loss, size, output
+
+    def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
+        super().reduce_metrics(logging_outputs, criterion)
+        validation_answers.log_scores(logging_outputs)
+
+
+def _read_records(path: Path) -> Any:
+    try:
+        return read_records(path)
+    except ValueError as error:
+        raise MemAttnError(str(error)) from None
+
+
+def _check(cfg: QuestionAnsweringConfig) -> None:
+    for name, least in (
+        ("max_source_length", 2),
+        ("chunks", 1),
+        ("max_target_length", 1),
+        ("sentinels", 0),
+    ):
+        value = getattr(cfg, name)
+        if value < least:
+            flag = "--" + name.replace("_", "-")
+            raise MemAttnError(f"{flag} must be {least} or more, but is {value}")
+    if cfg.max_source_length % cfg.chunks:
+        raise MemAttnError(
+            f"--max-source-length must be a multiple of --chunks {cfg.chunks}, but is "
+            f"{cfg.max_source_length}"
+        )

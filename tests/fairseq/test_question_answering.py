@@ -1,0 +1,322 @@
+"""Questions and answers by the real commands: prepare, train, generate, score."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+import torch
+from harness import PLUGGED, SIZES, Trained, attempt, generate, hypotheses, lines_of, logged
+from harness import train as train_model
+from questions import prepare, records
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.data.chunks import collate_chunks, split_chunks
+from fairseq_memattn.data.collate import WindowCollater, WindowOptions
+from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptions
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.question_sets import Record
+from fairseq_memattn.evaluation.reading_comprehension import mean, score_answer
+from fairseq_memattn.tasks.question_answering import QuestionAnsweringConfig, QuestionAnsweringTask
+
+PAD, EOS = 1, 2
+TASK = shlex.split("--task question_answering --max-source-length 128 --max-target-length 20")
+TRAINING = shlex.split(
+    "--arch transformer --share-all-embeddings --criterion cross_entropy --dropout 0 --optimizer "
+    "adam --lr 0.005 --clip-norm 1 --seed 1 --batch-size 32 --num-workers 0 --log-format json "
+    "--log-interval 1 --no-epoch-checkpoints"
+)
+ANSWERING = [*TASK, *shlex.split("--beam 1 --max-len-b 20 --batch-size 7")]
+
+
+# Chunks and batches.
+
+
+def test_chunks_hold_the_tokens_in_order() -> None:
+    for size in range(1, 13):
+        tokens = torch.arange(size)
+        chunks = split_chunks(tokens, 4, 3)
+        assert torch.cat(chunks).equal(tokens)
+        sizes = [len(chunk) for chunk in chunks]
+        full = (size - 1) // 3
+        assert sizes == [0] * (3 - full) + [3] * full + [size - 3 * full]
+    for size in (0, 13):
+        with pytest.raises(ValueError, match=f"take 1 to 12 tokens, but there are {size}"):
+            split_chunks(torch.arange(size), 4, 3)
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_chunks_are_collated_as_windows_of_sequences_are(chunks: int) -> None:
+    rows = [split_chunks(torch.arange(3, 3 + size), chunks, 5) for size in (1, 5, 6, 10)]
+    options = WindowOptions(
+        *(chunks - 1, 0, 99, 99, 3, 3, PAD, EOS), left_pad_source=False, as_sequences=True
+    )
+    windows = [[chunk for chunk in row if len(chunk)] for row in rows]
+    expected = WindowCollater(options).sources(windows)
+    found = collate_chunks(rows, PAD)
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        assert tensor.equal(expected[name]), name
+    assert found["context_padding_mask"][0].all()
+    assert found["src_tokens"].ne(PAD).any(dim=1).all()
+
+
+class Texts(list):
+    """Texts of tokens from 3 on, each ending with eos; also their sizes, as fairseq has them."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(torch.cat([torch.arange(3, 2 + n), torch.tensor([EOS])]) for n in sizes)
+        self.sizes = np.array(sizes)
+
+
+def dataset(
+    chunks: int = 1, questions: Texts | None = None, contexts: Texts | None = None
+) -> QuestionDataset:
+    questions, contexts = questions or Texts(4, 3, 11), contexts or Texts(4, 20, 5)
+    records = [Record("squad", f"q{number}", ("x",)) for number in range(len(questions))]
+    options = QuestionOptions(12, chunks, 3, PAD, EOS)
+    answers = Texts(2, 3, 5)
+    return QuestionDataset(questions, contexts, answers, records, options, name="dev")
+
+
+def test_long_contexts_and_answers_are_cut_and_counted() -> None:
+    found = dataset()
+    assert found.cut == {"contexts": 2, "answers": 1}
+    assert found[0]["source"].tolist() == [3, 4, 5, EOS, 3, 4, 5, EOS]
+    assert found[1]["source"].tolist() == [3, 4, EOS, *range(3, 11), EOS]
+    assert found[2]["source"].tolist() == [*range(3, 13), EOS, EOS]
+    assert [found[index]["target"].tolist() for index in range(3)] == [
+        [3, EOS],
+        [3, 4, EOS],
+        [3, 4, EOS],
+    ]
+    assert [found.size(index) for index in range(3)] == [(8, 2), (12, 3), (12, 3)]
+    assert found.num_tokens(1) == 12
+    with pytest.raises(MemAttnError, match="dev, the question 'q1': its 12 tokens with </s>"):
+        dataset(questions=Texts(4, 12, 3))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_batches(chunks: int) -> None:
+    found = dataset(chunks)
+    batch = found.collater([found[index] for index in range(3)])
+    inputs = batch["net_input"]
+    assert batch["target"].tolist() == [[3, EOS, PAD], [3, 4, EOS], [3, 4, EOS]]
+    assert inputs["prev_output_tokens"].tolist() == [[EOS, 3, PAD], [EOS, 3, 4], [EOS, 3, 4]]
+    assert (batch["ntokens"], batch["nsentences"]) == (8, 3)
+    for row in range(3):
+        source = found[row]["source"]
+        whole = [
+            *inputs.get("context_tokens", torch.empty(3, 0, 0))[row],
+            inputs["src_tokens"][row],
+        ]
+        assert torch.cat(whole)[torch.cat(whole).ne(PAD)].equal(source)
+        assert batch["source"][row][: len(source)].equal(source)
+    assert ("context_tokens" in inputs) == (chunks > 1)
+    if chunks > 1:
+        assert inputs["context_tokens"].shape == (3, 2, 4)
+        assert inputs["context_padding_mask"].equal(inputs["context_tokens"].eq(PAD))
+        assert found.size(1) == (4, 3)
+
+
+# The commands.
+
+
+@pytest.fixture(scope="module")
+def model(question_data, tmp_path_factory) -> Trained:
+    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--eval-answers", "--sentinels", 3]
+    best = shlex.split("--best-checkpoint-metric f1 --maximize-best-checkpoint-metric")
+    folder = tmp_path_factory.mktemp("model")
+    return train_model(question_data, folder, *flags, *best, "--max-update", 100)
+
+
+@pytest.fixture(scope="module")
+def printed(model) -> str:
+    return generate(model, *ANSWERING, "--gen-subset", "valid", "--sentinels", 3)
+
+
+def answers(printed: str) -> list[str]:
+    found = [one.text for one in hypotheses(printed).values()]
+    return ["".join(text.split()).replace("\u2581", " ").strip() for text in found]
+
+
+def score(*options: object) -> int:
+    return main(["answers", *map(str, options)])
+
+
+def test_every_question_is_answered_and_some_answers_are_right(printed) -> None:
+    found = answers(printed)
+    assert len(found) == 21
+    gold = [record["answer"] for record in records(21, 2)]
+    assert 0 < sum(one == other for one, other in zip(found, gold, strict=True)) < 21
+
+
+def test_sources_are_printed_whole(printed, question_data) -> None:
+    text = question_data.parent / "pieces"
+    pairs = zip(lines_of(text / "valid.question"), lines_of(text / "valid.context"), strict=True)
+    shown = dict(line[2:].split("\t") for line in printed.splitlines() if line.startswith("S-"))
+    assert [shown[str(number)] for number in range(21)] == [" ".join(pair) for pair in pairs]
+
+
+def test_scores_equal_the_arithmetic_and_those_of_validation(
+    printed, model, question_data, tmp_path, capsys
+) -> None:
+    (tmp_path / "generated").write_text(printed, encoding="utf-8")
+    gold = [record["answer"] for record in records(21, 2)]
+    expected = mean(
+        [
+            score_answer(one, [other], "hotpotqa")
+            for one, other in zip(answers(printed), gold, strict=True)
+        ]
+    )
+    official = question_data.parents[1] / "valid.json"
+    for file in (official, question_data / "records/valid.jsonl"):
+        outputs = ["--json", tmp_path / "scores.json", "--predictions", tmp_path / "said.json"]
+        assert score("--generated", tmp_path / "generated", "--gold", file, *outputs) == 0
+        found = json.loads((tmp_path / "scores.json").read_text())
+        assert found == {"rules": "hotpotqa", "questions": 21, "empty_predictions": 0} | (
+            expected._asdict()
+        )
+    assert f"{100 * expected.f1:.3f}" in capsys.readouterr().out
+    said = json.loads((tmp_path / "said.json").read_text())
+    ids = [record["_id"] for record in records(21, 2)]
+    assert said == {"answer": dict(zip(ids, answers(printed), strict=True)), "sp": {}}
+    assert score("--answers", tmp_path / "said.json", "--gold", official) == 0
+    *_, last = logged(model.log, "valid")
+    measures = [float(last[f"valid_{name}"]) for name in ("em", "f1", "precision", "recall")]
+    assert measures == pytest.approx([100 * value for value in expected], abs=1e-3)
+
+
+def test_shards_together_are_the_whole(printed, question_data, tmp_path, capsys) -> None:
+    lines = [line for line in printed.splitlines() if line.startswith("H-")]
+    (tmp_path / "all").write_text("\n".join(lines))
+    shards = [tmp_path / "0", tmp_path / "1"]
+    for number, path in enumerate(shards):
+        path.write_text("\n".join(lines[number::2]))
+    gold = ["--gold", question_data / "records/valid.jsonl"]
+    for files in ([tmp_path / "all"], shards):
+        assert score("--generated", *files, *gold) == 0
+    first, second = capsys.readouterr().out.split("rules")[1:]
+    assert first == second
+    for files, reason in (
+        (shards[:1], "11 sentences where 21 were expected"),
+        ([*shards, shards[0]], "which is in another of the files"),
+    ):
+        assert score("--generated", *files, *gold) == 1
+        assert reason in capsys.readouterr().err
+
+
+def test_batches_do_not_change_answers(model, printed) -> None:
+    flags = [*ANSWERING[:-1], 1, "--gen-subset", "valid", "--sentinels", 3]
+    assert answers(generate(model, *flags)) == answers(printed)
+
+
+def test_finetuning_from_a_model_with_sentinels(question_data, model, tmp_path) -> None:
+    """Nothing of the model is lost: the first validation is the pretrained one's last."""
+    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--sentinels", 3, "--max-update", 1, "--lr", 0]
+    flags += ["--finetune-from-model", model.checkpoint, "--eval-answers"]
+    tuned = train_model(question_data, tmp_path, *flags)
+    last, first = logged(model.log, "valid")[-1], logged(tuned.log, "valid")[0]
+    for name in ("valid_loss", "valid_em", "valid_f1"):
+        assert first[name] == last[name]
+
+
+def test_squad_end_to_end(tmp_path, capsys) -> None:
+    """Several accepted answers, and one word for all: the best of them counts."""
+    qas = [
+        {
+            "id": f"q{number}",
+            "question": f"What is question {number} about?",
+            "answers": [
+                {"text": text, "answer_start": 0} for text in ("a cat and a dog", "cat", "birds")
+            ],
+        }
+        for number in range(9)
+    ]
+    content = {
+        "data": [{"title": "T", "paragraphs": [{"context": "A cat and a dog.", "qas": qas}]}]
+    }
+    bin = prepare("squad", tmp_path, train=content, valid=content)
+    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--max-update", 40, "--disable-validation"]
+    trained = train_model(bin, tmp_path / "model", *flags)
+    printed = generate(trained, *ANSWERING, "--gen-subset", "valid")
+    assert set(answers(printed)) == {"a cat and a dog"}
+    (tmp_path / "generated").write_text(printed, encoding="utf-8")
+    outputs = ["--predictions", tmp_path / "said.json"]
+    gold = ["--gold", tmp_path / "valid.json"]
+    assert score("--generated", tmp_path / "generated", *gold, *outputs) == 0
+    said = json.loads((tmp_path / "said.json").read_text())
+    assert said == {f"q{number}": "a cat and a dog" for number in range(9)}
+    (tmp_path / "said.json").write_text(json.dumps(said | {"q0": "the dog", "q1": "Cat!"}))
+    capsys.readouterr()
+    assert score("--answers", tmp_path / "said.json", *gold, "--json", tmp_path / "s.json") == 0
+    found = json.loads((tmp_path / "s.json").read_text())
+    assert found["exact"] == pytest.approx(8 / 9)
+    # "dog" against "cat and dog": precision 1, recall 1/3.
+    assert found["f1"] == pytest.approx((8 + 1 / 2) / 9)
+
+
+# What cannot be.
+
+
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        ("--chunks 4", "--chunks 4 needs a model that takes several sequences"),
+        ("--max-source-positions 32", "--max-source-positions must be at least the 128 tokens"),
+        ("--max-source-length 8", "valid, the question '2-0': its"),
+    ],
+)
+def test_flags_that_do_not_fit(flags, reason, question_data, tmp_path) -> None:
+    all_flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, *flags.split(), "--save-dir", tmp_path]
+    done = attempt("fairseq-train", question_data, *all_flags)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"fairseq-train: error: {reason}")
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"chunks": 3}, "--max-source-length must be a multiple of --chunks 3, but is 512"),
+        ({"chunks": 0}, "--chunks must be 1 or more, but is 0"),
+        ({"max_target_length": 0}, "--max-target-length must be 1 or more, but is 0"),
+        ({"sentinels": -1}, "--sentinels must be 0 or more, but is -1"),
+        ({}, "nowhere/question/dict.txt: there is no such file; data_prep/squad.py writes it"),
+    ],
+)
+def test_flags_that_cannot_be(changes, reason) -> None:
+    with pytest.raises(MemAttnError, match=f"^{reason}$"):
+        QuestionAnsweringTask.setup_task(QuestionAnsweringConfig(data="nowhere", **changes))
+
+
+def test_generating_without_the_sentinels_is_refused(model) -> None:
+    flags = [*PLUGGED, *ANSWERING, "--gen-subset", "valid", "--path", model.checkpoint]
+    done = attempt("fairseq-generate", model.data, *flags)
+    assert "the model was trained with --sentinels 3, but now it is 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "gold, said, reason",
+    [
+        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"b": "x"}, "the id 'b' is none of"),
+        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {}, "lacks 1 of the 1 questions"),
+        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"a": 1}, "that of 'a' must be text"),
+        ('{"rules": "squad", "id": "a", "answers": ["x"]}', ["x"], "must be {id: answer} or"),
+        ('{"rules": "squad", "id": "a", "answers": []}', {}, "'a' has no accepted answer"),
+        ('{"rules": "own", "id": "a", "answers": []}', {}, "line 1: 'rules' must be one of"),
+        ('{"rules": "squad", "answers": []}', {}, "gold.jsonl, line 1: has no key 'id'"),
+        ("", {}, "gold.jsonl has no questions"),
+    ],
+)
+def test_answers_that_cannot_be_scored(gold, said, reason, tmp_path, capsys) -> None:
+    (tmp_path / "gold.jsonl").write_text(gold)
+    (tmp_path / "said.json").write_text(json.dumps(said))
+    assert score("--answers", tmp_path / "said.json", "--gold", tmp_path / "gold.jsonl") == 1
+    assert reason in capsys.readouterr().err
+
+
+def test_an_answer_that_comes_twice(tmp_path, capsys) -> None:
+    (tmp_path / "gold.jsonl").write_text('{"rules": "squad", "id": "a", "answers": ["x"]}')
+    (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
+    assert score("--answers", tmp_path / "said.json", "--gold", tmp_path / "gold.jsonl") == 1
+    assert "the key 'a' comes twice" in capsys.readouterr().err
