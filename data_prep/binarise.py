@@ -55,7 +55,7 @@ def binarise(
     output: Path,
     *,
     joined_dictionary: bool = True,
-    dictionary: Path | None = None,
+    dictionary: Path | Mapping[str, Path] | None = None,
     workers: int = 1,
     force: bool = False,
 ) -> bool:
@@ -64,7 +64,7 @@ def binarise(
     `text` maps the names of fairseq's splits (train, valid, test, valid1, test1, ...) to prefixes;
     `languages` is source and target, or one language for language modelling. Without `dictionary`
     one is made from the training text: one for both languages, or one each where
-    `joined_dictionary` is false.
+    `joined_dictionary` is false; then `dictionary` is a mapping, with one for each language.
 
     Returns False where `output` already holds the same (its `binarised.json` says so), True where
     the work was done. Raises DataError, before fairseq starts, for input or options that cannot
@@ -73,7 +73,7 @@ def binarise(
     """
     splits = find_splits(text, languages)
     check_options(splits, joined_dictionary, dictionary, workers)
-    inputs = splits.inputs() | ({} if dictionary is None else {"dictionary": dictionary})
+    inputs = splits.inputs() | named(dictionary)
     record = {
         "version": VERSION,
         "languages": list(languages),
@@ -93,8 +93,18 @@ def binarise(
     return True
 
 
+def named(dictionary: Path | Mapping[str, Path] | None) -> dict[str, Path]:
+    """The dictionaries that are given, by what the record calls them."""
+    if isinstance(dictionary, Mapping):
+        return {f"dictionary.{language}": path for language, path in dictionary.items()}
+    return {} if dictionary is None else {"dictionary": dictionary}
+
+
 def check_options(
-    splits: Splits, joined_dictionary: bool, dictionary: Path | None, workers: int
+    splits: Splits,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+    workers: int,
 ) -> None:
     """A DataError for options that cannot be."""
     if workers < 1:
@@ -103,11 +113,19 @@ def check_options(
         if "train" not in splits.text:
             raise DataError("--text has no train to make a dictionary from; add it or --dictionary")
         return
-    if not dictionary.is_file():
-        raise DataError(f"--dictionary {dictionary}: no such file")
-    if len(splits.languages) == 2 and not joined_dictionary:
+    languages = tuple(splits.languages)
+    if isinstance(dictionary, Mapping):
+        if joined_dictionary or tuple(dictionary) != languages:
+            raise DataError(
+                f"dictionaries of {', '.join(dictionary)} are given, but needed for "
+                f"{'both languages together' if joined_dictionary else ', '.join(languages)}"
+            )
+    elif len(languages) == 2 and not joined_dictionary:
         raise DataError(f"--dictionary {dictionary} is for both languages; join the dictionaries")
-    read_words(dictionary)
+    for path in named(dictionary).values():
+        if not path.is_file():
+            raise DataError(f"--dictionary {path}: no such file")
+        read_words(path)
 
 
 def checksum(path: Path) -> str:
@@ -208,7 +226,11 @@ def write_checked(splits: Splits, split: str, folder: Path) -> int:
 
 
 def preprocess(
-    splits: Splits, folder: Path, joined_dictionary: bool, dictionary: Path | None, workers: int
+    splits: Splits,
+    folder: Path,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+    workers: int,
 ) -> None:
     """Run fairseq-preprocess; what it prints goes to standard error.
 
@@ -224,8 +246,8 @@ def preprocess(
     else:
         flags += ["--only-source"]
         prefixes = {split: str(splits.texts(split)[0].absolute()) for split in splits.text}
-    if dictionary is not None:
-        flags += ["--srcdict", str(dictionary.absolute())]
+    for flag, path in zip(("--srcdict", "--tgtdict"), named(dictionary).values(), strict=False):
+        flags += [flag, str(path.absolute())]
     for family in ("train", "valid", "test"):
         members = [split for split in prefixes if split.startswith(family)]
         if members:

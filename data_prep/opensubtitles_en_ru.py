@@ -10,6 +10,7 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/opensubtitles_en_ru.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep import subword
 from data_prep.document_formats.voita import SENTENCES, SEPARATOR
 from data_prep.download import Archive, obtain
 from data_prep.files import DataError, run_command
@@ -33,24 +34,38 @@ ARCHIVE = Archive(
 DESCRIPTION = """\
 English-Russian subtitles as Voita et al. (2019) released them, tokenised: 6 million sentence
 pairs to train a model without context (context_agnostic), and 1.5 million groups of four sentences
-(context_aware). A group becomes a document of four lines. BPE is learnt from the sentences of
-context_agnostic, 32,000 merges for both languages together or for each, and used for both sets,
-as is the dictionary: a model can begin with one set and go on with the other.
+(context_aware). A group becomes a document of four lines, a pair one of a single line. BPE is
+learnt from the sentences of context_agnostic, 32,000 merges for both languages together or for
+each, and used for both sets, as is the dictionary: a model can begin with one set and go on with
+the other.
 
   opensubtitles_en_ru.py --output opensubtitles
+  opensubtitles_en_ru.py --output opensubtitles --sentencepiece 32128
+      SentencePiece instead, a model and a dictionary for each language
 
 FOLDER/SET/text/      sentences as released (in lower case with --lowercase, as the authors suggest)
 FOLDER/SET/pieces/    segmented
-FOLDER/SET/bin/       fairseq's data, with document ids for context_aware
+FOLDER/SET/bin/       fairseq's data, with document ids
 """
 
 
 def sentence_rows(
     files: Sequence[Path], lowercase: bool, counts: Counter[str]
 ) -> Iterator[tuple[str, ...]]:
-    """The pairs of the set without context."""
+    """The pairs as released."""
     for row in raw_pairs(files, counts):
         yield tuple(line.lower() if lowercase else line for line in row)
+
+
+def pair_rows(
+    files: Sequence[Path], lowercase: bool, counts: Counter[str]
+) -> Iterator[tuple[str, ...]]:
+    """The pairs of the set without context, and their line, from 1, as document id.
+
+    What trains with context and without reads both sets, and here it must find none.
+    """
+    for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
+        yield *row, str(number)
 
 
 def group_rows(
@@ -88,14 +103,14 @@ def write_texts(pipeline: Pipeline, archive: Path, name: str, args: argparse.Nam
     raw = pipeline.unpack(
         archive, {end: f"{split}.{language}" for (split, language), end in members.items()}
     )
-    rows = group_rows if name == AWARE else sentence_rows
+    rows = group_rows if name == AWARE else pair_rows
     for split in SPLITS:
         files = [raw[members[split, language]] for language in LANGUAGES]
         pipeline.write_text(
             split,
             files,
             partial(rows, files, args.lowercase),
-            documents=name == AWARE,
+            documents=True,
             lowercase=args.lowercase,
         )
 
@@ -111,8 +126,32 @@ def learn_codes(pipeline: Pipeline, merges: int, each: bool) -> Mapping[str, Pat
     }
 
 
+def segment_with_bpe(sets: Mapping[str, Pipeline], merges: int, each: bool) -> None:
+    """text/ to pieces/ of both sets."""
+    codes = learn_codes(sets[AGNOSTIC], merges, each)
+    for pipeline in sets.values():
+        pipeline.apply_bpe("text", codes)
+
+
+def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int) -> None:
+    """The same with a model for each language."""
+    for language in LANGUAGES:
+        text = sets[AGNOSTIC].path("text", "train", language)
+        model = sets[AGNOSTIC].learn_sentencepiece(
+            [text], f"spm.{language}", size, SEPARATOR, seed=1, option="--sentencepiece"
+        )
+        for pipeline in sets.values():
+            for split in SPLITS:
+                source, pieces = (pipeline.path(x, split, language) for x in ("text", "pieces"))
+                work = partial(subword.encode, model, [source], pieces.parent)
+                name = f"pieces-{split}-{language}"
+                pipeline.stages.run(name, [source, model], [pieces], work)
+
+
 def prepare(args: argparse.Namespace) -> None:
     """From the archive to bin/ of both sets."""
+    if args.sentencepiece and (args.bpe or args.bpe_merges):
+        raise DataError("--sentencepiece replaces BPE; leave out --bpe and --bpe-merges")
     sets = {
         name: Pipeline(args.output / name, LANGUAGES, workers=args.workers, force=args.force)
         for name in (AGNOSTIC, AWARE)
@@ -121,13 +160,21 @@ def prepare(args: argparse.Namespace) -> None:
     for name, pipeline in sets.items():
         print(f"== {name}")
         write_texts(pipeline, archive, name, args)
-    codes = learn_codes(sets[AGNOSTIC], args.bpe_merges, args.bpe == "each")
-    for name, pipeline in sets.items():
-        print(f"== {name}")
-        pipeline.apply_bpe("text", codes)
-    sets[AGNOSTIC].binarise()
-    sets[AWARE].copy_docids()
-    sets[AWARE].binarise(dictionary=sets[AGNOSTIC].folder / "bin" / f"dict.{LANGUAGES[0]}.txt")
+    print("== pieces and fairseq's data of both")
+    if args.sentencepiece:
+        segment_with_sentencepiece(sets, args.sentencepiece)
+    else:
+        segment_with_bpe(sets, args.bpe_merges or 32_000, args.bpe == "each")
+    for pipeline in sets.values():
+        pipeline.copy_docids()
+    made = sets[AGNOSTIC].folder / "bin"
+    dictionaries = {language: made / f"dict.{language}.txt" for language in LANGUAGES}
+    joined = not args.sentencepiece
+    sets[AGNOSTIC].binarise(joined_dictionary=joined)
+    sets[AWARE].binarise(
+        dictionary=dictionaries[LANGUAGES[0]] if joined else dictionaries,
+        joined_dictionary=joined,
+    )
 
 
 def layout(value: str) -> str:
@@ -158,11 +205,15 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--bpe",
         choices=("joint", "each"),
-        default="joint",
-        help="merges for both languages together or for each (default: %(default)s)",
+        help="merges for both languages together or for each (default: joint)",
     )
+    top.add_argument("--bpe-merges", type=positive, metavar="N", help="default: 32000")
     top.add_argument(
-        "--bpe-merges", type=positive, default=32_000, metavar="N", help="default: %(default)s"
+        "--sentencepiece",
+        type=positive,
+        metavar="N",
+        help="SentencePiece instead of BPE: a model of N symbols for each language, 4 of which are "
+        "no pieces (<unk>, <s>, </s>, the separator), and a dictionary for each; T5Mem has 32128",
     )
     top.add_argument("--lowercase", action="store_true", help="all text in lower case")
     add_common_arguments(top)

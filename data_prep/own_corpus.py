@@ -53,23 +53,6 @@ def rows(files: Sequence[Path], documents: bool, counts: Counter[str]) -> Iterat
         yield (*sentence.texts, sentence.document) if documents else sentence.texts
 
 
-def train_model(pipeline: Pipeline, kind: str, vocab_size: int, separator: str, seed: int) -> Path:
-    """A SentencePiece model of KIND/train in all languages."""
-    inputs = pipeline.paths(kind, "train")
-    model = pipeline.folder / "spm"
-    outputs = [model.with_suffix(suffix) for suffix in (".model", ".vocab")]
-    pipeline.stages.run(
-        "spm",
-        inputs,
-        outputs,
-        partial(subword.train, inputs, model, vocab_size, separator, seed),
-        vocab_size=vocab_size,
-        separator=separator,
-        seed=seed,
-    )
-    return outputs[0]
-
-
 def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -> None:
     """KIND/ to pieces/."""
     for split in splits:
@@ -103,7 +86,9 @@ def prepare(args: argparse.Namespace) -> None:
     if args.tokenise:
         pipeline.tokenise(splits)
         kind = "tokens"
-    model = train_model(pipeline, kind, args.vocab_size, args.separator, args.seed)
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths(kind, "train"), "spm", args.vocab_size, args.separator, args.seed
+    )
     segment(pipeline, kind, splits, model)
     if documents:
         pipeline.copy_docids(splits)

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from data_prep import bpe, moses
+from data_prep import bpe, moses, subword
 from data_prep.archives import extract, sources
 from data_prep.binarise import binarise
 from data_prep.files import DataError, write_all_or_nothing
@@ -142,6 +142,24 @@ class Pipeline:
                 make = partial(bpe.segmenter, codes[language])
                 self._rewrite(kind, to, split, language, make, codes[language], **options)
 
+    def learn_sentencepiece(
+        self,
+        inputs: Sequence[Path],
+        name: str,
+        vocab_size: int,
+        separator: str,
+        seed: int,
+        option: str = "--vocab-size",
+    ) -> Path:
+        """A SentencePiece model of some files together, NAME.model; see `subword.train`."""
+        model = self.folder / name
+        outputs = [self.folder / f"{name}.{suffix}" for suffix in ("model", "vocab")]
+        learn = partial(subword.train, inputs, model, vocab_size, separator, seed, option)
+        self.stages.run(
+            name, inputs, outputs, learn, vocab_size=vocab_size, separator=separator, seed=seed
+        )
+        return outputs[0]
+
     def copy_docids(self, splits: Sequence[str] = SPLITS) -> None:
         """The document ids to where the pieces are, as `binarise` expects them."""
         for split in splits:
@@ -158,15 +176,17 @@ class Pipeline:
         self,
         kind: str = "pieces",
         splits: Sequence[str] = SPLITS,
-        dictionary: Path | None = None,
+        dictionary: Path | Mapping[str, Path] | None = None,
+        joined_dictionary: bool = True,
     ) -> None:
-        """KIND/ to bin/, with one dictionary for all languages."""
+        """KIND/ to bin/, with one dictionary for all languages, or one each; see `binarise`."""
         text = {split: self.folder / kind / split for split in splits}
         target = self.folder / "bin"
         made = binarise(
             text,
             self.languages,
             target,
+            joined_dictionary=joined_dictionary,
             dictionary=dictionary,
             workers=self.workers,
             force=self.force,

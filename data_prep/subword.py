@@ -26,9 +26,18 @@ from data_prep.files import (
 )
 
 
-def train(inputs: Sequence[Path], model: Path, vocab_size: int, separator: str, seed: int) -> None:
+def train(
+    inputs: Sequence[Path],
+    model: Path,
+    vocab_size: int,
+    separator: str,
+    seed: int,
+    option: str = "--vocab-size",
+) -> None:
     """Train a unigram model on all inputs together; writes model.model and model.vocab.
 
+    vocab_size: of all symbols, `<unk>`, `<s>`, `</s>` and the separator included
+    option: the name that errors give it
     Raises DataError where an input cannot be read or has no text, or where it is too small for
     the vocabulary.
     """
@@ -49,7 +58,7 @@ def train(inputs: Sequence[Path], model: Path, vocab_size: int, separator: str, 
         )
     except RuntimeError as error:
         reason = str(error).rpartition("] ")[2]
-        raise DataError(f"--vocab-size {vocab_size} does not fit the text: {reason}") from None
+        raise DataError(f"{option} {vocab_size} does not fit the text: {reason}") from None
 
 
 def encode(model: Path, inputs: Sequence[Path], output: Path) -> None:

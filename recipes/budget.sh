@@ -14,3 +14,11 @@ one_budget() {
   mkdir -p "$1"
   touch "$1/started-$2"
 }
+
+# whole NAME VALUE: a mistake is told before the data are prepared
+whole() {
+  if ! [[ $2 =~ ^[0-9]+$ ]]; then
+    echo "error: $1 must be a whole number of 0 or more, but is $2" >&2
+    exit 2
+  fi
+}

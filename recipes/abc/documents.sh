@@ -18,12 +18,8 @@ corpus=${1:?"$usage"} system=${2:?"$usage"} context=${3:?"$usage"} UPDATES=${UPD
 whole CONTEXT "$context"
 whole UPDATES "$UPDATES"
 
-case $corpus in
-  bible) target=es raw=$DATA/docmt/bible-en-es ;;
-  chat)  target=de raw=$DATA/docmt/chat-bcontrast-en-de ;;
-  *) echo "error: CORPUS must be bible or chat, but is $corpus" >&2; exit 2 ;;
-esac
-data=$WORK/$corpus run=$WORK/$corpus/$system-context-$context-$SEED${FROM:+-continued}
+choose_documents "$corpus"
+run=$WORK/$corpus/$system-context-$context-$SEED${FROM:+-continued}
 task="--task document_translation --source-context $context --target-context $context"
 if [ -n "${FROM:-}" ] && [ ! -e "$FROM" ]; then echo "error: no FROM $FROM" >&2; exit 2; fi
 if [ -n "${FROM:-}" ] && [ -e "$run/checkpoint_last.pt" ]; then
@@ -31,8 +27,7 @@ if [ -n "${FROM:-}" ] && [ -e "$run/checkpoint_last.pt" ]; then
 fi
 
 choose_arch "$system"
-prepare "$raw" en "$target" train="$raw/train" valid="$raw/dev" test="$raw/test"
+prepare_documents
 train $task ${FROM:+--finetune-from-model "$FROM"}
 translate $task
-"$BIN"/memattn score --generated "$run.generated" --reference "$raw/test.$target" \
-  --docids "$raw/test.docid" --resamples 1000 | tee "$run.score"
+score_documents

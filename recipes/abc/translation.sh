@@ -1,4 +1,5 @@
-# What multi30k.sh and documents.sh share, and source: the systems, and one setting for all of them.
+# What multi30k.sh, documents.sh and T5Mem's documents.sh share, and source: the systems, and one
+# setting for all of them.
 #
 #   SYSTEM  softmax | abc-32-8 | abc-32-32 | abc-128-64   (cross slots - causal slots);
 #           abc-128-64-shared: the heads of a layer share one control
@@ -14,13 +15,6 @@ source recipes/budget.sh
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE:---cpu}
 BIN=${BIN:-.venv/bin}
 
-# whole NAME VALUE: a mistake is told before the data are prepared
-whole() {
-  if ! [[ $2 =~ ^[0-9]+$ ]]; then
-    echo "error: $1 must be a whole number of 0 or more, but is $2" >&2
-    exit 2
-  fi
-}
 whole SEED "$SEED"
 
 # choose_arch SYSTEM: the flags of the system, in $arch
@@ -37,6 +31,16 @@ choose_arch() {
   fi
 }
 
+# choose_documents CORPUS: bible or chat, in $raw, $target and $data
+choose_documents() {
+  case $1 in
+    bible) target=es raw=$DATA/docmt/bible-en-es ;;
+    chat)  target=de raw=$DATA/docmt/chat-bcontrast-en-de ;;
+    *) echo "error: CORPUS must be bible or chat, but is $1" >&2; exit 2 ;;
+  esac
+  data=$WORK/$1
+}
+
 # prepare FOLDER SOURCE TARGET SPLIT=PREFIX...: the corpus in FOLDER, binarised in $data
 prepare() {
   local folder=$1 source=$2 target=$3
@@ -46,11 +50,16 @@ prepare() {
     --vocab-size 4000 --text "$@"
 }
 
-# train [FLAG...]: the system in $arch on $data, to $run
+# prepare_documents: what choose_documents has chosen
+prepare_documents() {
+  prepare "$raw" en "$target" train="$raw/train" valid="$raw/dev" test="$raw/test"
+}
+
+# train [FLAG...]: the system in $arch on $data, to $run; flags replace those below
 train() {
   one_budget "$run" "$UPDATES"
   if [ -e "$run/trained-$UPDATES" ]; then return; fi  # fairseq would train for one update more
-  "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn "$@" $arch $DEVICE \
+  "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $arch $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler inverse_sqrt \
@@ -59,13 +68,19 @@ train() {
     --max-tokens 2048 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
     --keep-interval-updates 1 --validate-interval-updates 500 \
-    --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
+    --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log" "$@"
   touch "$run/trained-$UPDATES"
 }
 
-# translate [FLAG...]: the test set with the last checkpoint, to $run.generated
+# translate [FLAG...]: the test set with the last checkpoint, to $run.generated; flags likewise
 translate() {
-  "$BIN"/fairseq-generate "$data/bin" --user-dir fairseq_memattn "$@" $DEVICE \
+  "$BIN"/fairseq-generate "$data/bin" --user-dir fairseq_memattn $DEVICE \
     --path "$run/checkpoint_last.pt" --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 \
-    --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 > "$run.generated"
+    --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 "$@" > "$run.generated"
+}
+
+# score_documents: the translation of what choose_documents has chosen, to $run.score
+score_documents() {
+  "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test.$target" \
+    --docids "$raw/test.docid" --resamples 1000 | tee "$run.score"
 }

@@ -12,15 +12,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source recipes/budget.sh
+source recipes/discourse/corpus.sh
 BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-16000} SEED=${SEED:-1}
 CONTEXTS=${CONTEXTS:-0 3}
 step() { printf '\n== %s\n' "$*"; }
 
 step "Corpus, SentencePiece, binary data"
-"$BIN"/python data_prep/discourse.py --out "$OUT/corpus" --train-docs 8000 --valid-docs 50 \
-  --test-docs 200 --contrast-groups 300 --seed 1
-"$BIN"/python data_prep/own_corpus.py --langs en ru --output "$OUT/data" --vocab-size 2500 \
-  --text train="$OUT/corpus/train" valid="$OUT/corpus/valid" test="$OUT/corpus/test"
+discourse_corpus "$OUT"
 
 for context in $CONTEXTS; do
   run=$OUT/context-$context-$SEED updates=$((UPDATES * (context + 1) / 4))

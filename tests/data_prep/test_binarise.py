@@ -182,6 +182,24 @@ def test_two_workers_without_ids_further_splits_and_a_dictionary(
         assert decoded(output, f"{split}.en-es.es", "dict.es.txt") == lines
 
 
+def test_a_dictionary_for_each_language(
+    made: tuple[dict[str, Path], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text, _ = made
+    apart, again = tmp_path / "apart", tmp_path / "again"
+    assert binarise(text, ["en", "es"], apart, joined_dictionary=False)
+    each = {language: apart / f"dict.{language}.txt" for language in ("en", "es")}
+    assert binarise(text, ["en", "es"], again, joined_dictionary=False, dictionary=each)
+    written = tree(apart)
+    for name, content in tree(again).items():
+        if "binarised.json" not in str(name) and "preprocess.log" not in str(name):
+            assert content == written[name], name
+    assert each["en"].read_bytes() != each["es"].read_bytes()
+    for joined, wrong in ((True, each), (False, {"en": each["en"]})):
+        with pytest.raises(DataError, match="dictionaries of en.* are given, but needed for"):
+            binarise(text, ["en", "es"], again, joined_dictionary=joined, dictionary=wrong)
+
+
 def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: Path) -> None:
     lines = ["", *EN[:3], " "]
     text = write(tmp_path / "pieces", train_en="\n".join(lines) + "\n")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from official_archives import lines, message, write_zip
 
 from data_prep import opensubtitles_en_ru
@@ -32,11 +33,9 @@ def archive_files() -> dict[str, str | bytes]:
     return files
 
 
-def argv(archive: Path, output: Path, *options: str) -> list[str]:
-    return [
-        *f"--archive {archive} --output {output} --bpe-merges 25".split(),
-        *options,
-    ]
+def argv(archive: Path, output: Path, *options: str, subwords: str = "") -> list[str]:
+    given = f"--archive {archive} --output {output} {subwords or '--bpe-merges 25'}"
+    return [*given.split(), *options]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,45 @@ def test_both_sets_share_one_dictionary(corpus: Path) -> None:
     found = {path.read_bytes() for path in corpus.glob("*/bin/dict.*.txt")}
     assert len(found) == 1
     assert lines(corpus / "context_aware/bin/train.en-ru.docids") == ["1"] * 4 + ["3"] * 4
-    assert not (corpus / "context_agnostic/bin/train.en-ru.docids").exists()
+    # The fifth pair to train on is left out.
+    assert lines(corpus / "context_agnostic/bin/train.en-ru.docids") == [*"1234678"]
+
+
+def test_sentencepiece_of_each_language(archive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert opensubtitles_en_ru.main(argv(archive, output, subwords="--sentencepiece 27")) == 0
+    agnostic, aware = (output / f"context_{name}" for name in ("agnostic", "aware"))
+    for language, other in (("en", "ru"), ("ru", "en")):
+        model = str(agnostic / f"spm.{language}.model")
+        processor = sentencepiece.SentencePieceProcessor(model_file=model)
+        assert len(processor) == 27
+        for folder in (agnostic, aware):
+            text = lines(folder / f"text/train.{language}")
+            pieces = lines(folder / f"pieces/train.{language}")
+            assert pieces == [" ".join(processor.encode(line, out_type=str)) for line in text]
+            assert [processor.decode(line.split()) for line in pieces] == text
+        words = {
+            piece for line in lines(agnostic / f"pieces/train.{language}") for piece in line.split()
+        }
+        entries = lines(agnostic / f"bin/dict.{language}.txt")
+        assert {entry.split()[0] for entry in entries if "madeupword" not in entry} == words
+        assert entries == lines(aware / f"bin/dict.{language}.txt")
+        assert entries != lines(aware / f"bin/dict.{other}.txt")
+
+
+@pytest.mark.parametrize(
+    ("subwords", "expected"),
+    [
+        ("--sentencepiece 9999", "--sentencepiece 9999 does not fit the text"),
+        ("--sentencepiece 40 --bpe each", "leave out --bpe and --bpe-merges"),
+        ("--sentencepiece 40 --bpe-merges 9", "leave out --bpe and --bpe-merges"),
+    ],
+)
+def test_sentencepiece_that_cannot_be(
+    subwords: str, expected: str, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert opensubtitles_en_ru.main(argv(archive, tmp_path / "out", subwords=subwords)) == 2
+    assert expected in message(capsys.readouterr().err)
 
 
 def test_what_is_left_out_is_reported(
@@ -84,7 +121,7 @@ def test_what_is_left_out_is_reported(
 ) -> None:
     assert opensubtitles_en_ru.main(argv(archive, corpus)) == 0
     printed = capsys.readouterr().out
-    assert "text-train: 7 pairs, 1 pairs with an empty side dropped" in printed
+    assert "text-train: 7 pairs, 7 documents, 1 pairs with an empty side dropped" in printed
     assert ("text-train: 8 pairs, 2 documents, 1 groups with an empty sentence dropped") in printed
 
 

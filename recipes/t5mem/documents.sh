@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# T5 and T5Mem on a small public corpus, by sentence and with three sentences of source context, from
+# scratch and from the model by sentence: tables I to III of the paper, with one budget and one seed.
+#
+#   recipes/t5mem/documents.sh CORPUS SYSTEM STAGE
+#
+#   CORPUS  bible  English-Spanish, verses in chapters: $DATA/docmt/bible-en-es
+#           chat   English-German, customer service: $DATA/docmt/chat-bcontrast-en-de
+#   SYSTEM  t5 | v1 | v2 | v3 | v4; t5 reads the context as one sequence with the sentence
+#   STAGE   agnostic | scratch | finetuned, which begins with the agnostic model of SYSTEM and SEED
+#
+# The variables are in recipes/abc/translation.sh, but WORK is outputs/t5mem unless set; UPDATES is
+# 2000 unless set, and 1000 for finetuned.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+WORK=${WORK:-outputs/t5mem}
+source recipes/abc/translation.sh
+source recipes/t5mem/variants.sh
+usage="usage: $0 CORPUS SYSTEM STAGE (see the top of the file)"
+corpus=${1:?"$usage"} system=${2:?"$usage"} stage=${3:?"$usage"}
+choose_documents "$corpus"
+choose_variant "$system"
+set_sizes 128 512
+run=$data/$system-$stage-$SEED agnostic=$data/$system-agnostic-$SEED context=3 updates=2000 from=
+case $stage in
+  agnostic) context=0 ;;
+  scratch) ;;
+  finetuned)
+    updates=1000 from=$agnostic/checkpoint_last.pt
+    if ! compgen -G "$agnostic/trained-*" > /dev/null || [ ! -e "$from" ]; then
+      echo "error: no trained model in $agnostic; run $0 $corpus $system agnostic first" >&2
+      exit 2
+    fi ;;
+  *) echo "error: STAGE must be agnostic, scratch or finetuned, but is $stage" >&2; exit 2 ;;
+esac
+UPDATES=${UPDATES:-$updates}
+whole UPDATES "$UPDATES"
+task="--task document_translation --source-context $context --target-context 0"
+
+prepare_documents
+train $task $sizes ${from:+--finetune-from-model "$from"}
+translate $task --beam 1
+score_documents
