@@ -27,7 +27,7 @@ setup(
             "mypy",
             "types-tqdm",
             "tensorboard",
-            # the oracle of T5; brings safetensors, in which it saves models
+            # the oracle of T5 and BERT; brings safetensors, in which it saves models
             "transformers",
         ],
     },

@@ -25,6 +25,8 @@ def register() -> None:
     import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
+    import fairseq_memattn.models.gmat_bert
+    import fairseq_memattn.models.gmat_transformer
     import fairseq_memattn.models.t5
     import fairseq_memattn.models.t5mem
     import fairseq_memattn.tasks.document_translation

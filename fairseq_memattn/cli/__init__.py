@@ -19,6 +19,7 @@ COMMANDS = {
     "contrast": "accuracy on contrastive sets: right against wrong translations in context",
     "convert": "start another attention from a trained model's weights",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
+    "import-bert": "a BERT that transformers has saved as a gmat_bert, with its dictionary",
     "import-t5": "a T5 that transformers has saved as a model of this plugin, with its dictionary",
     "perplexity": "of a language model, its memory or its context carried from block to block",
     "plot": "draw what is written into a model's memory and what is read from it",

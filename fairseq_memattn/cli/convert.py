@@ -1,8 +1,9 @@
 """`memattn convert`: a trained model's weights in another attention, as a start for finetuning.
 
 The ABC paper warm-starts its masked language models from softmax attention (section 5.3), and T2R
-(Kasai et al., 2021) its transformers. What the new attention has and the old one lacks, the
-control, starts as it would in a new model; everything else is copied.
+(Kasai et al., 2021) its transformers; GMAT starts from BERT (section 4.2). What the new attention
+has and the old one lacks, the control or the memory, starts as it would in a new model; everything
+else is copied.
 """
 
 import argparse
@@ -38,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--flags",
         default="",
         metavar="FLAGS",
-        help="the --abc-* flags of the new architecture, in one string with an equals sign before "
-        "it, e.g. --flags='--abc-cross-slots 64 --abc-causal-slots 32'",
+        help="the --abc-* and --gmat-* flags of the new architecture, in one string with an equals "
+        "sign before it, e.g. --flags='--abc-cross-slots 64 --abc-causal-slots 32'",
     )
 
 
@@ -124,10 +125,12 @@ def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Names
     for action in parser._actions:  # some of fairseq's have defaults, which are no one's wish
         action.default = argparse.SUPPRESS
     given = vars(parser.parse_args(flags))
-    sizes = [name for name in given if not name.startswith("abc_")]
+    sizes = [name for name in given if not name.startswith(("abc_", "gmat_"))]
     if sizes:
         flag = "--" + sizes[0].replace("_", "-")
-        raise ValueError(f"{flag} is the checkpoint's; only the flags --abc-* may be given")
+        raise ValueError(
+            f"{flag} is the checkpoint's; only the flags --abc-* and --gmat-* may be given"
+        )
     args = argparse.Namespace(**fields | given | {"arch": arch, "_name": arch})
     ARCH_CONFIG_REGISTRY[arch](args)
     return args

@@ -5,17 +5,20 @@ Both are what fairseq's commands take: `fairseq-preprocess --srcdict`, `fairseq-
 """
 
 import argparse
-import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.transformers_model import (
+    checkpoint,
+    dictionary,
+    read_json,
+    read_weights,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-FORMATS = ("model.safetensors", "pytorch_model.bin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,14 +71,16 @@ def run(args: argparse.Namespace) -> None:
     fairseq_memattn.register()
     from fairseq_memattn.cli.average import write
     from fairseq_memattn.models import t5_import
+    from fairseq_memattn.models.t5 import T5
 
     config = read_json(config_file)
     model_options = t5_import.options(config)
     names = t5_import.symbols(pieces(pieces_file), args.extra_ids, config["vocab_size"])
     weights, unread = t5_import.weights(read_weights(files))
-    state = checkpoint(model_options, weights, dictionary(names))
-    write(state, args.output)
-    dictionary(names).save(str(args.dict))
+    symbols = dictionary(names)
+    told = ["--task", "translation", *flags(model_options).split()]
+    write(checkpoint(T5, told, weights, symbols), args.output)
+    symbols.save(str(args.dict))
     report(args, model_options, weights, unread)
 
 
@@ -106,73 +111,6 @@ def flags(model_options: dict[str, Any]) -> str:
     return " ".join(["--arch t5", *told])
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights.
-
-    Raises ValueError where there are none.
-    """
-    for name in FORMATS:
-        if (folder / name).is_file():
-            return [folder / name]
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            parts = sorted(set(read_json(index).get("weight_map", {}).values()))
-            for part in parts:
-                if not (folder / part).is_file():
-                    raise ValueError(f"{folder / part}: there is no such file, but {index} has it")
-            return [folder / part for part in parts]
-    raise ValueError(f"{folder}: has neither {' nor '.join(FORMATS)}")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: no JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: no JSON object")
-    return content
-
-
-def read_weights(files: list[Path]) -> "dict[str, Tensor]":
-    """The weights of all files, by transformers' names.
-
-    Raises ImportError where a format needs a package that is missing, and ValueError for a file
-    that cannot be read.
-    """
-    from tqdm import tqdm
-
-    saved: dict[str, Tensor] = {}
-    for path in tqdm(files, desc="reading", unit="file", disable=None):
-        load = load_safetensors if path.suffix == ".safetensors" else load_pickled
-        try:
-            saved |= load(path)
-        except ImportError:
-            raise
-        except Exception as error:  # a damaged file can raise nearly anything
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise ValueError(f"{path}: cannot be read as weights ({reason})") from None
-    return saved
-
-
-def load_safetensors(path: Path) -> "dict[str, Tensor]":
-    try:
-        from safetensors.torch import load_file
-    except ImportError:
-        raise ImportError(
-            f"{path} needs the package safetensors, which is missing: pip install safetensors"
-        ) from None
-    weights: dict[str, Tensor] = load_file(path)
-    return weights
-
-
-def load_pickled(path: Path) -> "dict[str, Tensor]":
-    import torch
-
-    weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return weights
-
-
 def pieces(path: Path) -> list[str]:
     """The pieces of T5's SentencePiece model.
 
@@ -191,50 +129,3 @@ def pieces(path: Path) -> list[str]:
             f"has them, but are {', '.join(map(str, special))}"
         )
     return [model.id_to_piece(number) for number in range(len(model))]
-
-
-def dictionary(names: list[str]) -> Any:
-    """fairseq's dictionary with these symbols after its four."""
-    from fairseq.data import Dictionary
-
-    made = Dictionary()
-    for name in names:
-        made.add_symbol(name)
-    return made
-
-
-def checkpoint(
-    model_options: dict[str, Any], weights: "dict[str, Tensor]", dictionary: Any
-) -> dict[str, Any]:
-    """What fairseq-train would have saved: for the task translation, after no update.
-
-    Raises MemAttnError for weights that are not those of the model with these options.
-    """
-    import torch
-    from fairseq import options
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from omegaconf import OmegaConf
-
-    from fairseq_memattn.models.t5 import T5
-    from fairseq_memattn.models.t5_import import check_weights
-
-    argv = ["data", "--task", "translation", *flags(model_options).split()]
-    args = options.parse_args_and_arch(options.get_training_parser(), argv)
-    cfg = convert_namespace_to_omegaconf(args)
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    with torch.device("meta"):
-        check_weights(weights, T5.build_model(args, task))
-    history = {
-        "criterion_name": "",
-        "optimizer_name": "",
-        "lr_scheduler_state": {},
-        "num_updates": 0,
-    }
-    return {
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": weights,
-        "optimizer_history": [history],
-        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
-        "task_state": {},
-    }

@@ -106,8 +106,8 @@ class ABCLanguageModelConfig(ABCControlConfig):
 
 
 @dataclass
-class ABCConfig(ABCLanguageModelConfig):
-    """What an encoder-decoder adds."""
+class ABCDecoderConfig(ABCLanguageModelConfig):
+    """What a decoder with a source adds."""
 
     abc_cross_slots: int = field(
         default=32,
@@ -116,6 +116,12 @@ class ABCConfig(ABCLanguageModelConfig):
             "the paper finds it should be at least --abc-causal-slots; 0 means softmax attention"
         },
     )
+
+
+@dataclass
+class ABCConfig(ABCDecoderConfig):
+    """What an encoder-decoder adds."""
+
     abc_encoder_slots: int = field(
         default=0,
         metadata={

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.imported import checked_symbols, refuse_unlike, unused_symbols
 
 # What a key of config.json must be; the second value is what transformers takes it for where it
 # is absent. Anything else makes another model than T5 of 2020 (version 1.0).
@@ -60,15 +61,7 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
 
     Raises MemAttnError for a model that is not T5 of version 1.0, and for a size that is missing.
     """
-    for key, (wanted, absent) in REQUIRED.items():
-        value = config.get(key, absent)
-        if value != wanted:
-            raise MemAttnError(
-                f"config.json: {key} must be {wanted!r}, as in T5 1.0, but is {value!r}"
-            )
-    for key in SIZES:
-        if not isinstance(config.get(key), int):
-            raise MemAttnError(f"config.json: {key} must be a number, but is {config.get(key)!r}")
+    refuse_unlike("T5 1.0", config, REQUIRED, SIZES)
     layers = config["num_layers"]
     decoder_layers = config.get("num_decoder_layers")
     sizes = {
@@ -134,24 +127,6 @@ def our_name(name: str) -> str:
     raise MemAttnError(f"the weights hold {name}, which T5 1.0 has not")
 
 
-def check_weights(ours: dict[str, Tensor], model: torch.nn.Module) -> None:
-    """Raises MemAttnError unless the weights are all that a model of this size has.
-
-    model: of this plugin; its weights' values are not looked at
-    """
-    expected = model.state_dict()
-    for name in expected.keys() | ours.keys():
-        if name not in ours:
-            raise MemAttnError(f"the weights lack `{name}`, which config.json asks for")
-        if name not in expected:
-            raise MemAttnError(f"the weights hold `{name}`, for which config.json has no place")
-        sizes = [tuple(weights[name].shape) for weights in (ours, expected)]
-        if sizes[0] != sizes[1]:
-            raise MemAttnError(
-                f"`{name}` is {sizes[0]} in the weights, but {sizes[1]} by config.json"
-            )
-
-
 def symbols(pieces: Sequence[str], sentinels: int, vocab_size: int) -> list[str]:
     """The symbols after fairseq's four, in the order of T5's vocabulary.
 
@@ -169,14 +144,4 @@ def symbols(pieces: Sequence[str], sentinels: int, vocab_size: int) -> list[str]
         )
     names = list(pieces[3:])
     names += [f"<extra_id_{number}>" for number in reversed(range(sentinels))]
-    names += [f"madeupword{number:04}" for number in range(unused)]
-    seen = {"<s>", "<pad>", "</s>", "<unk>"}
-    for name in names:
-        if name in seen:
-            raise MemAttnError(f"the vocabulary has {name!r} twice, which no dictionary can hold")
-        if name.split() != [name]:
-            raise MemAttnError(
-                f"the piece {name!r} has white space, which parts symbols in a dictionary"
-            )
-        seen.add(name)
-    return names
+    return checked_symbols([*names, *unused_symbols(unused)])

@@ -102,7 +102,7 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         if self.controls is None:
             return super().build_encoder_layer(cfg)
         layer = ABCEncoderLayer(cfg, self.controls.for_next_layer(), return_fc=self.return_fc)
-        return _wrapped(layer, cfg)
+        return wrapped(layer, cfg)
 
     def max_positions(self) -> int:
         """fairseq's hook: sentences beyond it are refused, or left out on demand."""
@@ -147,7 +147,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 for pool in (self.causal_controls, self.cross_controls)
             ),
         )
-        return _wrapped(layer, cfg)
+        return wrapped(layer, cfg)
 
     def extract_features(
         self,
@@ -275,7 +275,7 @@ def _pool(
     return ControlPool(cfg.abc_control, options, tied=cfg.abc_phi_layers == "shared")
 
 
-def _wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
+def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
     """Activation checkpointing and sharding, as fairseq wraps the layers it builds itself."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)

@@ -1,0 +1,93 @@
+"""`memattn import-bert`: a BERT that transformers has saved, as a `gmat_bert` and a dictionary.
+
+It has no memory and says what BERT says, up to the 512 tokens of BERT. `memattn convert` gives it
+a memory; fairseq's commands take both.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.transformers_model import (
+    checkpoint,
+    dictionary,
+    read_json,
+    read_weights,
+    weight_files,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="as transformers saves it: config.json, model.safetensors or pytorch_model.bin (or "
+        "several with an index), and BERT's vocab.txt",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
+    )
+    parser.add_argument(
+        "--dict",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="dictionary to write, for fairseq-preprocess's --srcdict; text must be cut into the "
+        "pieces of vocab.txt",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    config_file, vocabulary_file = args.folder / "config.json", args.folder / "vocab.txt"
+    for path in (config_file, vocabulary_file):
+        if not path.is_file():
+            raise ValueError(f"{path}: there is no such file")
+    files = weight_files(args.folder)
+    outputs = {"--output": args.output, "--dict": args.dict}
+    check_outputs(outputs, [config_file, vocabulary_file, *files])
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq_memattn.cli.average import write
+    from fairseq_memattn.models import bert_import
+    from fairseq_memattn.models.gmat_bert import GMATBert
+
+    config = read_json(config_file)
+    model_options = bert_import.options(config)
+    names, order = bert_import.symbols(pieces(vocabulary_file), config["vocab_size"])
+    weights, unread = bert_import.weights(read_weights(files), order)
+    told = flags(model_options)
+    symbols = dictionary([*names, "<mask>"])
+    # fairseq's initialisation after BERT needs numbers to work on.
+    state = checkpoint(GMATBert, ["--task", "masked_lm", *told], weights, symbols, device="cpu")
+    write(state, args.output)
+    dictionary(names).save(str(args.dict))
+    if unread:
+        print(f"left out, as a masked language model does not read it: {', '.join(unread)}")
+    # What is tied and what is zero is no weight of BERT's.
+    count = sum(w.numel() for name, w in weights.items() if name != "encoder.lm_head.weight")
+    print(f"imported {count} weights: {args.output}")
+    print(f"dictionary of {len(symbols)} symbols, <mask> included: {args.dict}")
+    print(f"to train it: --finetune-from-model {args.output} {' '.join(told)}")
+
+
+def flags(model_options: dict[str, Any]) -> list[str]:
+    """What fairseq-train is to be told of the model."""
+    told = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
+    for name, value in model_options.items():
+        told += ["--" + name.replace("_", "-"), str(value)]
+    return told
+
+
+def pieces(path: Path) -> list[str]:
+    """The lines of vocab.txt.
+
+    Raises ValueError for a file that is not UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: must be UTF-8, as vocab.txt is") from None
+    # Not `splitlines`: some pieces are characters that it takes for ends of lines.
+    return text.removesuffix("\n").split("\n")

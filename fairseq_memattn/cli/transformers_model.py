@@ -1,0 +1,133 @@
+"""A model as `transformers` saves it, read, and as a checkpoint of fairseq's, made."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMATS = ("model.safetensors", "pytorch_model.bin")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights.
+
+    Raises ValueError where there are none.
+    """
+    for name in FORMATS:
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            parts = sorted(set(read_json(index).get("weight_map", {}).values()))
+            for part in parts:
+                if not (folder / part).is_file():
+                    raise ValueError(f"{folder / part}: there is no such file, but {index} has it")
+            return [folder / part for part in parts]
+    raise ValueError(f"{folder}: has neither {' nor '.join(FORMATS)}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: no JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: no JSON object")
+    return content
+
+
+def read_weights(files: list[Path]) -> "dict[str, Tensor]":
+    """The weights of all files, by transformers' names.
+
+    Raises ImportError where a format needs a package that is missing, and ValueError for a file
+    that cannot be read.
+    """
+    from tqdm import tqdm
+
+    saved: dict[str, Tensor] = {}
+    for path in tqdm(files, desc="reading", unit="file", disable=None):
+        load = load_safetensors if path.suffix == ".safetensors" else load_pickled
+        try:
+            saved |= load(path)
+        except ImportError:
+            raise
+        except Exception as error:  # a damaged file can raise nearly anything
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise ValueError(f"{path}: cannot be read as weights ({reason})") from None
+    return saved
+
+
+def load_safetensors(path: Path) -> "dict[str, Tensor]":
+    try:
+        from safetensors.torch import load_file
+    except ImportError:
+        raise ImportError(
+            f"{path} needs the package safetensors, which is missing: pip install safetensors"
+        ) from None
+    weights: dict[str, Tensor] = load_file(path)
+    return weights
+
+
+def load_pickled(path: Path) -> "dict[str, Tensor]":
+    import torch
+
+    weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return weights
+
+
+def dictionary(names: list[str]) -> Any:
+    """fairseq's dictionary with these symbols after its four."""
+    from fairseq.data import Dictionary
+
+    made = Dictionary()
+    for name in names:
+        made.add_symbol(name)
+    return made
+
+
+def checkpoint(
+    model: Any,
+    flags: list[str],
+    weights: "dict[str, Tensor]",
+    dictionary: Any,
+    device: str = "meta",
+) -> dict[str, Any]:
+    """What fairseq-train would have saved, told these flags, after no update.
+
+    model: its class; device: where one is built for comparison, "meta" where its class can
+
+    Raises MemAttnError for weights that are not those of the model with these flags.
+    """
+    import torch
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    from fairseq_memattn.models.imported import check_weights
+
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags])
+    cfg = convert_namespace_to_omegaconf(args)
+    task = SimpleNamespace(
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        max_positions=lambda: getattr(args, "tokens_per_sample", None),
+    )
+    with torch.device(device):
+        check_weights(weights, model.build_model(args, task))
+    history = {
+        "criterion_name": "",
+        "optimizer_name": "",
+        "lr_scheduler_state": {},
+        "num_updates": 0,
+    }
+    return {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": weights,
+        "optimizer_history": [history],
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+        "task_state": {},
+    }

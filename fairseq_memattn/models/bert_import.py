@@ -1,0 +1,165 @@
+"""BERT as `transformers` saves it, in the terms of `gmat_bert`: options, weights and vocabulary.
+
+fairseq's dictionary begins with `<s>`, `<pad>`, `</s>` and `<unk>`, and its masked language models
+end it with `<mask>`. These are BERT's [CLS], [PAD], [SEP], [UNK] and [MASK]; the other pieces
+keep their order. BERT's segment embedding of the first segment, which is all that a masked
+language model here has, is added to its positions.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.imported import checked_symbols, refuse_unlike, unused_symbols
+from fairseq_memattn.modules.gmat_positions import BLOCK, BLOCKS
+
+# What a key of config.json must be, and what transformers takes it for where it is absent.
+REQUIRED = {
+    "model_type": ("bert", None),
+    "hidden_act": ("gelu", "gelu"),
+    "position_embedding_type": ("absolute", "absolute"),
+    "max_position_embeddings": (BLOCK, BLOCK),
+    "is_decoder": (False, False),
+    "tie_word_embeddings": (True, True),
+}
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+# BERT's pieces for fairseq's first four symbols, in fairseq's order, and for its last.
+FIRST, LAST = ("[CLS]", "[PAD]", "[SEP]", "[UNK]"), "[MASK]"
+PAD = 1  # of fairseq, before whose positions its tables have one row more
+
+ENCODER = "encoder.sentence_encoder"
+EMBEDDINGS = "bert.embeddings"
+WORDS = f"{EMBEDDINGS}.word_embeddings.weight"
+OUTPUT = "cls.predictions.decoder.weight"
+POSITIONS = f"{EMBEDDINGS}.position_embeddings.weight"
+SEGMENTS = f"{EMBEDDINGS}.token_type_embeddings.weight"
+BIASES = ("cls.predictions.bias", "cls.predictions.decoder.bias")
+NEEDED = (WORDS, POSITIONS, SEGMENTS)
+# Of pretraining on pairs of sentences, and a buffer.
+UNREAD = re.compile(r"cls\.seq_relationship\..*|bert\.pooler\..*|bert\.embeddings\.position_ids")
+
+MODULES = {
+    f"{EMBEDDINGS}.LayerNorm": f"{ENCODER}.layernorm_embedding",
+    "cls.predictions.transform.dense": "encoder.lm_head.dense",
+    "cls.predictions.transform.LayerNorm": "encoder.lm_head.layer_norm",
+}
+LAYER = re.compile(r"bert\.encoder\.layer\.(\d+)\.(.+)")
+IN_LAYER = {
+    "attention.self.query": "self_attn.q_proj",
+    "attention.self.key": "self_attn.k_proj",
+    "attention.self.value": "self_attn.v_proj",
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.output.LayerNorm": "self_attn_layer_norm",
+    "intermediate.dense": "fc1",
+    "output.dense": "fc2",
+    "output.LayerNorm": "final_layer_norm",
+}
+# Of the first public checkpoints, for layer norms.
+OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
+
+
+def options(config: dict[str, Any]) -> dict[str, Any]:
+    """The options of `--arch gmat_bert`, by name, for a config.json: without a memory.
+
+    Raises MemAttnError for a model that is not BERT, and for a size that is missing.
+    """
+    refuse_unlike("BERT", config, REQUIRED, SIZES)
+    return {
+        "encoder_layers": config["num_hidden_layers"],
+        "encoder_embed_dim": config["hidden_size"],
+        "encoder_ffn_embed_dim": config["intermediate_size"],
+        "encoder_attention_heads": config["num_attention_heads"],
+        "dropout": float(config.get("hidden_dropout_prob", 0.1)),
+        "attention_dropout": float(config.get("attention_probs_dropout_prob", 0.1)),
+        "gmat_layer_norm_eps": float(config.get("layer_norm_eps", 1e-12)),
+        "gmat_memory": 0,
+    }
+
+
+def symbols(pieces: Sequence[str], vocab_size: int) -> tuple[list[str], Tensor]:
+    """The symbols after fairseq's four, `<mask>` not among them, and the order of BERT's rows.
+
+    pieces: the lines of vocab.txt; vocab_size: rows of BERT's table
+
+    Raises MemAttnError for sizes that do not fit, for a special piece that is missing, and for
+    pieces that fairseq cannot tell apart.
+    """
+    if len(pieces) > vocab_size:
+        raise MemAttnError(
+            f"config.json: vocab_size must be at least the {len(pieces)} lines of vocab.txt, but "
+            f"is {vocab_size}"
+        )
+    names = [*pieces, *unused_symbols(vocab_size - len(pieces))]
+    number = {name: row for row, name in reversed(list(enumerate(names)))}
+    for special in (*FIRST, LAST):
+        if special not in number:
+            raise MemAttnError(f"vocab.txt lacks {special}")
+    specials = {number[special] for special in (*FIRST, LAST)}
+    rest = [row for row in range(vocab_size) if row not in specials]
+    order = [*(number[special] for special in FIRST), *rest, number[LAST]]
+    others = [names[row] for row in rest]
+    checked_symbols([*others, "<mask>"])
+    return others, torch.tensor(order)
+
+
+def weights(saved: dict[str, Tensor], order: Tensor) -> tuple[dict[str, Tensor], list[str]]:
+    """The weights of a `gmat_bert`, in float32, and the names of those that it does not read.
+
+    saved: by transformers' names; order: of the rows of BERT's vocabulary, from `symbols`
+
+    Raises MemAttnError for a name that BERT has not, and for an output projection or bias that is
+    not tied.
+    """
+    for name in NEEDED:
+        if name not in saved:
+            raise MemAttnError(f"the weights lack `{name}`, which BERT has")
+    if len(saved[WORDS]) != len(order):
+        raise MemAttnError(
+            f"`{WORDS}` has {len(saved[WORDS])} rows, but config.json a vocab_size of {len(order)}"
+        )
+    _check_tied(saved, (WORDS, OUTPUT))
+    _check_tied(saved, BIASES)
+    unread = [name for name in saved if UNREAD.fullmatch(name)]
+    done = {*NEEDED, OUTPUT, *BIASES, *unread}
+    ours = {our_name(name): weight.float() for name, weight in saved.items() if name not in done}
+    words = saved[WORDS].float()[order]
+    ours[f"{ENCODER}.embed_tokens.weight"] = ours["encoder.lm_head.weight"] = words
+    biases = [saved[name] for name in BIASES if name in saved]
+    if biases:
+        ours["encoder.lm_head.bias"] = biases[0].float()[order]
+    embed_dim = words.shape[1]
+    positions = saved[POSITIONS].float() + saved[SEGMENTS][0].float()
+    ours[f"{ENCODER}.embed_positions.weight"] = torch.cat(
+        [torch.zeros(PAD + 1, embed_dim), positions]
+    )
+    ours[f"{ENCODER}.embed_positions.blocks"] = torch.zeros(BLOCKS, embed_dim)
+    ours[f"{ENCODER}.version"] = torch.tensor([3.0])
+    return ours, unread
+
+
+def our_name(name: str) -> str:
+    """The name here of a weight of transformers' BERT, but for its tables and output bias."""
+    module, _, leaf = name.rpartition(".")
+    leaf = OLD_LEAVES.get(leaf, leaf)
+    if module in MODULES:
+        return f"{MODULES[module]}.{leaf}"
+    layer = LAYER.fullmatch(module)
+    if layer and layer[2] in IN_LAYER:
+        return f"{ENCODER}.layers.{layer[1]}.{IN_LAYER[layer[2]]}.{leaf}"
+    raise MemAttnError(f"the weights hold {name}, which BERT has not")
+
+
+def _check_tied(saved: dict[str, Tensor], names: tuple[str, str]) -> None:
+    first, second = names
+    if all(name in saved for name in names) and not torch.equal(saved[first], saved[second]):
+        raise MemAttnError(f"the weights {first} and {second} differ, but BERT has one of them")

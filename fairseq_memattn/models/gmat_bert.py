@@ -1,0 +1,96 @@
+"""Masked language models with a global memory (GMAT paper, sections 2 and 4).
+
+`gmat_bert` has the size of BERT-base, `gmat_bert_tiny` one for a CPU.
+"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import base_architecture
+from fairseq.models.transformer import TransformerConfig
+from torch import nn
+
+from fairseq_memattn.models.abc_config import (
+    add_arguments,
+    as_namespace,
+    check_heads,
+    set_defaults,
+)
+from fairseq_memattn.models.gmat_config import GMATBertConfig, settle
+from fairseq_memattn.modules.gmat_encoder import GMATEncoder
+from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS, check_positions
+
+
+class GMATBertEncoder(RobertaEncoder):
+    """fairseq's RoBERTa encoder over an encoder with a global memory."""
+
+    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
+        # RobertaModel initialises the weights after BERT; fairseq's build_encoder does so twice.
+        return GMATEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
+
+    def extract_features(
+        self, src_tokens: Any, return_all_hiddens: bool = False, **kwargs: Any
+    ) -> Any:
+        """Features (B, S, E) of the tokens, and beside them the `memory` (B, M, E)."""
+        out = self.sentence_encoder(
+            src_tokens,
+            return_all_hiddens=return_all_hiddens,
+            token_embeddings=kwargs.get("token_embeddings"),
+        )
+        inner_states = out["encoder_states"] if return_all_hiddens else None
+        extra = {"inner_states": inner_states, "memory": out["memory"][0]}
+        return out["encoder_out"][0].transpose(0, 1), extra
+
+    def max_positions(self) -> int:
+        """fairseq's hook: whatever the model was trained with, all positions have embeddings."""
+        return MAX_POSITIONS
+
+
+@register_model("gmat_bert")
+class GMATBert(RobertaModel):
+    """fairseq's RoBERTa with (q, r) positions and GMAT's attention.
+
+    With no memory and chunks as long as the input it is the RoBERTa, or the BERT, whose weights it
+    has. The encoder, for `compress` and `decompress`, is `model.encoder.sentence_encoder`.
+    """
+
+    def __init__(self, args: Any, encoder: GMATBertEncoder) -> None:
+        super().__init__(args, encoder)
+        for module in self.modules():
+            if hasattr(module, "normalized_shape"):  # fairseq's layer norms are of two classes
+                module.eps = args.gmat_layer_norm_eps
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        add_arguments(parser, GMATBertConfig())
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "GMATBert":
+        args = as_namespace(args)
+        base_architecture(args)
+        longest = getattr(args, "max_positions", None) or task.max_positions()
+        check_positions("--max-positions, or the task's longest sequence,", longest)
+        args.max_positions = longest
+        settle(args, GMATBertConfig(), longest)
+        check_heads(args, "encoder")
+        return cls(args, GMATBertEncoder(args, task.source_dictionary))
+
+
+@register_model_architecture("gmat_bert", "gmat_bert")
+def base(args: Any) -> None:
+    """Section 4: BERT-base, 12 layers of 768, with a memory of 64."""
+    set_defaults(args, GMATBertConfig())
+    base_architecture(args)
+
+
+@register_model_architecture("gmat_bert", "gmat_bert_tiny")
+def tiny(args: Any) -> None:
+    """Four layers of 128, for a CPU."""
+    args.encoder_layers = getattr(args, "encoder_layers", 4)
+    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 128)
+    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 512)
+    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", 4)
+    base(args)

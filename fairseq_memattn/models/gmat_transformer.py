@@ -1,0 +1,77 @@
+"""Encoder-decoder transformers whose encoder has GMAT's global memory (section 3.2)."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from fairseq.models.transformer.transformer_legacy import (
+    DEFAULT_MAX_SOURCE_POSITIONS,
+    base_architecture,
+)
+from torch import nn
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.abc_config import (
+    add_arguments,
+    as_namespace,
+    check,
+    check_heads,
+    set_defaults,
+)
+from fairseq_memattn.models.gmat_config import GMATTransformerConfig, settle
+from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+from fairseq_memattn.modules.gmat_encoder import GMATEncoder
+from fairseq_memattn.modules.gmat_positions import check_positions
+
+
+@register_model("gmat_transformer")
+class GMATTransformer(TransformerModel):
+    """fairseq's transformer with a global memory in its encoder.
+
+    The decoder attends to the tokens that the encoder puts out, the memory having done its work
+    there (a choice); its attention is softmax attention, or ABC where it has slots.
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        add_arguments(parser, GMATTransformerConfig())
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "GMATTransformer":
+        args = as_namespace(args)
+        base_architecture(args)
+        longest = getattr(args, "max_source_positions", None) or DEFAULT_MAX_SOURCE_POSITIONS
+        if args.encoder_learned_pos:
+            check_positions("--max-source-positions", longest)
+        settle(args, GMATTransformerConfig(), longest)
+        args.abc_control, args.abc_encoder_slots = args.gmat_decoder_control, 0
+        if args.abc_causal_slots or args.abc_cross_slots:
+            check(args, "causal", "cross")
+        check_heads(args, "encoder", "decoder")
+        if getattr(args, "cross_self_attention", False):
+            raise MemAttnError("--cross-self-attention does not work with --arch gmat_transformer")
+        return super().build_model(args, task)
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
+        return GMATEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        cfg = TransformerConfig.from_namespace(args)
+        return ABCTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def max_positions(self) -> tuple[int, int]:
+        source = self.decoder.max_source_positions(self.encoder.max_positions())
+        return source, self.decoder.max_positions()
+
+
+@register_model_architecture("gmat_transformer", "gmat_transformer")
+def base(args: Any) -> None:
+    """Transformer-base: six and six layers of 512."""
+    set_defaults(args, GMATTransformerConfig())
+    base_architecture(args)

@@ -1,0 +1,52 @@
+"""GMAT's (q, r) position embeddings (section 2, "Positional Embeddings")."""
+
+from typing import Any
+
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
+from torch import Tensor, nn
+
+from fairseq_memattn.errors import MemAttnError
+
+# The paper's: r < 512, so that its table can be a pretrained model's, and q < 64.
+BLOCK, BLOCKS = 512, 64
+MAX_POSITIONS = BLOCK * BLOCKS
+
+
+class BlockPositionalEmbedding(LearnedPositionalEmbedding):
+    """The sum of two learned vectors: of r = p mod 512, and of q = p div 512.
+
+    weight: those of r in fairseq's layout, as in RoBERTa's table of 512: (padding + 1 + 512, E)
+    blocks: those of q, (64, E), zeros at first, so that a pretrained model's first 512 positions
+        stay what they were (a choice, as is that sequences of up to 512 have q too)
+    """
+
+    def __init__(self, embed_dim: int, padding_idx: int) -> None:
+        super().__init__(padding_idx + 1 + BLOCK, embed_dim, padding_idx)
+        nn.init.normal_(self.weight, std=embed_dim**-0.5)
+        nn.init.zeros_(self.weight[padding_idx])
+        self.blocks = nn.Parameter(torch.zeros(BLOCKS, embed_dim))
+        self.max_positions = MAX_POSITIONS
+
+    def forward(self, input: Tensor, *unused: Any) -> Tensor:
+        """input: tokens (B, S), of which padding is not counted. Returns (B, S, E).
+
+        Raises MemAttnError for more than 2 ** 15 positions.
+        """
+        check_positions("a sequence in the batch", input.shape[1])
+        real = input.ne(self.padding_idx)
+        positions = (real.cumsum(dim=1) - 1).clamp(min=0)
+        rows = positions % BLOCK + self.padding_idx + 1
+        of_r = nn.functional.embedding(
+            rows.masked_fill(~real, self.padding_idx), self.weight, self.padding_idx
+        )
+        return of_r + nn.functional.embedding(positions // BLOCK, self.blocks)
+
+
+def check_positions(what: str, positions: int) -> None:
+    """Raises MemAttnError for more positions than there are vectors for."""
+    if positions > MAX_POSITIONS:
+        raise MemAttnError(
+            f"{what} has {positions} positions, but GMAT's position embeddings end at "
+            f"{MAX_POSITIONS}, {BLOCKS} blocks of {BLOCK}"
+        )
