@@ -171,6 +171,8 @@ def make_endless() -> LineFunction:
 def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path) -> None:
     """As Ctrl-C does it: in this process and in those that it has started."""
     code = (
+        # What runs in a shell's background is started deaf to it.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys, test_stages; from data_prep.files import run_command\n"
         "from pathlib import Path; from data_prep.lines import rewrite\n"
         f"work = lambda _: rewrite(Path({str(text)!r}), Path({str(tmp_path / 'out')!r}), "
@@ -188,7 +190,11 @@ def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path)
     )
     assert process.stdout is not None and process.stdout.readline()  # it is at work
     os.killpg(process.pid, signal.SIGINT)
-    _, shown = process.communicate(timeout=20)
+    try:
+        _, shown = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # it would run for ever
+        raise
     assert process.returncode == 130
     assert shown == "\ninterrupted; run the same command again to go on\n"
     assert not (tmp_path / "out").exists()
