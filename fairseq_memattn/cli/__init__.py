@@ -16,9 +16,11 @@ from fairseq_memattn.compat import INSTALL
 COMMANDS = {
     "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
     "average": "average the weights of several checkpoints into one",
+    "compress": "documents as a few vectors each, in a store on disk, by a GMAT with compression",
     "contrast": "accuracy on contrastive sets: right against wrong translations in context",
     "convert": "start another attention from a trained model's weights",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
+    "decompress": "what the encoder says of the documents of a store, or the tokens filled in",
     "import-bert": "a BERT that transformers has saved as a gmat_bert, with its dictionary",
     "import-t5": "a T5 that transformers has saved as a model of this plugin, with its dictionary",
     "perplexity": "of a language model, its memory or its context carried from block to block",

@@ -1,0 +1,196 @@
+"""`memattn compress`: documents as the M vectors that a GMAT with compression makes of them.
+
+For a model trained with --gmat-compress-after. Documents are the lines of a binarised split,
+lines between blank ones, or lines with one id:
+
+  memattn compress bin --path model.pt --subset train --output store
+  torchrun --nproc-per-node 4 --no-python memattn compress bin --path model.pt --output store
+
+The store is a folder: SQLite files, one a process, and the dictionaries. The same command goes on
+after a kill, with nothing lost and nothing twice; other subsets may be added. Documents that are
+longer than the model's limit end it, unless --split cuts them into pieces.
+"""
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+
+if TYPE_CHECKING:
+    from fairseq_memattn.compression.compress import Written
+    from fairseq_memattn.compression.corpus import Corpus
+    from fairseq_memattn.compression.shard import Header
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    add = parser.add_argument
+    add("data", help="folder made by fairseq-preprocess; its dictionaries are the model's")
+    add("--path", required=True, help="checkpoint of a GMAT with --gmat-compress-after")
+    add("--output", required=True, type=Path, metavar="STORE", help="folder to make or add to")
+    add("--subset", default="test", help="default: %(default)s")
+    add(
+        "--documents",
+        choices=("lines", "blank-lines", "ids"),
+        default="lines",
+        help="what a document is: a line; the lines between blank ones, which belong to none; the "
+        "lines with one id, by the ids beside the data. Without ids a document is called "
+        "SUBSET-LINE, after its first line, from 0 (default: %(default)s)",
+    )
+    add(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="most tokens of a record (default: those of the longest sequence in training)",
+    )
+    add(
+        "--split",
+        action="store_true",
+        help="cut longer documents into pieces of --max-length, called ID#0, ID#1 and so on",
+    )
+    add(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="of the numbers in the store (default: %(default)s)",
+    )
+    add(
+        "--max-tokens",
+        type=int,
+        default=4096,
+        help="of a padded batch, which is stored as a whole; a longer document is a batch of its "
+        "own (default: %(default)s)",
+    )
+    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuses what makes no sense, before anything is loaded."""
+    check_paths(args.data, args.path)
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    if args.output.exists() and not args.output.is_dir():
+        raise ValueError(f"--output {args.output} is a file, not a folder")
+    if args.max_length is not None and args.max_length < 2:
+        raise ValueError(f"--max-length must be at least 2, but is {args.max_length}")
+    if args.max_tokens < 1:
+        raise ValueError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
+
+
+def processes() -> tuple[int, int, int]:
+    """This process's number, how many there are, and its number on its machine, after torchrun.
+
+    Raises ValueError for environment variables that say no such thing.
+    """
+    values = {}
+    for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)):
+        text = os.environ.get(name, str(default))
+        if not text.isdecimal():
+            raise ValueError(f"the environment variable {name} must be a number, but is {text!r}")
+        values[name] = int(text)
+    if values["RANK"] >= values["WORLD_SIZE"]:
+        raise ValueError(
+            f"the environment variable RANK is {values['RANK']}, but WORLD_SIZE is "
+            f"{values['WORLD_SIZE']}"
+        )
+    return values["RANK"], values["WORLD_SIZE"], values["LOCAL_RANK"]
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    rank, world, local = processes()
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    import torch
+    from tqdm import tqdm
+
+    from fairseq_memattn.compression.compress import compress, encoder_of, header_of
+    from fairseq_memattn.compression.corpus import share
+    from fairseq_memattn.compression.store import open_for_writing
+
+    state, task = open_checkpoint(args.path, args.data)
+    model = load_model(args.path, args.data, state, task).eval()
+    encoder = encoder_of(model)
+    corpus = read(args, model, task)
+    pieces = corpus.pieces(limit_of(args, model, task), args.split)
+    on_gpu = torch.cuda.is_available() and not args.cpu
+    if on_gpu and local >= torch.cuda.device_count():
+        raise ValueError(f"process {local} of this machine has no GPU; --cpu computes without")
+    header = header_of(model, task.source_dictionary, args.dtype)
+    shard, store = open_for_writing(args.output, header, rank)
+    keep_dictionaries(Path(args.data.split(":")[0]), args.output, rank)
+    model.to(f"cuda:{local}" if on_gpu else "cpu")
+    mine = share(pieces, world, rank)
+    name = "compress" if world == 1 else f"compress {rank + 1}/{world}"
+    with tqdm(total=len(mine), desc=name, unit="record", disable=None, position=local) as bar:
+        written = compress(encoder, corpus, mine, shard, store, args.max_tokens, bar.update)
+    if rank == 0:
+        blank = len(corpus.lines) - sum(len(lines) for _, lines in corpus.documents)
+        print(
+            f"--subset {args.subset}: {len(corpus.documents)} documents as {len(pieces)} records"
+            + (f"; {blank} blank lines between them are left out" if blank else "")
+        )
+    print(summary(written, header, shard.file))
+    store.close()
+    shard.close()
+
+
+def read(args: argparse.Namespace, model: Any, task: Any) -> "Corpus":
+    """The documents of `--subset`, as the model was trained to read them."""
+    from fairseq.data.data_utils import load_indexed_dataset
+    from fairseq.models.roberta import RobertaModel
+
+    from fairseq_memattn.compression.corpus import Corpus, documents_of
+
+    split = Path(args.data.split(":")[0]) / args.subset
+    side = ""
+    if getattr(task.cfg, "source_lang", None):
+        split = split.with_name(f"{split.name}.{task.cfg.source_lang}-{task.cfg.target_lang}")
+        side = f".{task.cfg.source_lang}"
+    lines = load_indexed_dataset(f"{split}{side}", task.source_dictionary)
+    if lines is None:
+        raise ValueError(f"--subset {args.subset}: there is no {split}{side}.bin")
+    docids = split.with_name(f"{split.name}.docids")
+    documents = documents_of(args.documents, args.subset, lines.sizes, docids)
+    dictionary = task.source_dictionary
+    return Corpus(lines, documents, dictionary.bos() if isinstance(model, RobertaModel) else None)
+
+
+def limit_of(args: argparse.Namespace, model: Any, task: Any) -> int:
+    """The most tokens of a record. Raises ValueError where the model has fewer positions."""
+    trained, positions = task.max_positions(), model.encoder.max_positions()
+    trained = trained[0] if isinstance(trained, tuple) else trained
+    limit: int = args.max_length or min(trained, positions)
+    if limit > positions:
+        raise ValueError(f"--max-length is {limit}, but the model has {positions} positions")
+    return limit
+
+
+def keep_dictionaries(data: Path, store: Path, rank: int) -> None:
+    """Copies the dictionaries into the store, which is then all that its models need of data."""
+    for dictionary in sorted(data.glob("dict*.txt")):
+        copy = store / dictionary.name
+        if not copy.exists():
+            unfinished = copy.with_name(f"{copy.name}.{rank}.tmp")
+            shutil.copyfile(dictionary, unfinished)
+            os.replace(unfinished, copy)
+
+
+def summary(written: "Written", header: "Header", file: Path) -> str:
+    """What was done, and how much smaller the vectors are than one a token in float32."""
+    from fairseq_memattn.compression.shard import DTYPES
+
+    text = f"{file}: {written.records} new records of {written.tokens} tokens"
+    if written.records:
+        width = int(DTYPES[header.dtype][-1])
+        smaller = 4 * written.tokens / (width * written.records * header.vectors)
+        text += (
+            f", {header.vectors} x {header.size} {header.dtype} each: {smaller:.2f} times smaller "
+            "than a float32 vector a token"
+        )
+    return text + (f"; {written.known} were there already" if written.known else "")

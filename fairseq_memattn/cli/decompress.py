@@ -1,0 +1,133 @@
+"""`memattn decompress`: what the encoder says of documents that `memattn compress` has stored.
+
+Of each document of L tokens its L vectors, as the whole encoder would give them, or the tokens
+that a masked language model fills in. Nothing is read but the store and the model:
+
+  memattn decompress store --path model.pt --output features.npz     numpy.load(...)[ID] is (L, E)
+  memattn decompress store --path model.pt --tokens --output filled.txt     ID, a tab, L tokens
+  memattn decompress store --check                                   is every record whole?
+"""
+
+import argparse
+import os
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.outputs import check_outputs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    add = parser.add_argument
+    add("store", type=Path, help="folder made by memattn compress")
+    add("--path", help="checkpoint of the model that made it")
+    add("--output", type=Path, metavar="FILE", help="file to write: .npz, or text with --tokens")
+    add(
+        "--tokens",
+        action="store_true",
+        help="write the tokens that the masked language model finds likeliest at each position, "
+        "those that mark beginning and end included",
+    )
+    add("--ids", nargs="+", metavar="ID", help="these documents, in this order, instead of all")
+    add("--check", action="store_true", help="only verify that every record is whole")
+    add(
+        "--max-tokens",
+        type=int,
+        default=4096,
+        help="of a padded batch; a longer document is a batch of its own (default: %(default)s)",
+    )
+    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuses flags that make no sense, before anything is loaded."""
+    if not args.store.is_dir():
+        raise ValueError(f"{args.store}: there is no such folder")
+    if args.check:
+        for flag in ("path", "output", "tokens", "ids"):
+            if getattr(args, flag):
+                raise ValueError(f"--check only reads the store: leave out --{flag}")
+        return
+    for flag in ("path", "output"):
+        if getattr(args, flag) is None:
+            raise ValueError(f"--{flag} is needed, except with --check")
+    check_paths(str(args.store), args.path)
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    if args.max_tokens < 1:
+        raise ValueError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
+    check_outputs({"--output": args.output}, checkpoints(args.path))
+    if not args.tokens and args.output.suffix != ".npz":
+        raise ValueError(f"--output must end with .npz without --tokens, but is {args.output}")
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    from fairseq_memattn.compression.store import Store
+
+    store = Store(args.store)
+    if args.check:
+        print(f"{args.store}: {store.check()} records are whole")
+        return
+    ids = list(store.ids()) if args.ids is None else args.ids
+    for number, id in enumerate(args.ids or ()):
+        if id not in store:
+            raise ValueError(f"--ids {id}: {args.store} has no such record")
+        if id in args.ids[:number]:
+            raise ValueError(f"--ids {id} is given twice")
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    import torch
+    from tqdm import tqdm
+
+    from fairseq_memattn.compression.compress import decompress, encoder_of, header_of
+
+    state, task = open_checkpoint(args.path, str(args.store))
+    model = load_model(args.path, str(args.store), state, task).eval()
+    encoder, wanted = encoder_of(model), store.header.dtype
+    header_of(model, task.source_dictionary, wanted).check_same(store.header, args.store)
+    if args.tokens and not hasattr(model.encoder, "lm_head"):
+        raise ValueError(f"--tokens: --path {args.path} is no masked language model")
+    model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    made = decompress(encoder, ids, store, args.max_tokens)
+    found = tqdm(made, "decompress", total=len(ids), unit="record", disable=None)
+    unfinished = args.output.with_name(f"{args.output.name}.tmp")
+    try:
+        if args.tokens:
+            write_tokens(found, model, task.source_dictionary, unfinished)
+        else:
+            write_features(found, unfinished)
+        os.replace(unfinished, args.output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    print(f"wrote {len(ids)} records to {args.output}")
+
+
+def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:
+    """What numpy.savez would write of all of them, one at a time."""
+    from numpy.lib import format
+
+    with zipfile.ZipFile(output, "w") as archive:
+        for id, features in documents:
+            with archive.open(f"{id}.npy", "w", force_zip64=True) as file:
+                format.write_array(file, features.float().cpu().numpy(), allow_pickle=False)
+
+
+def write_tokens(
+    documents: "Iterable[tuple[str, Tensor]]", model: Any, dictionary: Any, output: Path
+) -> None:
+    """A line each: the id, a tab, and the likeliest token of each position."""
+    import torch
+
+    with open(output, "w", encoding="utf-8") as file, torch.no_grad():
+        for id, features in documents:
+            filled = model.encoder.lm_head(features).argmax(dim=-1).tolist()
+            file.write(f"{id}\t{' '.join(dictionary[token] for token in filled)}\n")

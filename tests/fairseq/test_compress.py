@@ -1,0 +1,384 @@
+"""`memattn compress` and `decompress`: documents to a store and back."""
+
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import make_builder
+from fairseq.models import ARCH_MODEL_REGISTRY
+from harness import environment
+from torch.testing import assert_close
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.transformers_model import checkpoint
+from fairseq_memattn.compression.compress import record_of
+from fairseq_memattn.compression.corpus import Piece, batches, documents_of
+from fairseq_memattn.compression.shard import Header, Record, Shard
+from fairseq_memattn.compression.store import Store, open_for_writing
+from fairseq_memattn.errors import MemAttnError
+
+WORDS, LIMIT = 20, 24
+LINES = [7, 3, 1, 12, 23, 1, 1, 9, 2, 15]  # tokens, eos included
+FLAGS = (
+    "--encoder-layers 3 --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 "
+    "--encoder-attention-heads 2"
+).split()
+GMAT = ["--gmat-chunk=4", "--gmat-memory=3"]
+COMPRESSES = [*GMAT, "--gmat-compress-after=1", "--gmat-memory-layers=1"]
+HEADER = Header("model", "dictionary", vectors=2, size=3, dtype="float32")
+
+
+def save(folder, name="model.pt", arch="gmat_bert", flags=COMPRESSES, seed=1):
+    """A model of random weights, as fairseq-train saves it, and its path."""
+    words = dictionary()
+    if "--task=translation" not in flags:
+        words.add_symbol("<mask>")
+        flags = [*flags, "--task=masked_lm", f"--tokens-per-sample={LIMIT}"]
+    flags = [*FLAGS, "--arch", arch, *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags])
+    task = SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, max_positions=lambda: LIMIT
+    )
+    torch.manual_seed(seed)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.2 * torch.randn_like(weight)
+    state = checkpoint(type(model), flags, model.state_dict(), words, device="cpu")
+    torch.save(state, folder / name)
+    return model, folder / name
+
+
+def dictionary():
+    words = Dictionary()
+    for number in range(WORDS):
+        words.add_symbol(f"w{number}")
+    return words
+
+
+def binarise(prefix, lengths, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    builder = make_builder(f"{prefix}.bin", "mmap", WORDS + 4)
+    lines = []
+    for length in lengths:
+        words = torch.randint(4, 4 + WORDS, (length - 1,), generator=generator)
+        lines.append(torch.cat([words, torch.tensor([2])]))
+        builder.add_item(lines[-1])
+    builder.finalize(f"{prefix}.idx")
+    return lines
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with `bin`, model.pt, and a store of the test set."""
+    folder = tmp_path_factory.mktemp("compressed")
+    (folder / "bin").mkdir()
+    dictionary().save(str(folder / "bin" / "dict.txt"))
+    lines = binarise(folder / "bin" / "test", LINES)
+    binarise(folder / "bin" / "valid", [4, 5, 6], seed=3)
+    model, _ = save(folder)
+    ours(folder, folder / "store")
+    return folder, model, lines
+
+
+def ours(folder, store, *flags, path="model.pt", status=0):
+    data = ["--path", str(folder / path), "--output", str(store), "--max-tokens", "40", "--cpu"]
+    assert main(["compress", str(folder / "bin"), *data, *flags]) == status
+
+
+def unpacked(folder, store, output, *flags):
+    model = ["--path", str(folder / "model.pt"), "--output", str(output), "--cpu"]
+    assert main(["decompress", str(store), *model, "--max-tokens", "60", *flags]) == 0
+    return output
+
+
+def content(store):
+    return {id: Store(store)[id] for id in Store(store).ids()}
+
+
+def same(store, other):
+    """Bit for bit."""
+    a, b = content(store), content(other)
+    assert list(a) == list(b)
+    for id in a:
+        assert (a[id].length, a[id].source) == (b[id].length, b[id].source)
+        assert np.array_equal(a[id].vectors, b[id].vectors)
+
+
+@torch.no_grad()
+def whole(model, *lines):
+    """(L, E) of the whole encoder."""
+    return model.encoder.extract_features(torch.cat([torch.tensor([0]), *lines])[None])[0][0]
+
+
+@pytest.mark.parametrize("dtype, atol", [("float32", 1e-5), ("float16", 2e-2)])
+def test_decompressed_is_the_whole_encoder(made, tmp_path, dtype, atol):
+    folder, model, lines = made
+    ours(folder, tmp_path / "s", "--dtype", dtype)
+    assert Store(tmp_path / "s")["test-3"].vectors.dtype == dtype
+    found = np.load(unpacked(folder, tmp_path / "s", tmp_path / "f.npz"))
+    assert list(found) == [f"test-{number}" for number in range(len(lines))]
+    for line, features in zip(lines, found.values(), strict=True):
+        assert_close(torch.from_numpy(features), whole(model, line), rtol=0, atol=atol)
+
+
+def test_tokens_of_chosen_documents(made, tmp_path):
+    folder, model, lines = made
+    store, words = folder / "store", [*dictionary().symbols, "<mask>"]
+    flags = ["--tokens", "--ids", "test-4", "test-0"]
+    text = unpacked(folder, store, tmp_path / "t.txt", *flags).read_text(encoding="utf-8")
+    for line, number in zip(text.splitlines(), (4, 0), strict=True):
+        with torch.no_grad():
+            filled = model.encoder.lm_head(whole(model, lines[number])).argmax(dim=1)
+        assert line == f"test-{number}\t" + " ".join(words[token] for token in filled)
+
+
+def test_documents_of_several_lines_and_pieces(made, tmp_path, capsys):
+    folder, model, lines = made
+    ours(folder, tmp_path / "s", "--documents", "blank-lines", status=1)
+    assert "'test-3' has 36 tokens, but --max-length is 24; --split" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+    ours(folder, tmp_path / "s", "--documents", "blank-lines", "--split")
+    said = capsys.readouterr().out
+    assert "3 documents as 5 records; 3 blank lines between them are left out" in said
+    found = np.load(unpacked(folder, tmp_path / "s", tmp_path / "f.npz"))
+    document = torch.cat(lines[3:5])
+    last = torch.cat(lines[7:])
+    expected = {
+        "test-0": torch.cat(lines[:2]),
+        "test-3#0": document[:23],
+        "test-3#1": document[23:],
+    }
+    expected |= {"test-7#0": last[:23], "test-7#1": last[23:]}
+    assert list(found) == list(expected)
+    for id, tokens in expected.items():
+        assert_close(torch.from_numpy(found[id]), whole(model, tokens), rtol=0, atol=1e-5)
+
+
+def test_sources_of_a_translator(tmp_path):
+    """They have no <s>, and are padded on the left in training."""
+    for language in "ab":
+        dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+    lines = binarise(tmp_path / "test.a-b.a", [5, 9])
+    flags = [
+        "--task=translation",
+        "--source-lang=a",
+        "--target-lang=b",
+        "--max-source-positions=24",
+    ]
+    model, path = save(tmp_path, arch="gmat_transformer", flags=[*COMPRESSES, *flags])
+    store, output = tmp_path / "s", tmp_path / "f.npz"
+    flags = ["--path", str(path), "--cpu", "--output"]
+    assert main(["compress", str(tmp_path), *flags, str(store)]) == 0
+    assert main(["decompress", str(store), *flags, str(output)]) == 0
+    for line, features in zip(lines, np.load(output).values(), strict=True):
+        with torch.no_grad():
+            expected = model.encoder(line[None])["encoder_out"][0][:, 0]
+        assert_close(torch.from_numpy(features), expected, rtol=0, atol=1e-5)
+    assert main(["decompress", str(store), *flags, str(output), "--tokens"]) == 1
+
+
+def test_documents_by_ids(tmp_path):
+    docids = tmp_path / "test.docids"
+    docids.write_text("a\na\nb\n", encoding="utf-8")
+    found = documents_of("ids", "test", np.array([3, 4, 5]), docids)
+    assert found == [("a", range(0, 2)), ("b", range(2, 3))]
+
+
+def test_killed_within_a_batch_and_resumed(made, tmp_path, capsys):
+    """A real SIGKILL, after two of the four records of a batch have been inserted."""
+    folder, store = made[0], tmp_path / "s"
+    script = f"""
+import os, signal
+from fairseq_memattn.cli import main
+from fairseq_memattn.compression import shard
+checksum = shard.checksum
+def killing(id, *rest):
+    if id == "test-7":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return checksum(id, *rest)
+shard.checksum = killing
+main(["compress", {str(folder / "bin")!r}, "--path", {str(folder / "model.pt")!r}, "--output",
+      {str(store)!r}, "--max-tokens", "40", "--cpu"])
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, env=environment())
+    assert done.returncode == -signal.SIGKILL
+    assert list(content(store)) == [f"test-{number}" for number in range(5)]
+    ours(folder, store)
+    said = capsys.readouterr().out
+    assert "5 new records of" in said and "; 5 were there already" in said
+    same(store, folder / "store")
+    ours(folder, store)
+    assert "0 new records of 0 tokens; 10 were there already" in capsys.readouterr().out
+    same(store, folder / "store")
+
+
+def test_two_processes_are_one(made, tmp_path, monkeypatch):
+    folder, store = made[0], tmp_path / "s"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "10":
+        monkeypatch.setenv("RANK", rank)
+        ours(folder, store)
+    shards = [list(shard.ids()) for shard in Store(store).shards]
+    one = content(folder / "store")
+    assert len(shards) == 2 and all(shards) and sum(shards, []) == list(one)
+    for id, record in content(store).items():
+        assert (record.length, record.source) == (one[id].length, one[id].source)
+        np.testing.assert_allclose(record.vectors, one[id].vectors, rtol=0, atol=1e-5)
+    # Another number of processes finds what the two have written.
+    monkeypatch.delenv("WORLD_SIZE"), monkeypatch.delenv("RANK")
+    ours(folder, store)
+    assert list(content(store)) == list(one)
+
+
+def test_adding_another_subset(made, tmp_path):
+    folder, store = made[0], tmp_path / "s"
+    ours(folder, store)
+    ours(folder, store, "--subset", "valid")
+    expected = [*content(folder / "store"), "valid-0", "valid-1", "valid-2"]
+    assert list(content(store)) == expected
+
+
+def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
+    folder, store = made[0], made[0] / "store"
+    before = content(store)
+    save(folder, "other.pt", seed=2)
+    save(folder, "whole.pt", flags=GMAT)
+    save(folder, "roberta.pt", arch="roberta", flags=[])
+    lines = binarise(tmp_path / "test", LINES, seed=9)
+    dictionary().save(str(tmp_path / "dict.txt"))
+    assert len(lines) == len(LINES)
+    for path, flags, message in (
+        ("other.pt", [], "was made with another model: its fingerprint is "),
+        ("whole.pt", [], "it was not trained with --gmat-compress-after"),
+        ("roberta.pt", [], "the model does not compress"),
+        ("model.pt", ["--dtype", "float16"], "has the dtype float32, but float16 is wanted"),
+        ("model.pt", ["--max-length", "40000"], "the model has 32768 positions"),
+    ):
+        ours(folder, store, *flags, path=path, status=1)
+        assert message in capsys.readouterr().err
+    flags = ["--path", str(folder / "model.pt"), "--output", str(store), "--cpu"]
+    assert main(["compress", str(tmp_path), *flags]) == 1
+    assert "has a record 'test-0' already, of another text" in capsys.readouterr().err
+    flags = ["--path", str(folder / "other.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
+    assert main(["decompress", str(store), *flags]) == 1
+    assert "was made with another model" in capsys.readouterr().err
+    # What would be a new shard does not stay behind.
+    monkeypatch.setenv("RANK", "1"), monkeypatch.setenv("WORLD_SIZE", "2")
+    ours(folder, store, path="other.pt", status=1)
+    assert "was made with another model" in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "2")
+    ours(folder, store, status=1)
+    assert "RANK is 2, but WORLD_SIZE is 2" in capsys.readouterr().err
+    (tmp_path / "s").mkdir()
+    for file in store.iterdir():
+        (tmp_path / "s" / file.name).write_bytes(file.read_bytes())
+    words = (store / "dict.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "s" / "dict.txt").write_text("".join(words[::-1]))
+    flags = ["--path", str(folder / "model.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
+    assert main(["decompress", str(tmp_path / "s"), *flags]) == 1
+    assert "was made with another dictionary" in capsys.readouterr().err
+    assert list(content(store)) == list(before)
+
+
+def test_a_damaged_record_is_named(made, tmp_path, capsys):
+    folder, store = made[0], tmp_path / "s"
+    ours(folder, store)
+    assert main(["decompress", str(store), "--check"]) == 0
+    assert "10 records are whole" in capsys.readouterr().out
+    (file,) = store.glob("*.sqlite")
+    vectors = Store(store)["test-4"].vectors.tobytes()
+    raw = bytearray(file.read_bytes())
+    raw[raw.index(vectors) + 5] ^= 1
+    file.write_bytes(raw)
+    assert main(["decompress", str(store), "--check"]) == 1
+    message = f"{file}: the record 'test-4' is damaged"
+    assert message in capsys.readouterr().err
+    flags = ["--path", str(folder / "model.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
+    assert main(["decompress", str(store), *flags]) == 1
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("f.npz*"))
+    file.write_bytes(b"no database" * 100)
+    assert main(["decompress", str(store), "--check"]) == 1
+    assert f"{file} cannot be used as a store" in capsys.readouterr().err
+
+
+def records(*ids, length=4):
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    return [Record(id, length, b"text", numbers + len(id)) for id in ids]
+
+
+def test_a_batch_is_there_or_is_not(tmp_path):
+    shard, store = open_for_writing(tmp_path, HEADER, 3)
+    shard.append(records("a", "bb"))
+    with pytest.raises(MemAttnError, match="is being written by another process"):
+        shard.append(records("c", "a"))
+    assert list(store.ids()) == ["a", "bb"] and store.check() == 2
+    assert np.array_equal(store["bb"].vectors, records("bb")[0].vectors)
+    with pytest.raises(MemAttnError, match="has no record 'c'"):
+        store["c"]
+
+
+def test_numbers_beyond_float16_are_refused():
+    vectors = np.full((2, 3), 1e6, dtype=np.float32)
+    piece = Piece("d", range(1), 0, 4)
+    assert record_of(piece, b"", vectors, "float32").vectors.dtype == "float32"
+    with pytest.raises(MemAttnError, match="document 'd': .* --dtype float16 cannot hold"):
+        record_of(piece, b"", vectors, "float16")
+
+
+def test_every_field_is_checked(tmp_path):
+    shard, store = open_for_writing(tmp_path, HEADER, 0)
+    shard.append(records("a"))
+    for change in ("id = 'b'", "length = 5", "source = x'00'", "vectors = x'00'", "checksum = ''"):
+        with sqlite3.connect(shard.file) as raw:
+            before = raw.execute("SELECT * FROM records").fetchone()
+            raw.execute(f"UPDATE records SET {change}")
+        with pytest.raises(MemAttnError, match="is damaged"):
+            store.check()
+        with sqlite3.connect(shard.file) as raw:
+            raw.execute("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", before)
+    assert store.check() == 1
+
+
+def test_a_file_that_was_never_begun_is_no_shard(tmp_path):
+    (tmp_path / "shard-00000.sqlite").touch()
+    with pytest.raises(MemAttnError, match="is no store"):
+        Store(tmp_path)
+    Shard(tmp_path / "shard-00001.sqlite", HEADER).append(records("a"))
+    assert list(Store(tmp_path).ids()) == ["a"]
+
+
+def test_a_vector_for_eight_tokens_is_an_eighth(tmp_path):
+    """L = 512, M = 64 as in the paper: the whole file, too, is about 8 times smaller."""
+    size = 768
+    shard, _ = open_for_writing(tmp_path, Header("model", "words", 64, size, "float32"), 0)
+    vectors = np.random.default_rng(1).normal(size=(64, size)).astype(np.float32)
+    shard.append([Record(str(number), 512, b"text", vectors) for number in range(20)])
+    tokens = 20 * 512 * size * 4
+    assert tokens / (20 * vectors.nbytes) == 8
+    assert 7.8 < tokens / shard.file.stat().st_size < 8
+
+
+def test_the_report_counts_them(made, tmp_path, capsys):
+    ours(made[0], tmp_path / "s", "--dtype", "float16")
+    said = capsys.readouterr().out
+    documents, tokens = len(LINES), sum(LINES) + len(LINES)
+    assert f"{documents} new records of {tokens} tokens, 3 x 16 float16 each" in said
+    assert re.search(rf"{2 * tokens / (documents * 3):.2f} times smaller", said)
+
+
+def test_batches():
+    assert batches([3, 4, 2, 9, 1], 10) == [range(0, 2), range(2, 3), range(3, 4), range(4, 5)]
+    assert batches([3, 11, 3], 10) == [range(0, 1), range(1, 2), range(2, 3)]
+    assert batches([], 10) == []
