@@ -500,6 +500,6 @@ def test_documents(document_data, tmp_path):
     flags = [*COMMON, *SIZES, *WINDOWS, "--arch", "gmat_transformer", "--share-all-embeddings"]
     flags += shlex.split("--gmat-chunk 8 --gmat-memory 4 --abc-cross-slots 4")
     trained = train(document_data, tmp_path, *flags, "--max-update", 5)
-    output = generate(trained, "--beam", 2, "--max-len-b", 10)
+    output = generate(trained, *WINDOWS, "--beam", 2, "--max-len-b", 10)
     lines = (document_data / "test.en-ru.docids").read_text().splitlines()
     assert len(hypotheses(output)) == len(lines)
