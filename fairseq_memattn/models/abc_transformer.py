@@ -7,7 +7,7 @@ rivals: `elu_transformer`, `rfa_transformer`, `t2r_transformer`.
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
-from fairseq.models.transformer import TransformerConfig, TransformerModel
+from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import nn
 
@@ -22,10 +22,11 @@ from fairseq_memattn.models.abc_config import (
     register_control,
     set_defaults,
 )
-from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder, ABCTransformerEncoder
+from fairseq_memattn.models.abc_decoding import ABCDecoding
+from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
 
 
-class ABCTransformer(TransformerModel):
+class ABCTransformer(ABCDecoding):
     """fairseq's transformer, its decoder's softmax attention replaced by ABC.
 
     control: a key of `attention.controls.CONTROLS` or `RIVALS`
@@ -55,17 +56,6 @@ class ABCTransformer(TransformerModel):
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
         return ABCTransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
-
-    @classmethod
-    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
-        cfg = TransformerConfig.from_namespace(args)
-        return ABCTransformerDecoder(
-            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
-        )
-
-    def max_positions(self) -> tuple[int, int]:
-        source = self.decoder.max_source_positions(self.encoder.max_positions())
-        return source, self.decoder.max_positions()
 
 
 def base(args: Any) -> None:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.transformer import TransformerConfig, TransformerModel
+from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_legacy import (
     DEFAULT_MAX_SOURCE_POSITIONS,
     base_architecture,
@@ -19,14 +19,14 @@ from fairseq_memattn.models.abc_config import (
     check_heads,
     set_defaults,
 )
+from fairseq_memattn.models.abc_decoding import ABCDecoding
 from fairseq_memattn.models.gmat_config import GMATTransformerConfig, settle
-from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.gmat_positions import check_positions
 
 
 @register_model("gmat_transformer")
-class GMATTransformer(TransformerModel):
+class GMATTransformer(ABCDecoding):
     """fairseq's transformer with a global memory in its encoder.
 
     The decoder attends to the tokens that the encoder puts out, the memory having done its work
@@ -57,17 +57,6 @@ class GMATTransformer(TransformerModel):
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
         return GMATEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
-
-    @classmethod
-    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
-        cfg = TransformerConfig.from_namespace(args)
-        return ABCTransformerDecoder(
-            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
-        )
-
-    def max_positions(self) -> tuple[int, int]:
-        source = self.decoder.max_source_positions(self.encoder.max_positions())
-        return source, self.decoder.max_positions()
 
 
 @register_model_architecture("gmat_transformer", "gmat_transformer")

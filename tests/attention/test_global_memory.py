@@ -176,7 +176,7 @@ def test_without_memory_a_window_is_window_attention(pad, device):
 )
 def test_the_shape_decides(chunk_size, slots, length, name, monkeypatch):
     class Chosen(Exception):
-        pass
+        """The form that the test expects was taken."""
 
     def choose(*args):
         raise Chosen

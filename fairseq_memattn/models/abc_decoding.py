@@ -1,0 +1,23 @@
+"""What encoder-decoder models share whose decoder may have bounded memories."""
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from torch import nn
+
+from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+
+
+class ABCDecoding(TransformerModel):
+    """fairseq's transformer with ABC's decoder; without slots its attention is softmax."""
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        cfg = TransformerConfig.from_namespace(args)
+        return ABCTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def max_positions(self) -> tuple[int, int]:
+        source = self.decoder.max_source_positions(self.encoder.max_positions())
+        return source, self.decoder.max_positions()
