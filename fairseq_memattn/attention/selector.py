@@ -66,7 +66,7 @@ def select_sequences(
     key: (B, K, M E), the M projected memory tokens of each slot, one after the other
     absent: (B, K), True for sequences of padding alone, which get 0
     scale: of the logits; the paper has none
-    bias: (K,), added to the logits; the paper has none
+    bias: (B, T, K), added to the logits; the paper has none
 
     Returns (B, T, K) in float32 (float64 for float64 inputs); sums to 1 over the sequences, but
     is 0 where none is present.
@@ -85,9 +85,11 @@ def select_sequences(
             f"but is {tuple(key.shape)} instead."
         )
     check_mask("absent", absent, tuple(key.shape[:2]))
-    if bias is not None and bias.shape != key.shape[1:2]:
-        raise ValueError(f"`bias` must be ({key.shape[1]},), but is {tuple(bias.shape)} instead.")
     logits = scaled(query, scale) @ key.to(accumulation_dtype(query)).transpose(1, 2)
+    if bias is not None and bias.shape != logits.shape:
+        raise ValueError(
+            f"`bias` must be {tuple(logits.shape)}, but is {tuple(bias.shape)} instead."
+        )
     if bias is not None:
         logits = logits + bias
     if absent is None:

@@ -93,7 +93,7 @@ def select_sequences(
         present = torch.ones(sequences, dtype=torch.bool) if absent is None else ~absent[b]
         score = scale * (key[b, present] @ query[b, t])
         if bias is not None:
-            score = score + bias.double()[present]
+            score = score + bias[b, t].double()[present]
         nothing = torch.zeros(sequences, dtype=score.dtype)
         rows.append(nothing.masked_scatter(present, score.softmax(dim=0)))
     return torch.stack(rows).view(batch, targets, sequences)

@@ -143,7 +143,10 @@ def of_line(
         target = _encoded("--target", line.target, task.target_dictionary, cut)
         fed = {"prev_output_tokens": target.roll(1)[None]}
         if getattr(task, "as_sequences", False) and hasattr(settings, "context_separator"):
-            return _as_sequences(tokens, dictionary, settings.context_separator) | fed
+            separator = settings.context_separator
+            before = target.eq(task.target_dictionary.index(separator)).sum()
+            sequences = _as_sequences(tokens, dictionary, separator)
+            return sequences | {"target_context": before[None]} | fed
         return _batch(tokens) | fed
     if "encoder" in sides:
         return _batch(torch.cat([torch.tensor([dictionary.bos()]), tokens]))

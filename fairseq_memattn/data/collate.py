@@ -42,8 +42,14 @@ class WindowCollater:
     def __init__(self, options: WindowOptions) -> None:
         self.options = options
 
-    def sources(self, windows: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
-        """The input of the encoder: windows of B sentences, each oldest first."""
+    def sources(
+        self, windows: Sequence[Sequence[Tensor]], target_context: Sequence[int]
+    ) -> dict[str, Tensor]:
+        """The input of the encoder: windows of B sentences, each oldest first.
+
+        target_context: for each how many sentences of the target come before the current one's,
+            of which a model that wants sequences is told
+        """
         options = self.options
         if not options.as_sequences:
             rows = [joined(window, options.source_separator) for window in windows]
@@ -57,7 +63,11 @@ class WindowCollater:
         flat = self.pad([sentence for window in context for sentence in window], left=False)
         tokens = flat.view(len(windows), most, flat.shape[1])
         mask = tokens.eq(options.pad)
-        sequences = {"context_tokens": tokens, "context_padding_mask": mask}
+        sequences = {
+            "context_tokens": tokens,
+            "context_padding_mask": mask,
+            "target_context": torch.tensor(target_context),
+        }
         return self._rows([window[-1] for window in windows]) | sequences
 
     def targets(

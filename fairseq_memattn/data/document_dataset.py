@@ -86,7 +86,8 @@ class DocumentDataset(FairseqDataset):
 
         net_input: src_tokens (B, S), src_lengths (B,), prev_output_tokens (B, T); where the model
             wants sequences, src_tokens are the current sentences, context_tokens (B, K, S') the
-            previous ones, oldest first, and context_padding_mask (B, K, S') is True at padding
+            previous ones, oldest first, context_padding_mask (B, K, S') is True at padding, and
+            target_context (B,) says how many sentences of the target come before the current one's
         target: (B, T), padding where the loss does not count; None without a target
         """
         if not samples:
@@ -95,7 +96,10 @@ class DocumentDataset(FairseqDataset):
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "split": self.name,
-            "net_input": self.collate.sources([sample["source"] for sample in samples]),
+            "net_input": self.collate.sources(
+                [sample["source"] for sample in samples],
+                [len(sample["target"] or [None]) - 1 for sample in samples],
+            ),
             "target": None,
         }
         batch["ntokens"] = int(batch["net_input"]["src_lengths"].sum())

@@ -119,7 +119,7 @@ class ContextGenerator:
     def _search(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
         generator, dataset = self.generator, self.dataset
         limits = [self._limit(s, len(p)) for s, p in zip(sentences, prefixes, strict=True)]
-        sources = dataset.collate.sources([self._source(sentence) for sentence in sentences])
+        sources = self._sources(sentences, prefixes)
         batch = {"id": torch.tensor(sentences), "net_input": sources}
         batch = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
         padded = dataset.collate.pad(prefixes, left=False).to(self.device)
@@ -141,7 +141,7 @@ class ContextGenerator:
     def _score(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
         """Teacher forcing (--score-reference): the reference behind the context."""
         dataset = self.dataset
-        sources = dataset.collate.sources([self._source(sentence) for sentence in sentences])
+        sources = self._sources(sentences, prefixes)
         rows = [
             torch.cat([prefix, dataset.reference(sentence)])
             for sentence, prefix in zip(sentences, prefixes, strict=True)
@@ -156,10 +156,14 @@ class ContextGenerator:
                 hypothesis["score"] = hypothesis["positional_scores"].mean()
         return found
 
-    def _source(self, sentence: int) -> list[Tensor]:
+    def _sources(self, sentences: list[int], prefixes: list[Tensor]) -> dict[str, Tensor]:
         dataset = self.dataset
-        back = int(dataset.source_counts[sentence])
-        return dataset.sentences(dataset.source, sentence, back)
+        windows = [
+            dataset.sentences(dataset.source, sentence, int(dataset.source_counts[sentence]))
+            for sentence in sentences
+        ]
+        separator = dataset.options.target_separator
+        return dataset.collate.sources(windows, [int(p.eq(separator).sum()) for p in prefixes])
 
     def _reference(self, sentence: int) -> list[Tensor]:
         dataset = self.dataset

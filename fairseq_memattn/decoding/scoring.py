@@ -97,7 +97,9 @@ class Scorer:
     @torch.no_grad()
     def _batch(self, windows: Sequence[Pair]) -> list[Tensor]:
         """Per-token log-probabilities of the last target sentences of a batch."""
-        inputs = self.collate.sources([window.source for window in windows])
+        inputs = self.collate.sources(
+            [window.source for window in windows], [len(window.target) - 1 for window in windows]
+        )
         target, inputs["prev_output_tokens"] = self.collate.targets(
             [window.target for window in windows], loss_on_window=False
         )

@@ -77,7 +77,10 @@ class T5Mem(T5):
     def build_model(cls, args: Any, task: Any) -> T5:
         model = super().build_model(args, task)
         most = model.encoder.sizes.sequences
-        context = getattr(getattr(task, "cfg", None), "source_context", 0)
+        cfg = getattr(task, "cfg", None)
+        if hasattr(cfg, "context_separator"):
+            model.decoder.separator = task.target_dictionary.index(cfg.context_separator)
+        context = getattr(cfg, "source_context", 0)
         if context + 1 > most:
             raise MemAttnError(
                 f"--source-context {context} and the current sentence are more sequences than "
@@ -125,13 +128,16 @@ class T5Mem(T5):
         prev_output_tokens: Tensor,
         context_tokens: Tensor | None = None,
         context_padding_mask: Tensor | None = None,
+        target_context: Tensor | None = None,
         **options: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """src_tokens, context_tokens, context_padding_mask: as the encoder takes them
+        """src_tokens, context_tokens, context_padding_mask, target_context: as the encoder has them
 
         prev_output_tokens: (B, T). Returns logits (B, T, symbols), and what the decoder reports.
         """
-        encoded = self.encoder(src_tokens, src_lengths, context_tokens, context_padding_mask)
+        encoded = self.encoder(
+            src_tokens, src_lengths, context_tokens, context_padding_mask, target_context
+        )
         out: tuple[Tensor, dict[str, Any]] = self.decoder(prev_output_tokens, encoded, **options)
         return out
 

@@ -138,16 +138,23 @@ class T5Decoder(FairseqIncrementalDecoder):
         tokens = torch.cat([starts, prev_output_tokens[:, 1:]], dim=1)
         past = 0 if incremental_state is None else tokens.shape[1] - 1
         x = self.dropout(self.embed_tokens(tokens[:, past:]))
-        source, extra = self.source_for(x, encoder_out, incremental_state)
+        source, extra = self.source_for(tokens, x, encoder_out, incremental_state)
         bias = self.position_bias(tokens.shape[1] - past, past)
         for layer in self.layers:
             x = layer(x, bias, source, incremental_state)
         return self.dropout(self.final_norm(x)), extra
 
     def source_for(
-        self, x: Tensor, encoder_out: EncoderOut, incremental_state: IncrementalState | None
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: IncrementalState | None,
     ) -> tuple[Any, dict[str, Any]]:
-        """What cross attention is given, and what is reported about it; x: embedded tokens."""
+        """What cross attention is given, and what is reported about it.
+
+        tokens: (B, T), while decoding all so far; x: (B, T', E), the last of them, embedded
+        """
         states, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
         source = Source(states, ~padding)
         return source, {"attn": source.weights}

@@ -16,7 +16,7 @@ from fairseq_memattn.modules.t5_layers import Remembering, T5Projections, linear
 from fairseq_memattn.modules.t5mem_layers import T5MemSizes
 
 # Of the selection, before anything is learned, where two context sequences are present.
-CURRENT = 0.9
+WRITTEN = 0.9
 
 
 class T5MemSelector(Remembering):
@@ -26,10 +26,11 @@ class T5MemSelector(Remembering):
     embedded previous token, and one selection serves all layers, or the states that each layer's
     cross attention takes, and each has its own (a choice, as is that they share the weights).
 
-    One number a distance, in sequences from the current one, is added to the logits: a choice.
-    Only by its place can the current sequence be told from its context, and only so can a token
-    that says nothing about where to look prefer the current one. It begins with most of the
-    selection there, so that what was learned from single sequences goes on to hold with context.
+    One number a distance is added to the logits: a choice. The distance is that from the sequence
+    whose target is being written, which is the current one, or one of its context while the
+    target's context is. Only by its place can that sequence be told from the others, and only so
+    can a token that says nothing about where to look prefer it. It begins with most of the
+    selection, so that what was learned from single sequences goes on to hold with context.
     """
 
     def __init__(self, sizes: T5MemSizes) -> None:
@@ -40,8 +41,10 @@ class T5MemSelector(Remembering):
         self.q_proj = linear(size, width, (size * width) ** -0.5)
         self.k_proj = linear(sizes.source_dim, sizes.source_dim, sizes.source_dim**-0.5)
         self.sentence_proj = linear(sizes.source_dim, sizes.source_dim, sizes.source_dim**-0.5)
-        self.distance_bias = nn.Parameter(torch.zeros(sizes.sequences))
-        nn.init.constant_(self.distance_bias[:1], math.log(2 * CURRENT / (1 - CURRENT)))
+        # From the sequences that follow the one in question to those before it.
+        self.distance_bias = nn.Parameter(torch.zeros(2 * sizes.sequences - 1))
+        middle = self.distance_bias[sizes.sequences - 1 : sizes.sequences]
+        nn.init.constant_(middle, math.log(2 * WRITTEN / (1 - WRITTEN)))
 
     def forward(
         self,
@@ -49,32 +52,41 @@ class T5MemSelector(Remembering):
         sequences: Tensor,
         slots: Tensor,
         padding: Tensor,
+        ahead: Tensor,
         incremental_state: IncrementalState | None = None,
     ) -> "Selected":
         """embedded: (B, T, E), the previous tokens; sequences: (B, K, S, E); slots: (B, K, M, E);
-        padding: (B, K, S). Slots and sequences are projected once, at the first step of decoding.
+        padding: (B, K, S); ahead: (B, T), how many sentences of the target are still to follow
+        the one that a token belongs to.
+
+        Slots and sequences are projected once, at the first step of decoding.
         """
+        bias = self.bias(slots.shape[1], ahead)
         kept = self.remembered(incremental_state)
         if kept is None:
             kept = (self.k_proj(slots).flatten(2), padding.all(dim=2))
             self.remember(incremental_state, kept)
-            selected = Selected(self, *kept, self.sentence_proj(sequences), padding)
+            selected = Selected(self, bias, *kept, self.sentence_proj(sequences), padding)
         else:
-            selected = Selected(self, *kept)
+            selected = Selected(self, bias, *kept)
         if not self.by_layer:
             selected.weights_for(embedded)
         return selected
 
-    def select(self, query: Tensor, key: Tensor, absent: Tensor) -> Tensor:
-        """query: (B, T, E); key: (B, K, M E); absent: (B, K). Returns (B, T, K) in float32."""
-        bias = self.distance_bias[: key.shape[1]].flip(0)
-        return select_sequences(self.q_proj(query), key, absent, bias=bias)
+    def bias(self, sequences: int, ahead: Tensor) -> Tensor:
+        """ahead: (B, T). Returns (B, T, K), for sequences whose current one comes last."""
+        before_current = torch.arange(sequences - 1, -1, -1, device=ahead.device)
+        distance = before_current - ahead.unsqueeze(2)
+        middle = len(self.distance_bias) // 2
+        # A target context that is longer than the source's is as far as the table goes.
+        return self.distance_bias[(distance + middle).clamp(min=0)]
 
 
 @dataclass
 class Selected:
     """What the decoder's layers attend to.
 
+    bias: (B, T, K), of the selector's logits
     key, absent: (B, K, M E) and (B, K), of the slots
     sentences, padding: (B, K, S, E) and (B, K, S), None after the first step of decoding
     weights: (B, T, K) each, in the order in which they were made: one for all layers, or one a
@@ -82,6 +94,7 @@ class Selected:
     """
 
     selector: T5MemSelector
+    bias: Tensor
     key: Tensor
     absent: Tensor
     sentences: Tensor | None = None
@@ -91,7 +104,9 @@ class Selected:
     def weights_for(self, query: Tensor) -> Tensor:
         """Of a layer whose states are query (B, T, E), or, at first, of the embedded tokens."""
         if self.selector.by_layer or not self.weights:
-            self.weights.append(self.selector.select(query, self.key, self.absent))
+            projected = self.selector.q_proj(query)
+            weights = select_sequences(projected, self.key, self.absent, bias=self.bias)
+            self.weights.append(weights)
         return self.weights[-1]
 
 

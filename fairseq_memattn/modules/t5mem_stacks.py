@@ -57,15 +57,18 @@ class T5MemEncoder(T5Encoder):
         src_lengths: Any = None,
         context_tokens: Tensor | None = None,
         context_padding_mask: Tensor | None = None,
+        target_context: Tensor | None = None,
     ) -> EncoderOut:
         """src_tokens: (B, S), the current sequences, with padding on either side
 
         context_tokens: (B, K - 1, S'), those before them, oldest first, with padding on the
             right; a sequence of padding alone is absent
         context_padding_mask: (B, K - 1, S'), True at padding
+        target_context: (B,), how many sentences of the target come before the current one's; 0
+            unless given
 
-        Returns, batch first, `encoder_out` (B, K, S, E), `slots` (B, K, M, E) and
-        `encoder_padding_mask` (B, K, S).
+        Returns, batch first, `encoder_out` (B, K, S, E), `slots` (B, K, M, E),
+        `encoder_padding_mask` (B, K, S) and `target_context` (B,).
 
         Raises MemAttnError for too many sequences, and for one that is too long.
         """
@@ -81,6 +84,9 @@ class T5MemEncoder(T5Encoder):
             "encoder_out": [x[:, :, self.sizes.slots :]],
             "slots": [x[:, :, : self.sizes.slots]],
             "encoder_padding_mask": [padding],
+            "target_context": [
+                src_tokens.new_zeros(len(x)) if target_context is None else target_context
+            ],
         }
 
     def make_generation_fast_(self, need_attn: Any = None, **kwargs: Any) -> None:
@@ -139,9 +145,12 @@ class T5MemDecoder(T5Decoder):
 
     `selection` of what is returned beside the logits is a list of the selector's weights
     (B, T, K), one for all layers, or one a layer.
+
+    separator: the symbol between two sentences of a target, if there may be several
     """
 
     sizes: T5MemSizes
+    separator: int | None = None
 
     def __init__(
         self,
@@ -158,20 +167,36 @@ class T5MemDecoder(T5Decoder):
         return T5DecoderLayer(self.sizes, T5MemCrossAttention(self.sizes))
 
     def source_for(
-        self, x: Tensor, encoder_out: EncoderOut, incremental_state: IncrementalState | None
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: IncrementalState | None,
     ) -> tuple[Selected, dict[str, Any]]:
         sequences, slots, padding = (
             encoder_out[name][0] for name in ("encoder_out", "slots", "encoder_padding_mask")
         )
-        selected = self.selector(x, sequences, slots, padding, incremental_state)
+        ahead = self._ahead(tokens, encoder_out["target_context"][0])[:, -x.shape[1] :]
+        selected = self.selector(x, sequences, slots, padding, ahead, incremental_state)
         return selected, {"attn": [None], "selection": selected.weights}
+
+    def _ahead(self, tokens: Tensor, target_context: Tensor) -> Tensor:
+        """(B, T), how many sentences of the target are still to follow that of a token."""
+        ahead = target_context.unsqueeze(1).expand_as(tokens)
+        if self.separator is None:
+            return ahead
+        return (ahead - tokens.eq(self.separator).cumsum(dim=1)).clamp(min=0)
 
 
 class T5MemSlotDecoder(T5Decoder):
     """T5's decoder over all slots, one after the other: T5Mem without selector (T5MemWs)."""
 
     def source_for(
-        self, x: Tensor, encoder_out: EncoderOut, incremental_state: IncrementalState | None
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: IncrementalState | None,
     ) -> tuple[Source, dict[str, Any]]:
         slots, padding = encoder_out["slots"][0], encoder_out["encoder_padding_mask"][0]
         present = ~padding.all(dim=2)

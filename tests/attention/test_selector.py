@@ -189,7 +189,8 @@ def test_a_selection_is_a_distribution_over_those_present(pad, device):
 def test_a_bias_is_a_prior(pad, device):
     """Its exponential multiplies what would be selected; the oracle says the same."""
     args, mask = double(Case(pad=pad), device), mask_on(Case(pad=pad), device)
-    bias = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64, device=device)
+    shape = (len(args.query), args.query.shape[1], args.key.shape[1])
+    bias = torch.randn(shape, generator=torch.Generator().manual_seed(5)).double().to(device)
     actual = select_sequences(args.query, args.key, absent(mask), bias=bias)
     prior = bias.exp() * select_sequences(args.query, args.key, absent(mask))
     assert_close(actual, prior / prior.sum(dim=2, keepdim=True).clamp(min=1e-300))
@@ -376,7 +377,7 @@ def test_no_mixture_is_built(device):
         (dict(query=torch.zeros(2, 12)), r"`query` must have the three axes .*\(2, 12\) instead"),
         (dict(key=torch.zeros(2, 0, 12)), r"`key` must .*none of them empty, but is \(2, 0, 12\)"),
         (dict(key=torch.zeros(2, 3, 6)), r"`key` must be \(2, K, 12\), but is \(2, 3, 6\) instead"),
-        (dict(bias=torch.zeros(4)), r"`bias` must be \(3,\), but is \(4,\) instead"),
+        (dict(bias=torch.zeros(3)), r"`bias` must be \(2, \d, 3\), but is \(3,\) instead"),
         (dict(key=torch.zeros(1, 3, 12)), r"`key` must be \(2, K, 12\), but is \(1, 3, 12\) inst"),
         (
             dict(absent=torch.zeros(2, 4, dtype=torch.bool)),

@@ -52,7 +52,8 @@ def test_chunks_are_collated_as_windows_of_sequences_are(chunks: int) -> None:
         *(chunks - 1, 0, 99, 99, 3, 3, PAD, EOS), left_pad_source=False, as_sequences=True
     )
     windows = [[chunk for chunk in row if len(chunk)] for row in rows]
-    expected = WindowCollater(options).sources(windows)
+    expected = WindowCollater(options).sources(windows, [0] * len(windows))
+    assert not expected.pop("target_context").any()
     found = collate_chunks(rows, PAD)
     assert found.keys() == expected.keys()
     for name, tensor in found.items():

@@ -30,7 +30,7 @@ def dictionary():
 
 
 WORDBOOK = dictionary()
-PAD, EOS = WORDBOOK.pad(), WORDBOOK.eos()
+PAD, EOS, SEPARATOR = WORDBOOK.pad(), WORDBOOK.eos(), WORDBOOK.index("w3")
 
 
 def build(name="v3", **flags):
@@ -42,9 +42,8 @@ def build(name="v3", **flags):
         for key, value in dict(layers=2, embed_dim=8, ffn_embed_dim=12, attention_heads=2).items()
     }
     args = Namespace(**sizes | dict(dropout=0.0, t5mem_selector_query=query) | flags)
-    task = SimpleNamespace(
-        source_dictionary=WORDBOOK, target_dictionary=WORDBOOK, cfg=SimpleNamespace()
-    )
+    cfg = SimpleNamespace(context_separator=WORDBOOK[SEPARATOR])
+    task = SimpleNamespace(source_dictionary=WORDBOOK, target_dictionary=WORDBOOK, cfg=cfg)
     torch.manual_seed(3)
     model = models()[design].build_model(args, task).double().eval()
     for weights in model.parameters():
@@ -72,14 +71,20 @@ def rows(*lengths, width=None, seed=0):
 
 
 def batch():
-    """Two inputs of up to three sequences, of which the second has one context sequence only."""
+    """Two inputs of up to three sequences, of which the second has one context sequence only.
+
+    The first writes all three, the second the last alone.
+    """
     context = rows(4, 6, 0, 3, seed=1).view(2, 2, 6)
+    fed = rows(6, 4, seed=3)
+    fed[0, 2] = fed[0, 4] = SEPARATOR
     return {
         "src_tokens": rows(5, 3, seed=2),
         "src_lengths": torch.tensor([5, 3]),
         "context_tokens": context,
         "context_padding_mask": context.eq(PAD),
-        "prev_output_tokens": rows(6, 4, seed=3),
+        "prev_output_tokens": fed,
+        "target_context": torch.tensor([2, 0]),
     }
 
 
@@ -152,9 +157,20 @@ class Literal:
             fed[:, :, :slots] = layer.ffn.of_slots(x)[:, :, :slots]
         return fed
 
-    def decode(self, fed, sequences, slots, padding):
+    def written(self, fed, target_context, count):
+        """(B, T, K), the bias by how far a sequence is before the one that is being written."""
+        table, rows = self.model.decoder.selector.distance_bias, []
+        for row, ahead in zip(fed.tolist(), target_context.tolist(), strict=True):
+            for token in row:
+                ahead -= token == SEPARATOR
+                before = [count - 1 - i - max(ahead, 0) for i in range(count)]
+                rows.append([table[max(7 + distance, 0)] for distance in before])
+        return torch.tensor(rows).double().view(*fed.shape, count)
+
+    def decode(self, fed, target_context, sequences, slots, padding):
         decoder = self.model.decoder
         selector = decoder.selector
+        written = self.written(fed, target_context, padding.shape[1])
         starts = torch.full_like(fed[:, :1], WORDBOOK.bos())
         embedded = decoder.embed_tokens(torch.cat([starts, fed[:, 1:]], dim=1))
         sentences = selector.sentence_proj(sequences)
@@ -168,7 +184,7 @@ class Literal:
                 selector.q_proj(query),
                 selector.k_proj(slots).flatten(2),
                 padding.all(dim=2),
-                bias=selector.distance_bias[: padding.shape[1]].flip(0),
+                bias=written,
             )
             w_key, w_value = (
                 f.weight.unflatten(0, (2, -1)).transpose(1, 2) for f in (block.k_proj, block.v_proj)
@@ -190,7 +206,8 @@ class Literal:
         current = pad(inputs["src_tokens"], (0, context.shape[2] - 5), value=PAD)
         tokens = torch.cat([context, current.unsqueeze(1)], dim=1)
         with torch.no_grad():
-            return self.decode(inputs["prev_output_tokens"], *self.encode(tokens))
+            fed, before = inputs["prev_output_tokens"], inputs["target_context"]
+            return self.decode(fed, before, *self.encode(tokens))
 
 
 @pytest.mark.parametrize("slots", [1, 2])
@@ -304,15 +321,18 @@ def test_selection_is_reported(name):
         assert (selection[0] - selection[1]).abs().max() > 1e-3
 
 
-def test_selection_begins_at_the_current_sequence_and_is_not_saturated():
+def test_selection_begins_at_what_is_being_written_and_is_not_saturated():
     torch.manual_seed(0)
     selector = T5MemSelector(T5MemSizes(64, 8, 4, 16, 64, slots=4))
-    query, slots, absent = torch.randn(1, 4000, 64), torch.randn(1, 3, 4, 64), torch.zeros(1, 3)
+    query, slots, sequences = (torch.randn(1, *shape, 64) for shape in [(4000,), (3, 4), (3, 5)])
+    padding, ahead = torch.zeros(1, 3, 5, dtype=torch.bool), torch.zeros(1, 4000, dtype=torch.long)
+    ahead[0, :3] = torch.tensor([9, 2, 1])  # 9: of a target context longer than the source's
     with torch.no_grad():
-        key = selector.k_proj(slots).flatten(2)
-        whatever = selector.select(torch.zeros_like(query), key, absent.bool())
-        weights = selector.select(query, key, absent.bool())
-    assert_close(whatever[0, 0], torch.tensor([0.05, 0.05, 0.9]))
+        rest = (sequences, slots, padding, ahead)
+        whatever = selector(torch.zeros_like(query), *rest).weights[0]
+        weights = selector(query, *rest).weights[0][:, 3:]
+    expected = torch.tensor([[1 / 3] * 3, [0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
+    assert_close(whatever[0, :4], expected)
     odds = weights.log().diff(dim=2)  # of two logits
     assert 0.7 < float(odds.std(dim=1).mean()) / 2**0.5 < 1.4
 
@@ -418,7 +438,7 @@ def test_refused_inputs():
         ("t5mem_v4", {}, r"ffn.of_slots.block.wi.weight is absent"),
         ("t5mem_ws", {}, r"decoder.selector.distance_bias is absent"),
         ("t5mem_v3", {"t5mem_slots": 1}, r"k.slot_tokens is 1 x 8|q_proj.weight is 8 x 8, this"),
-        ("t5mem_v3", {"t5mem_sequences": 4}, r"distance_bias is 4, this model's is 8"),
+        ("t5mem_v3", {"t5mem_sequences": 4}, r"distance_bias is 7, this model's is 15"),
     ],
 )
 def test_refused_checkpoints(trained, flags, message):
