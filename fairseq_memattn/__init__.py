@@ -25,6 +25,7 @@ def register() -> None:
     import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
+    import fairseq_memattn.models.genbert
     import fairseq_memattn.models.gmat_bert
     import fairseq_memattn.models.gmat_transformer
     import fairseq_memattn.models.t5

@@ -76,7 +76,10 @@ def converted(
     # Older releases of fairseq gave some weights other names.
     task.build_model(deepcopy(state["cfg"]["model"])).upgrade_state_dict(trained)
     torch.manual_seed(seed)
-    weights = task.build_model(model_args).state_dict()
+    model = task.build_model(model_args)
+    weights = model.state_dict()
+    if hasattr(model, "weights_from"):
+        trained = model.weights_from(trained)
     for name, weight in trained.items():
         if name not in weights:
             raise ValueError(f"--arch {arch} has no place for the checkpoint's `{name}`")
@@ -109,7 +112,9 @@ def check_kind(old: str, new: str) -> None:
             else "a language model"
         )
 
-    if kind(old) != kind(new):
+    # One encoder-decoder has the weights of an encoder.
+    wanted = getattr(ARCH_MODEL_REGISTRY.get(new), "starts_from", kind(new))
+    if kind(old) != wanted:
         raise ValueError(f"--path: {old} is {kind(old)}, but --arch {new} is {kind(new)}")
 
 

@@ -58,9 +58,7 @@ class GMATBert(RobertaModel):
 
     def __init__(self, args: Any, encoder: GMATBertEncoder) -> None:
         super().__init__(args, encoder)
-        for module in self.modules():
-            if hasattr(module, "normalized_shape"):  # fairseq's layer norms are of two classes
-                module.eps = args.gmat_layer_norm_eps
+        set_layer_norm_eps(self, args.gmat_layer_norm_eps)
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -89,8 +87,19 @@ def base(args: Any) -> None:
 @register_model_architecture("gmat_bert", "gmat_bert_tiny")
 def tiny(args: Any) -> None:
     """Four layers of 128, for a CPU."""
+    tiny_sizes(args)
+    base(args)
+
+
+def tiny_sizes(args: Any) -> None:
     args.encoder_layers = getattr(args, "encoder_layers", 4)
     args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 128)
     args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 512)
     args.encoder_attention_heads = getattr(args, "encoder_attention_heads", 4)
-    base(args)
+
+
+def set_layer_norm_eps(model: nn.Module, eps: float) -> None:
+    module: Any
+    for module in model.modules():
+        if hasattr(module, "normalized_shape"):  # fairseq's layer norms are of two classes
+            module.eps = eps

@@ -85,6 +85,28 @@ class GMATBertConfig(GMATConfig):
 
 
 @dataclass
+class GenBertConfig(GMATBertConfig):
+    """What the encoder-decoder of one set of weights adds; sizes are BERT-base's."""
+
+    encoder_layers: int = field(default=12, metadata={"help": "layers, which decode as well"})
+    encoder_embed_dim: int = field(default=768, metadata={"help": "size of the states"})
+    encoder_ffn_embed_dim: int = field(
+        default=3072, metadata={"help": "inner size of the feed-forward layers"}
+    )
+    encoder_attention_heads: int = field(default=12, metadata={"help": "heads of attention"})
+    encoder_normalize_before: bool = field(
+        default=False, metadata={"help": "norms before each block and not behind it, as in BERT"}
+    )
+    dropout: float = field(default=0.1, metadata={"help": "dropout of states"})
+    attention_dropout: float = field(default=0.1, metadata={"help": "of attention weights"})
+    activation_dropout: float = field(
+        default=0.0, metadata={"help": "inside the feed-forward layers"}
+    )
+    max_source_positions: int = field(default=1024, metadata={"help": "of the longest source"})
+    max_target_positions: int = field(default=1024, metadata={"help": "of the longest target"})
+
+
+@dataclass
 class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     """What the encoder-decoder adds: ABC's flags, whose default here is softmax attention."""
 

@@ -78,8 +78,9 @@ class T5Mem(T5):
         model = super().build_model(args, task)
         most = model.encoder.sizes.sequences
         cfg = getattr(task, "cfg", None)
-        if hasattr(cfg, "context_separator"):
-            model.decoder.separator = task.target_dictionary.index(cfg.context_separator)
+        separator = getattr(cfg, "context_separator", None)
+        if separator is not None:
+            model.decoder.separator = task.target_dictionary.index(separator)
         context = getattr(cfg, "source_context", 0)
         if context + 1 > most:
             raise MemAttnError(

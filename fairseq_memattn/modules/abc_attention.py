@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control, State
 from fairseq_memattn.attention.state import MemoryState, is_written
-
-IncrementalState = dict[str, Any]
+from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 
 
 class CrossMemory(NamedTuple):
@@ -269,8 +267,3 @@ def _all_copies(x: Tensor, copies: int, dim: int) -> bool:
         return copies == 1
     groups = x.unflatten(dim, (-1, copies))
     return bool((groups == groups.narrow(dim + 1, 0, 1)).all())
-
-
-def is_identity(order: Tensor, size: int) -> bool:
-    """Whether a new order leaves a batch of this size as it is, as greedy search mostly does."""
-    return len(order) == size and torch.equal(order, torch.arange(size, device=order.device))

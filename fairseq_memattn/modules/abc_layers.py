@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import Control, ControlOptions
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.modules.abc_attention import ABCAttention, is_identity
+from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_pool import ControlPool, global_positions
+from fairseq_memattn.modules.incremental import is_identity
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):

@@ -132,7 +132,7 @@ class GMATAttention(nn.Module):
         """
         memory, tokens = query[: self.slots], query[self.slots :]
         q, k, v = (
-            self._heads(self._of_memory(name, shared)(memory))
+            self.heads(self._of_memory(name, shared)(memory))
             for name, shared in (
                 ("q", self.q_proj),
                 ("k", self.k_proj or self.q_proj),
@@ -144,13 +144,13 @@ class GMATAttention(nn.Module):
         if not len(tokens):
             nothing = k[:, :, :0]
             out = attend_to_all(q, nothing, nothing, k, v, dropout=dropout)
-            return out_proj(self._joined(out)), None
+            return out_proj(self.joined(out)), None
         projections = (self.q_proj, self.k_proj, self.v_proj)
-        of_tokens = tuple(self._heads(project(tokens)) for project in projections if project)
+        of_tokens = tuple(self.heads(project(tokens)) for project in projections if project)
         out, out_mem = self.sparsity.attend(
             of_tokens, (q, k, v), key_padding_mask, dropout, self.training
         )
-        parts = [out_proj(self._joined(out_mem)), self.out_proj(self._joined(out))]
+        parts = [out_proj(self.joined(out_mem)), self.out_proj(self.joined(out))]
         return torch.cat(parts), None
 
     def _of_memory(self, name: str, shared: nn.Module) -> nn.Module:
@@ -158,10 +158,10 @@ class GMATAttention(nn.Module):
             return self.memory_proj[name]
         return shared
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def heads(self, x: Tensor) -> Tensor:
         """(T, B, E) as (B, H, T, D)."""
         return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
-    def _joined(self, x: Tensor) -> Tensor:
+    def joined(self, x: Tensor) -> Tensor:
         """(B, H, T, D) as (T, B, E)."""
         return x.permute(2, 0, 1, 3).flatten(2)

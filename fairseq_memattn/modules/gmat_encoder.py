@@ -129,7 +129,7 @@ class GMATEncoder(TransformerEncoderBase):
             weight: Tensor = self.embed_tokens.weight
             return weight.new_zeros(0, batch, weight.shape[1])
         x = self.embed_scale * self.memory_tokens.weight
-        return self._as_embedded(x.unsqueeze(1).expand(-1, batch, -1))
+        return self.as_embedded(x.unsqueeze(1).expand(-1, batch, -1))
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
         memory = [x.index_select(0, new_order) for x in encoder_out["memory"]]
@@ -177,7 +177,7 @@ class GMATEncoder(TransformerEncoderBase):
     def _decompress(self, memory: Tensor, padding: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         first = self.cfg.gmat_compress_after + self.cfg.gmat_memory_layers
         any_token = padding.long().neg() + self.padding_idx + 1
-        x = self._as_embedded(self.embed_positions(any_token).to(memory))
+        x = self.as_embedded(self.embed_positions(any_token).to(memory))
         x = x.masked_fill(padding.unsqueeze(2), 0.0).transpose(0, 1)
         return self._normed(*self._run(self.layers[first:], memory, x, padding))
 
@@ -192,7 +192,7 @@ class GMATEncoder(TransformerEncoderBase):
         memory, x = both.split([len(memory), len(x)])
         return memory, x, hidden
 
-    def _as_embedded(self, x: Tensor) -> Tensor:
+    def as_embedded(self, x: Tensor) -> Tensor:
         """What fairseq does to embeddings once they are added up."""
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)

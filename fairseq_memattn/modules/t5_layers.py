@@ -5,17 +5,15 @@ Transformer", section 2.1, and the weights' initialisation of its authors' code.
 batch first here, (B, T, E), as it is in `attention`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor, nn
 from torch.nn.functional import relu, scaled_dot_product_attention
 
 from fairseq_memattn.attention.relative_position import position_bias, relative_position_bucket
-from fairseq_memattn.modules.abc_attention import IncrementalState, is_identity
+from fairseq_memattn.modules.incremental import IncrementalState, Remembering
 
 
 @dataclass(frozen=True)
@@ -108,32 +106,6 @@ class T5PositionBias(nn.Module):
         return bias.masked_fill(keys > keys[past:].unsqueeze(1), -torch.inf)
 
 
-class Remembering(FairseqIncrementalState, nn.Module):
-    """Something that is kept from step to step while decoding."""
-
-    get_incremental_state: Callable[..., Any]
-    set_incremental_state: Callable[..., Any]
-
-    def remember(self, incremental_state: IncrementalState | None, value: Any) -> None:
-        if incremental_state is not None:
-            self.set_incremental_state(incremental_state, "remembered", value)
-
-    def remembered(self, incremental_state: IncrementalState | None) -> Any:
-        """What the steps before have left, or None."""
-        if incremental_state is None:
-            return None
-        return self.get_incremental_state(incremental_state, "remembered")
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> IncrementalState:
-        """fairseq's hook: the states of the hypotheses that survived a beam step."""
-        state = self.remembered(incremental_state)
-        if state is not None and not is_identity(new_order, len(state[0])):
-            self.remember(incremental_state, reordered(state, new_order))
-        return incremental_state
-
-
 class T5Projections(Remembering):
     """The four projections of an attention, and what it remembers while decoding."""
 
@@ -159,13 +131,6 @@ class T5Projections(Remembering):
         """(B, H, T, D) as the attention's output (B, T, E)."""
         out: Tensor = self.out_proj(x.transpose(-3, -2).flatten(-2))
         return out
-
-
-def reordered(state: Any, new_order: Tensor) -> Any:
-    """A tuple of batch-first tensors, or a state that knows how to reorder itself."""
-    if hasattr(state, "reorder"):
-        return state.reorder(new_order)
-    return tuple(tensor.index_select(0, new_order) for tensor in state)
 
 
 class T5SelfAttention(T5Projections):

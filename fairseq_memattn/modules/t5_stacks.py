@@ -6,7 +6,7 @@ import torch
 from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from torch import Tensor, nn
 
-from fairseq_memattn.modules.abc_attention import IncrementalState, is_identity
+from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.t5_layers import (
     Source,
     T5CrossAttention,

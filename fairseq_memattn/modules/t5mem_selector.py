@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.selector import mixture_read, mixture_write, select_sequences
-from fairseq_memattn.modules.abc_attention import IncrementalState
-from fairseq_memattn.modules.t5_layers import Remembering, T5Projections, linear
+from fairseq_memattn.modules.incremental import IncrementalState, Remembering
+from fairseq_memattn.modules.t5_layers import T5Projections, linear
 from fairseq_memattn.modules.t5mem_layers import T5MemSizes
 
 # Of the selection, before anything is learned, where two context sequences are present.

@@ -7,7 +7,7 @@ from fairseq.utils import convert_padding_direction
 from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.modules.abc_attention import IncrementalState
+from fairseq_memattn.modules.incremental import IncrementalState
 from fairseq_memattn.modules.t5_layers import Source, T5DecoderLayer
 from fairseq_memattn.modules.t5_stacks import EncoderOut, T5Decoder, T5Encoder
 from fairseq_memattn.modules.t5mem_layers import (

@@ -11,7 +11,6 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.models.roberta import RobertaModel
 from fairseq.sequence_generator import SequenceGenerator
 from harness import COMMON, PLUGGED, SIZES, WINDOWS, generate, hypotheses, logged, run, train
 from torch.testing import assert_close
@@ -43,25 +42,25 @@ KINDS = {
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def dictionary():
+def dictionary(*more):
     words = Dictionary()
-    for number in range(WORDS):
-        words.add_symbol(f"w{number}")
+    for word in (*(f"w{number}" for number in range(WORDS)), *more):
+        words.add_symbol(word)
     return words
 
 
-WORDBOOK = dictionary()
+WORDBOOK, MASKABLE = dictionary(), dictionary("<mask>")
 PAD, EOS = WORDBOOK.pad(), WORDBOOK.eos()
 
 
-def build(arch, longest=512, **options):
+def build(arch, longest=512, words=WORDBOOK, **options):
     """With random weights, norms and biases included."""
     args = Namespace(**TINY | {"dropout": 0.0, "attention_dropout": 0.0} | options)
     ARCH_CONFIG_REGISTRY[arch](args)
     is_bert = arch.endswith(("bert", "roberta"))
     task = SimpleNamespace(
-        source_dictionary=WORDBOOK,
-        target_dictionary=WORDBOOK,
+        source_dictionary=words,
+        target_dictionary=words,
         max_positions=lambda: longest if is_bert else (longest, longest),
     )
     if arch == "roberta":
@@ -342,15 +341,13 @@ def test_hypotheses_take_their_memory_along():
 # --- From other models
 
 
-def saved(folder, model, arch, words=WORDBOOK):
-    """What fairseq-train would have saved of a model, and the folder with its dictionary."""
+def saved(folder, model, arch, flags=()):
+    """What fairseq-train would have saved of a model, in a folder with its dictionary."""
     folder.mkdir(exist_ok=True)
-    words.save(str(folder / "dict.txt"))
-    known = dictionary()
-    known.add_symbol("<mask>")
+    WORDBOOK.save(str(folder / "dict.txt"))
     sizes = [f"--{k.replace('_', '-')}={v}" for k, v in TINY.items() if k.startswith("encoder")]
-    flags = ["--task", "masked_lm", "--arch", arch, "--tokens-per-sample", "512", *sizes]
-    state = checkpoint(type(model), flags, model.state_dict(), known, device="cpu")
+    flags = ["--task", "masked_lm", "--arch", arch, "--tokens-per-sample", "512", *sizes, *flags]
+    state = checkpoint(type(model), flags, model.state_dict(), MASKABLE, device="cpu")
     torch.save(state, folder / "model.pt")
     return folder / "model.pt"
 
@@ -364,10 +361,7 @@ def loaded(path, folder, **overrides):
 
 @torch.no_grad()
 def test_from_roberta(tmp_path):
-    words = dictionary()
-    words.add_symbol("<mask>")
-    args = Namespace(**TINY, max_positions=512)
-    theirs = shaken(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=words))).eval()
+    theirs = build("roberta", words=MASKABLE)
     path = saved(tmp_path / "roberta", theirs, "roberta")
     tokens = rows(13, 6)
     for flags, shown in (

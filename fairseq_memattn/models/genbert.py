@@ -1,0 +1,113 @@
+"""GenBERT with a global memory: the generation model of GMAT's numeric reasoning (section 3.2).
+
+`gmat_genbert` has the size of BERT-base, `gmat_genbert_tiny` one for a CPU.
+"""
+
+from argparse import ArgumentParser
+from typing import Any, ClassVar
+
+from fairseq.models import (
+    FairseqEncoderDecoderModel,
+    register_model,
+    register_model_architecture,
+)
+from fairseq.models.roberta.model import base_architecture
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from torch import Tensor, nn
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.abc_config import (
+    add_arguments,
+    as_namespace,
+    check_heads,
+    set_defaults,
+)
+from fairseq_memattn.models.gmat_bert import set_layer_norm_eps, tiny_sizes
+from fairseq_memattn.models.gmat_config import GenBertConfig, settle
+from fairseq_memattn.modules.genbert import GenBertDecoder
+from fairseq_memattn.modules.gmat_encoder import GMATEncoder
+from fairseq_memattn.modules.gmat_positions import check_positions
+
+
+@register_model("gmat_genbert")
+class GMATGenBert(FairseqEncoderDecoderModel):
+    """GMAT's BERT as encoder and decoder at once, with one set of weights.
+
+    starts_from: the kind of model whose weights `memattn convert` makes one of these
+    """
+
+    starts_from: ClassVar[str] = "a masked language model"
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        add_arguments(parser, GenBertConfig())
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "GMATGenBert":
+        args = as_namespace(args)
+        source, target = task.source_dictionary, task.target_dictionary
+        _check_dictionaries(source, target)
+        base(args)
+        for side in ("source", "target"):
+            check_positions(f"--max-{side}-positions", getattr(args, f"max_{side}_positions"))
+        settle(args, GenBertConfig(), args.max_source_positions)
+        _check(args)
+        check_heads(args, "encoder")
+        table = nn.Embedding(len(source), args.encoder_embed_dim, source.pad())
+        encoder = GMATEncoder(TransformerConfig.from_namespace(args), source, table)
+        decoder = GenBertDecoder(target, encoder, args.activation_fn, args.max_target_positions)
+        model = cls(encoder, decoder)
+        model.apply(init_bert_params)
+        set_layer_norm_eps(model, args.gmat_layer_norm_eps)
+        return model
+
+    def max_positions(self) -> tuple[int, int]:
+        return self.encoder.max_positions(), self.decoder.max_positions()
+
+    @staticmethod
+    def weights_from(masked: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Those of a masked language model, by the names that they have here."""
+        renamed = {}
+        for name, weight in masked.items():
+            place = name.replace("encoder.sentence_encoder.", "encoder.", 1)
+            renamed[place.replace("encoder.lm_head.", "decoder.lm_head.", 1)] = weight
+        return renamed
+
+
+def _check_dictionaries(source: Any, target: Any) -> None:
+    if source.symbols != target.symbols:
+        raise MemAttnError(
+            "--arch gmat_genbert has one vocabulary for source and target (fairseq-preprocess "
+            f"--joined-dictionary), but the dictionaries have {len(source)} and {len(target)} "
+            "symbols that differ"
+        )
+
+
+def _check(args: Any) -> None:
+    if str(args.gmat_sparsity) == "lsh":
+        raise MemAttnError(
+            "--gmat-sparsity lsh has no keys of its own, which --arch gmat_genbert's decoder "
+            "needs to share"
+        )
+    if args.encoder_layerdrop:
+        raise MemAttnError(
+            f"--encoder-layerdrop must be 0 with --arch gmat_genbert, but is "
+            f"{args.encoder_layerdrop}"
+        )
+
+
+@register_model_architecture("gmat_genbert", "gmat_genbert")
+def base(args: Any) -> None:
+    """Appendix A.1: BERT-base, 12 layers of 768."""
+    set_defaults(args, GenBertConfig())
+    longest = args.max_source_positions
+    base_architecture(args)
+    args.max_source_positions = longest  # which that makes those of a masked language model
+
+
+@register_model_architecture("gmat_genbert", "gmat_genbert_tiny")
+def tiny(args: Any) -> None:
+    """Four layers of 128, for a CPU."""
+    tiny_sizes(args)
+    base(args)
