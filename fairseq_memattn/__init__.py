@@ -21,6 +21,7 @@ def register() -> None:
 
     prepare_fairseq()
     end_commands_in_one_sentence()
+    import fairseq_memattn.criterions.masked_lm_error
     import fairseq_memattn.criterions.sequence_tagging
     import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer

@@ -15,6 +15,7 @@
 # A step that is done is not done again, and training goes on where it stopped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source recipes/wikitext2_pieces.sh
 system=${1:-mlp-16}
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
 CONTINUED=${CONTINUED:-1000} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
@@ -39,17 +40,7 @@ sys.exit(sys.argv[1] not in CONTROLS | RIVALS)' "$control"; then
   echo "error: there is no control $control (docs/controls.md)" >&2
   exit 2
 fi
-if [ ! -d "$DATA/wikitext-2" ]; then echo "error: no folder $DATA/wikitext-2; set DATA" >&2; exit 2; fi
-
-if [ ! -e "$data/ready" ]; then
-  mkdir -p "$data/raw"
-  for split in train valid test; do
-    ln -sf "$(realpath "$DATA/wikitext-2/$split.txt")" "$data/raw/$split.en"
-  done
-  "$BIN"/python data_prep/own_corpus.py --langs en --output "$data" --vocab-size 2000 \
-    --text train="$data/raw/train" valid="$data/raw/valid" test="$data/raw/test"
-  touch "$data/ready"
-fi
+wikitext2_pieces "$data" 2000
 
 train() { # FOLDER UPDATES WARMUP ARCH FLAGS...
   local folder=$1 updates=$2 warmup=$3 arch=$4

@@ -20,6 +20,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 source recipes/budget.sh
 source recipes/t5mem/variants.sh
+source recipes/wikitext2_pieces.sh
 system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-1500}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
@@ -39,13 +40,7 @@ set_sizes 128 512
 schedule="--optimizer adam --lr 1e-3 --lr-scheduler fixed --warmup-updates 200 --clip-norm 1.0
   --dropout 0.1 --batch-size 8"
 
-if [ ! -d "$DATA/wikitext-2" ]; then echo "error: no folder $DATA/wikitext-2; set DATA" >&2; exit 2; fi
-mkdir -p "$data/raw"
-for split in train valid test; do
-  ln -sf "$(realpath "$DATA/wikitext-2/$split.txt")" "$data/raw/$split.en"
-done
-"$BIN"/python data_prep/own_corpus.py --langs en --output "$data" --vocab-size 4000 \
-  --text train="$data/raw/train" valid="$data/raw/valid" test="$data/raw/test"
+wikitext2_pieces "$data" 4000
 
 one_budget "$run" "$UPDATES"
 if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
