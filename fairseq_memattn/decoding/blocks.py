@@ -19,7 +19,8 @@ def block_loss(model: FairseqLanguageModel, batch: dict[str, Any], pad: int) -> 
     starts = wanted.new_tensor(batch.get("start_indices", [0] * len(wanted)))
     positions = torch.arange(wanted.shape[1], device=wanted.device)
     counted = wanted.ne(pad) & (positions >= starts.unsqueeze(1))
-    features, _ = model.extract_features(batch["net_input"]["src_tokens"])
+    # fairseq's own transformers want to be told that there is no encoder.
+    features, _ = model.extract_features(batch["net_input"]["src_tokens"], encoder_out=None)
     # Of one row, as fairseq's adaptive softmax wants it.
     output = (model.decoder.output_layer(features[counted].unsqueeze(0)), None)
     wanted = wanted[counted].unsqueeze(0)

@@ -1,0 +1,109 @@
+"""The scripts of recipes/: what is wrong is told in one sentence, before any work."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "message"),
+    [
+        ("t5mem/discourse.sh", {}, "usage: recipes/t5mem/discourse.sh VARIANT"),
+        ("t5mem/discourse.sh v5", {}, "error: the system must be t5, v1, v2, v3 or v4, but is v5"),
+        ("t5mem/discourse.sh v1", {"UPDATES": "x"}, "error: UPDATES must be a whole number"),
+        (
+            "t5mem/documents.sh bible v1",
+            {},
+            "usage: recipes/t5mem/documents.sh CORPUS SYSTEM STAGE",
+        ),
+        (
+            "t5mem/documents.sh iwslt v1 scratch",
+            {},
+            "error: CORPUS must be bible or chat, but is iwslt",
+        ),
+        (
+            "t5mem/documents.sh chat ws scratch",
+            {},
+            "error: the system must be t5, v1, v2, v3 or v4",
+        ),
+        (
+            "t5mem/documents.sh chat v1 aware",
+            {},
+            "error: STAGE must be agnostic, scratch or finetuned",
+        ),
+        (
+            "t5mem/documents.sh chat v1 agnostic",
+            {"SEED": "-1"},
+            "error: SEED must be a whole number",
+        ),
+        ("t5mem/documents.sh chat v1 agnostic", {}, "error: no folder "),
+        ("t5mem/wikitext2.sh", {}, "usage: recipes/t5mem/wikitext2.sh SYSTEM"),
+        ("t5mem/wikitext2.sh t5-4", {}, "error: SYSTEM must be t5-1, mem-1, "),
+        ("t5mem/wikitext2.sh mem-4", {}, "error: no folder "),
+        ("gmat/majority.sh", {}, "usage: recipes/gmat/majority.sh SYSTEM [LENGTH] [PAIRS]"),
+        ("gmat/majority.sh window-8", {}, "error: SYSTEM must be chunks-M or lsh-M, like chunks-8"),
+        (
+            "gmat/majority.sh lsh-8 many",
+            {},
+            "error: LENGTH must be a whole number of 0 or more, but is",
+        ),
+        ("gmat/majority.sh lsh-8", {"CHUNK": "x"}, "error: CHUNK must be a whole number"),
+        ("gmat/numeric_reasoning.sh", {}, "usage: recipes/gmat/numeric_reasoning.sh SYSTEM"),
+        (
+            "gmat/numeric_reasoning.sh free",
+            {},
+            "error: SYSTEM must be full, chunks, tied or untied",
+        ),
+        (
+            "gmat/numeric_reasoning.sh full",
+            {"UPDATES": "-1"},
+            "error: UPDATES must be a whole number",
+        ),
+        ("gmat/wikitext2.sh", {}, "usage: recipes/gmat/wikitext2.sh SYSTEM"),
+        ("gmat/wikitext2.sh 64-32", {}, "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN"),
+        (
+            "gmat/wikitext2.sh 64x8-32-c4",
+            {},
+            "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN",
+        ),
+        ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
+    ],
+)
+def test_refused_in_one_sentence(command, settings, message, tmp_path):
+    done = script(tmp_path, command, settings)
+    assert done.returncode != 0 and message in done.stderr and not done.stdout
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_finetuning_needs_a_model_that_is_trained(tmp_path):
+    """A training by sentence that was interrupted is none to go on from."""
+    command = "t5mem/documents.sh chat v1 finetuned"
+    agnostic = tmp_path / "work" / "chat" / "v1-agnostic-1"
+    wanted = (
+        f"error: no trained model in {agnostic}; run recipes/t5mem/documents.sh chat v1 agnostic"
+    )
+    assert wanted in script(tmp_path, command).stderr
+    agnostic.mkdir(parents=True)
+    (agnostic / "checkpoint_last.pt").touch()
+    assert wanted in script(tmp_path, command).stderr
+    (agnostic / "trained-2000").touch()
+    assert (
+        "error: no folder " in script(tmp_path, command).stderr
+    )  # of the corpus, which comes next
+
+
+def script(folder, command, settings=None):
+    places = {"DATA": str(folder / "data"), "WORK": str(folder / "work"), "BIN": "nowhere"}
+    name, *arguments = command.split()
+    return subprocess.run(
+        [f"recipes/{name}", *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], **places, **(settings or {})},
+        capture_output=True,
+        text=True,
+    )
