@@ -16,6 +16,7 @@ COMMANDS = {
     "cxmi": "",
     "perplexity": "--stateful",
     "convert": "--arch transformer --output {0}/x.pt",
+    "compress": "--output {0}/store",
 }
 
 
