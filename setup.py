@@ -15,7 +15,14 @@ setup(
     python_requires=">=3.11",
     # torch and fairseq are deliberately absent: their builds are the user's choice, and
     # importing fairseq_memattn says exactly what is missing.
-    install_requires=["numpy", "sacrebleu", "sentencepiece", "hydra-core", "matplotlib", "tqdm"],
+    install_requires=[
+        "numpy",
+        "sacrebleu",
+        "sentencepiece>=0.2.3",
+        "hydra-core",
+        "matplotlib",
+        "tqdm",
+    ],
     extras_require={
         # data_prep's corpora that are tokenised, truecased or cut with BPE
         "data": ["sacremoses", "subword-nmt"],

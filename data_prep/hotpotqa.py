@@ -1,4 +1,4 @@
-"""HotpotQA (Yang et al., 2018) for the plugin's task question_answering."""
+"""HotpotQA (Yang et al., 2018) for the plugin's question_answering and span_answering."""
 
 import argparse
 import sys
@@ -9,9 +9,10 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/hotpotqa.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep import reading
+from data_prep import reading, spans
 from data_prep.download import Archive
-from data_prep.files import run_command
+from data_prep.files import DataError, run_command
+from data_prep.passages import hotpot_passage
 from fairseq_memattn.evaluation.question_sets import HotpotQuestion
 from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA
 
@@ -33,6 +34,13 @@ HotpotQA for --task question_answering.
 A context is all sentences of all paragraphs in their order, without their titles unless --titles
 puts each before its paragraph. Questions of train without text or without an answer are left out
 and counted.
+
+With --spans it is data for --task span_answering, which cuts answers out of the context: that is
+`<a> yes no </a>` and all paragraphs, each after its title. Questions of train whose answer is no
+whole word or words there are left out, too. An adversarial set is one of --files: records of the
+same format with other distractors.
+
+  hotpotqa.py --output hotpotqa --spans --gold-separated --repeat-question
 
 """
 
@@ -91,7 +99,23 @@ def prepare(args: argparse.Namespace) -> None:
     corpus = reading.Corpus(
         HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
     )
+    if args.spans:
+        prepare_spans(args, corpus)
+        return
+    spans.check_unused(args)
     reading.prepare(args, corpus, titles=args.titles)
+
+
+def prepare_spans(args: argparse.Namespace, corpus: reading.Corpus) -> None:
+    """The same for span_answering."""
+    if args.titles:
+        raise DataError("--titles is part of --spans already")
+    layout = {
+        "gold_separated": args.gold_separated,
+        "repeat_question": args.repeat_question,
+        "seed": args.seed,
+    }
+    spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -101,6 +125,18 @@ def parser() -> argparse.ArgumentParser:
         "--setting", choices=[*SETTINGS], default="distractor", help="default: %(default)s"
     )
     top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
+    group = spans.add_arguments(top)
+    group.add_argument(
+        "--gold-separated",
+        action="store_true",
+        help="order the paragraphs so that one gold paragraph is among the first three, and the "
+        "other among the last three (GMAT's GS; --seed draws where)",
+    )
+    group.add_argument(
+        "--repeat-question",
+        action="store_true",
+        help="put the question behind every paragraph, too (GMAT's QR)",
+    )
     return top
 
 

@@ -92,12 +92,7 @@ def write_text(
                     continue
                 counts["questions"] += 1
                 counts.update([f"without {missing}, kept"] if missing else [])
-                counts.update([] if has_answer else ["without a public answer"])
-                if counts["without a public answer"] not in (0, counts["questions"]):
-                    raise DataError(
-                        f"{source}: the question {question.id!r} has "
-                        f"{'an answer' if has_answer else 'no answer'}, unlike those before it"
-                    )
+                count_public(counts, question, source)
                 records.write(record_line(corpus.rules, question))
                 for file, text in zip(files, row, strict=True):
                     file.write(text + "\n")
@@ -106,6 +101,16 @@ def write_text(
         return counts
 
     return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
+
+
+def count_public(counts: Counter[str], question: Question, source: Path) -> None:
+    """Counts a question without an answer; a DataError where only some have none."""
+    counts.update([] if question.answers else ["without a public answer"])
+    if counts["without a public answer"] not in (0, counts["questions"]):
+        raise DataError(
+            f"{source}: the question {question.id!r} has "
+            f"{'an answer' if question.answers else 'no answer'}, unlike those before it"
+        )
 
 
 def _missing(row: Sequence[str], has_answer: bool) -> str:
@@ -119,11 +124,11 @@ def _missing(row: Sequence[str], has_answer: bool) -> str:
 
 
 def write_sample(pipeline: Pipeline, most: int, seed: int) -> Path:
-    """What SentencePiece learns from: each distinct question, context and answer of train.
+    """What SentencePiece learns from: each distinct text of train, of a question's parts.
 
     most: lines, of about PIECE_OF_TEXT words; where there are more they are drawn by the seed.
     """
-    sources = [pipeline.path("text", "train", part) for part in PARTS]
+    sources = pipeline.paths("text", "train")
     target = pipeline.path("text", "train", "sample")
 
     def work() -> dict[str, int]:
@@ -220,7 +225,7 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
     for split, source in sources.items():
         counts = write_text(pipeline, corpus, split, source, **options)
         if not (args.files or args.unchecked):
-            check_size(corpus, split, sum(counts[key] for key in counts if _is_whole(key)))
+            check_size(corpus, split, whole(counts))
         if not counts.get("without a public answer"):
             answered.append(split)
     subwords = find_pieces(pipeline, args)
@@ -231,9 +236,13 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
             binarise_part(pipeline, part, list(splits), subwords.dictionary)
 
 
-def _is_whole(key: str) -> bool:
-    """Whether a count is one of those that add up to all questions of a file."""
-    return key == "questions" or key.endswith("left out")
+def whole(counts: Mapping[str, int]) -> int:
+    """All questions of a file, by the counts of its text."""
+    return sum(
+        number
+        for what, number in counts.items()
+        if what == "questions" or what.endswith("left out")
+    )
 
 
 def check_size(corpus: Corpus, split: str, size: int) -> None:

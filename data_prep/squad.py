@@ -1,4 +1,4 @@
-"""SQuAD 1.1 (Rajpurkar et al., 2016) for the plugin's task question_answering."""
+"""SQuAD 1.1 (Rajpurkar et al., 2016) for the plugin's question_answering and span_answering."""
 
 import argparse
 import sys
@@ -8,9 +8,10 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/squad.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep import reading
+from data_prep import reading, spans
 from data_prep.download import Archive
 from data_prep.files import run_command
+from data_prep.passages import squad_passage
 from fairseq_memattn.evaluation.question_sets import SquadQuestion
 from fairseq_memattn.evaluation.reading_comprehension import SQUAD
 
@@ -21,9 +22,11 @@ SQuAD 1.1 for --task question_answering, its development set as valid.
 
   squad.py --output squad
   squad.py --output squad --files train=my/train.json valid=my/dev.json
+  squad.py --output squad --spans
 
 The answer to train on is the first of those accepted. Questions of train without text or without
-an answer are left out and counted.
+an answer are left out and counted. With --spans it is data for --task span_answering, which cuts
+answers out of the context; an answer that is not where its answer_start says is refused.
 
 """
 
@@ -56,12 +59,19 @@ def context(question: SquadQuestion) -> str:
 
 def prepare(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
-    reading.prepare(args, reading.Corpus(SQUAD, ARCHIVES, SIZES, context))
+    corpus = reading.Corpus(SQUAD, ARCHIVES, SIZES, context)
+    if args.spans:
+        spans.prepare(args, corpus, squad_passage)
+        return
+    spans.check_unused(args)
+    reading.prepare(args, corpus)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    return reading.parser(DESCRIPTION)
+    top = reading.parser(DESCRIPTION)
+    spans.add_arguments(top)
+    return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ def register() -> None:
     end_commands_in_one_sentence()
     import fairseq_memattn.criterions.masked_lm_error
     import fairseq_memattn.criterions.sequence_tagging
+    import fairseq_memattn.criterions.span_answering
     import fairseq_memattn.models.abc_roberta
     import fairseq_memattn.models.abc_transformer
     import fairseq_memattn.models.abc_transformer_lm
@@ -34,6 +35,7 @@ def register() -> None:
     import fairseq_memattn.tasks.document_translation
     import fairseq_memattn.tasks.majority_tagging
     import fairseq_memattn.tasks.question_answering
+    import fairseq_memattn.tasks.span_answering
     import fairseq_memattn.tasks.span_corruption  # noqa: F401
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "perplexity": "of a language model, its memory or its context carried from block to block",
     "plot": "draw what is written into a model's memory and what is read from it",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
+    "spans": "answers cut out of contexts by a model of --task span_answering, and their scores",
 }
 
 

@@ -7,7 +7,7 @@ SQuAD 1.1 (Rajpurkar et al., 2016): evaluate-v1.1.py; the best of several accept
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -16,6 +16,7 @@ WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)  # that of ASCII
 VERDICTS = {"yes", "no", "noanswer"}
 HOTPOTQA, SQUAD = "hotpotqa", "squad"
 RULES = (HOTPOTQA, SQUAD)
+Fact = tuple[str, int]  # an article's title, and the number of a sentence of it
 
 
 class Score(NamedTuple):
@@ -57,6 +58,16 @@ def _score(prediction: str, answer: str, rules: str) -> Score:
     if same == 0:  # nothing against nothing, too: an exact match of F1 0
         return ZERO._replace(exact=exact)
     precision, recall = same / len(words), same / len(wanted)
+    return Score(exact, 2 * precision * recall / (precision + recall), precision, recall)
+
+
+def score_facts(said: Collection[Fact], right: Collection[Fact]) -> Score:
+    """The score of the supporting facts said of a question, as HotpotQA's evaluation has it."""
+    same = len(set(said) & set(right))
+    exact = float(set(said) == set(right))
+    if same == 0:
+        return ZERO._replace(exact=exact)
+    precision, recall = same / len(set(said)), same / len(set(right))
     return Score(exact, 2 * precision * recall / (precision + recall), precision, recall)
 
 

@@ -30,6 +30,21 @@ class GMATBertEncoder(RobertaEncoder):
         # RobertaModel initialises the weights after BERT; fairseq's build_encoder does so twice.
         return GMATEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
 
+    def forward(
+        self,
+        src_tokens: Any,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        masked_tokens: Any = None,
+        memory_words: Any = None,
+        **unused: Any,
+    ) -> Any:
+        """fairseq's, which has no `memory_words`: see `GMATEncoder.first_memory`."""
+        x, extra = self.extract_features(
+            src_tokens, return_all_hiddens=return_all_hiddens, memory_words=memory_words
+        )
+        return (x if features_only else self.output_layer(x, masked_tokens=masked_tokens)), extra
+
     def extract_features(
         self, src_tokens: Any, return_all_hiddens: bool = False, **kwargs: Any
     ) -> Any:
@@ -38,6 +53,7 @@ class GMATBertEncoder(RobertaEncoder):
             src_tokens,
             return_all_hiddens=return_all_hiddens,
             token_embeddings=kwargs.get("token_embeddings"),
+            memory_words=kwargs.get("memory_words"),
         )
         inner_states = out["encoder_states"] if return_all_hiddens else None
         extra = {"inner_states": inner_states, "memory": out["memory"][0]}
@@ -59,6 +75,11 @@ class GMATBert(RobertaModel):
     def __init__(self, args: Any, encoder: GMATBertEncoder) -> None:
         super().__init__(args, encoder)
         set_layer_norm_eps(self, args.gmat_layer_norm_eps)
+
+    @property
+    def takes_memory_words(self) -> bool:
+        """Whether there are memory vectors that words can replace."""
+        return bool(self.encoder.sentence_encoder.slots)
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:

@@ -67,8 +67,10 @@ class GMATEncoder(TransformerEncoderBase):
         src_lengths: Any = None,
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
+        memory_words: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
         """src_tokens: (B, S), with padding anywhere; what is returned has it in the same places.
+        memory_words: (B, Q) as `first_memory` takes them
 
         Returns what fairseq's encoder does, and `memory`, (B, M, E), as the last layer leaves it.
         Layers on the memory alone have no `encoder_states`.
@@ -78,7 +80,8 @@ class GMATEncoder(TransformerEncoderBase):
         # Chunks are cut where tokens are, so that they do not depend on the longest sequence.
         order = _order(padding)
         first = _by(order, x).masked_fill(_by(order, padding).unsqueeze(2), 0.0).transpose(0, 1)
-        memory, x, hidden = self._encode(first, _by(order, padding))
+        memory = self.first_memory(len(src_tokens), memory_words)
+        memory, x, hidden = self._encode(memory, first, _by(order, padding))
         back = None if order is None else order.argsort(dim=1)
         states = [first, *hidden] if return_all_hiddens else []
         return {
@@ -101,7 +104,8 @@ class GMATEncoder(TransformerEncoderBase):
         padding = src_tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(src_tokens)
         x = x.masked_fill(padding.unsqueeze(2), 0.0).transpose(0, 1)
-        return self._compress(x, padding)[0].transpose(0, 1)
+        memory = self.first_memory(len(src_tokens))
+        return self._compress(memory, x, padding)[0].transpose(0, 1)
 
     def decompress(self, memory: Tensor, lengths: Tensor) -> Tensor:
         """What the encoder says of sequences that `compress` made memories of.
@@ -123,13 +127,23 @@ class GMATEncoder(TransformerEncoderBase):
         _, x, _ = self._decompress(memory.transpose(0, 1), padding)
         return x.transpose(0, 1)
 
-    def first_memory(self, batch: int) -> Tensor:
-        """(M, B, E), as it comes into the first layer."""
+    def first_memory(self, batch: int, words: Tensor | None = None) -> Tensor:
+        """(M, B, E), as it comes into the first layer.
+
+        words: (B, Q) whose embeddings replace the first Q learned vectors, but for padding, where
+            these stay; of more than M words the first M (GMAT, section 4.4: those of the question)
+        """
         if self.memory_tokens is None:
             weight: Tensor = self.embed_tokens.weight
             return weight.new_zeros(0, batch, weight.shape[1])
-        x = self.embed_scale * self.memory_tokens.weight
-        return self.as_embedded(x.unsqueeze(1).expand(-1, batch, -1))
+        x = self.embed_scale * self.memory_tokens.weight.unsqueeze(1).expand(-1, batch, -1)
+        if words is not None:
+            words = words[:, : self.slots].t()
+            given = self.embed_scale * self.embed_tokens(words)
+            learned, rest = x.split([len(words), self.slots - len(words)])
+            is_word = words.ne(self.padding_idx).unsqueeze(2)
+            x = torch.cat([torch.where(is_word, given, learned), rest])
+        return self.as_embedded(x)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
         memory = [x.index_select(0, new_order) for x in encoder_out["memory"]]
@@ -155,22 +169,22 @@ class GMATEncoder(TransformerEncoderBase):
         for unused in [k for k in state_dict if k == key or ".self_attn.memory_proj." in k]:
             del state_dict[unused]
 
-    def _encode(self, x: Tensor, padding: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """x: (S, B, E); padding: (B, S), on the right.
+    def _encode(
+        self, memory: Tensor, x: Tensor, padding: Tensor
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """memory: (M, B, E), the first; x: (S, B, E); padding: (B, S), on the right.
 
         Returns the memory (M, B, E), the tokens (S, B, E), and these after each layer.
         """
         if not self.cfg.gmat_compress_after:
-            return self._normed(*self._run(self.layers, self.first_memory(x.shape[1]), x, padding))
-        memory, below = self._compress(x, padding)
+            return self._normed(*self._run(self.layers, memory, x, padding))
+        memory, below = self._compress(memory, x, padding)
         memory, x, above = self._decompress(memory, padding)
         return memory, x, below + above
 
-    def _compress(self, x: Tensor, padding: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _compress(self, memory: Tensor, x: Tensor, padding: Tensor) -> tuple[Tensor, list[Tensor]]:
         after, alone = self.cfg.gmat_compress_after, self.cfg.gmat_memory_layers
-        memory, _, hidden = self._run(
-            self.layers[:after], self.first_memory(x.shape[1]), x, padding
-        )
+        memory, _, hidden = self._run(self.layers[:after], memory, x, padding)
         memory, _, _ = self._run(self.layers[after : after + alone], memory, x[:0], padding)
         return memory, hidden
 

@@ -71,6 +71,16 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN",
         ),
         ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
+        ("gmat/squad.sh", {}, "usage: recipes/gmat/squad.sh SYSTEM"),
+        (
+            "gmat/squad.sh dense",
+            {},
+            "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS, like",
+        ),
+        ("gmat/squad.sh 0-16", {}, "error: SYSTEM must be CHUNK-MEMORY"),
+        ("gmat/squad.sh 64-16-4", {}, "error: SYSTEM must be CHUNK-MEMORY"),
+        ("gmat/squad.sh 64-16", {"SEED": "-1"}, "error: SEED must be a whole number"),
+        ("gmat/squad.sh 64-16", {}, "must hold dev-v1.1.json and one train-*.json; set DATA"),
     ],
 )
 def test_refused_in_one_sentence(command, settings, message, tmp_path):

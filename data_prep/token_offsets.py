@@ -1,0 +1,82 @@
+"""Text as pieces that know which characters of it they are."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sentencepiece
+
+from data_prep.files import DataError
+
+UNKNOWN = "[UNK]"  # BERT's, which is fairseq's <unk>
+
+
+class Pieces(NamedTuple):
+    """The pieces of a text, and for each the first character and the one behind the last.
+
+    White space around a piece is not part of it, and a piece that stands for none of the text, as
+    normalisation may leave it, has no characters.
+    """
+
+    pieces: list[str]
+    places: list[tuple[int, int]]
+
+
+Cut = Callable[[str], Pieces]
+
+
+def sentencepiece_cut(model: Path) -> Cut:
+    """Cuts with a SentencePiece model."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+
+    def cut(text: str) -> Pieces:
+        found = processor.encode(text, return_type="offset_mapping")
+        return _pieces(text, found["pieces"], found["offsets"])
+
+    return cut
+
+
+def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
+    """Cuts as BERT does, with its vocab.txt."""
+    from tokenizers import BertWordPieceTokenizer
+
+    tokenizer = BertWordPieceTokenizer(
+        str(vocabulary), lowercase=lower_case, strip_accents=lower_case
+    )
+
+    def cut(text: str) -> Pieces:
+        found = tokenizer.encode(text, add_special_tokens=False)
+        pieces = ["<unk>" if piece == UNKNOWN else piece for piece in found.tokens]
+        return _pieces(text, pieces, found.offsets)
+
+    return cut
+
+
+def check_tokenizers() -> None:
+    """A DataError where the package of BERT's pieces is missing."""
+    if find_spec("tokenizers") is None:
+        raise DataError(
+            "--bert-vocab needs the package tokenizers; install it, or transformers, with pip"
+        )
+
+
+def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
+    places = []
+    for begin, end in offsets:
+        begin = end - len(text[begin:end].lstrip())
+        places.append((begin, begin + len(text[begin:end].rstrip())))
+    for piece in pieces:
+        if piece.split() != [piece]:
+            raise DataError(f"the piece {piece!r} has white space, which fairseq would cut")
+    return Pieces(pieces, places)
+
+
+def cover(places: list[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int] | None:
+    """The first and the last piece that share a character with an extent; None for no piece."""
+    inside = [
+        number
+        for number, (begin, end) in enumerate(places)
+        if max(begin, extent[0]) < min(end, extent[1])
+    ]
+    return (inside[0], inside[-1]) if inside else None

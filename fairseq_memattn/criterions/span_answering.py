@@ -1,0 +1,92 @@
+"""Where an answer begins and ends, and which tokens belong to supporting facts."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor, nn
+
+from fairseq_memattn.data.span_dataset import NO_TAG
+from fairseq_memattn.errors import MemAttnError
+
+LOSSES = ("loss", "span_loss", "fact_loss")
+
+
+@register_criterion("span_answering", dataclass=FairseqDataclass)
+class SpanAnsweringCriterion(FairseqCriterion):
+    """The mean of two cross entropies, of first and last token, per window in the mean.
+
+    Windows without the answer have <s> as both. With a model of four scores a token it adds the
+    loss of the tags (GMAT, appendix A.3). Reports `exact`, the per cent of windows with both right.
+    """
+
+    def forward(
+        self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        if sample["target"] is None:
+            raise MemAttnError("the answers of this split are not public, so it has no loss")
+        scores, _ = model(**sample["net_input"])
+        ends = span_scores(scores, sample["candidates"])
+        loss = F.cross_entropy(ends, sample["target"], reduction="sum") / 2
+        parts = {}
+        if scores.shape[2] > 2:
+            facts = tag_loss(scores[..., 2:], sample["tags"])
+            parts = {"span_loss": loss.data, "fact_loss": facts.data}
+            loss = loss + facts
+        windows = len(ends)
+        logged = {
+            "loss": loss.data,
+            "nexact": ends.argmax(1).eq(sample["target"]).all(1).sum(),
+            "nsentences": windows,
+            "ntokens": sample["ntokens"],
+            "sample_size": windows,
+            **parts,
+        }
+        return loss, windows, logged
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
+        """Logs the losses in base 2, as fairseq's criterions do."""
+        windows = sum(one.get("sample_size", 0) for one in logging_outputs)
+        if not windows:  # a process without a batch of its own
+            return
+        for name in (name for name in LOSSES if name in logging_outputs[0]):
+            total = sum(float(one.get(name, 0)) for one in logging_outputs)
+            metrics.log_scalar(name, total / windows / math.log(2), windows, round=3)
+        right = sum(float(one.get("nexact", 0)) for one in logging_outputs)
+        metrics.log_scalar("exact", 100 * right / windows, windows, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+
+def span_scores(scores: Tensor, candidates: Tensor) -> Tensor:
+    """(B, S, 2 or more) scores of first and last token to (B, S, 2), -inf elsewhere; fp32.
+
+    candidates: (B, S) True where an answer may begin or end
+    """
+    return scores[..., :2].float().masked_fill(~candidates.unsqueeze(2), -math.inf)
+
+
+def tag_loss(scores: Tensor, tags: Tensor) -> Tensor:
+    """The sum over B inputs of their negative log-probability of the right tags.
+
+    In each input both classes have the same weight, whatever their size: it is the mean of the
+    means of both, or of the one that there is (choice: the paper weights "according to the class
+    size" and does not say how).
+
+    scores: (B, S, 2); tags: (B, S) of 0 and 1, and NO_TAG, which counts for nothing
+    """
+    losses = F.cross_entropy(
+        scores.float().transpose(1, 2), tags, ignore_index=NO_TAG, reduction="none"
+    )
+    classes = torch.stack([tags.eq(0), tags.eq(1)])
+    sizes = classes.sum(2)
+    means = (classes * losses).sum(2) / sizes.clamp(min=1)
+    return (means.sum(0) / sizes.gt(0).sum(0)).sum()

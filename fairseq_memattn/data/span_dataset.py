@@ -1,0 +1,164 @@
+"""Questions and windows of their contexts, in which a model marks the answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairseq_memattn.data.chunks import padded
+from fairseq_memattn.data.documents import Indices
+from fairseq_memattn.data.span_windows import cut_windows
+
+AROUND = 3  # <s>, and </s> behind question and window
+NO_TAG = -1
+
+
+@dataclass(frozen=True)
+class SpanOptions:
+    """How questions become sequences.
+
+    window: the most tokens of `<s> question </s> context </s>`
+    stride: tokens from one window of a context to the next
+    max_question: the most tokens of a question
+    bos, eos, pad: symbols of the dictionary
+    question_memory: whether the model is handed the question for its memory, too
+    """
+
+    window: int
+    stride: int
+    max_question: int
+    bos: int
+    eos: int
+    pad: int
+    question_memory: bool = False
+
+
+class SpanDataset(FairseqDataset):
+    """`<s> question </s> window </s>`, an entry for every window of every context.
+
+    Questions lose what they have beyond max_question. The answer of a window that does not hold it
+    whole is its first token, <s> (Devlin et al., 2019; GMAT, section 4.4).
+
+    questions, contexts: N texts that end with eos, as fairseq binarises them
+    answers: (N, 2) the first and the last token of each answer in its context, or -1; None where
+        they are not public
+    tags: of all tokens of all contexts, 1 in supporting facts; None for no such tags
+    training: whether its batches are shuffled
+    """
+
+    def __init__(
+        self,
+        questions: Any,
+        contexts: Any,
+        answers: Indices | None,
+        tags: NDArray[Any] | None,
+        options: SpanOptions,
+        *,
+        training: bool = False,
+    ) -> None:
+        self.questions, self.contexts = questions, contexts
+        self.answers, self.tags = answers, tags
+        self.options, self.training = options, training
+        asked = np.asarray(questions.sizes) - 1
+        self.lengths = np.asarray(contexts.sizes) - 1
+        self.asked = np.minimum(asked, options.max_question)
+        self.cut = int((asked > options.max_question).sum())
+        self.begins = np.cumsum(self.lengths) - self.lengths
+        rooms = options.window - self.asked - AROUND
+        self.windows = cut_windows(self.lengths, rooms, options.stride)
+        self.sizes = self.asked[self.windows.context] + AROUND + self.windows.tokens
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """A window: what `collater` makes batches of, with `begins`, where its tokens do."""
+        options = self.options
+        number, first, count = (int(column[index]) for column in self.windows)
+        question = self.questions[number][: self.asked[number]].long()
+        window = self.contexts[number][first : first + count].long()
+        bos, eos = torch.tensor([options.bos]), torch.tensor([options.eos])
+        return {
+            "id": index,
+            "tokens": torch.cat([bos, question, eos, window, eos]),
+            "question": question,
+            "begins": len(question) + 2,
+            "count": count,
+            "target": self._target(number, first, count, len(question) + 2),
+            "tags": self._tags(number, first, count, len(question) + 2),
+        }
+
+    def _target(self, number: int, first: int, count: int, begins: int) -> Tensor | None:
+        if self.answers is None:
+            return None
+        start, end = (int(token) - first for token in self.answers[number])
+        if start < 0 or end >= count:
+            return torch.zeros(2, dtype=torch.long)
+        return torch.tensor([start + begins, end + begins])
+
+    def _tags(self, number: int, first: int, count: int, begins: int) -> Tensor | None:
+        if self.tags is None:
+            return None
+        tags = torch.zeros(begins + count + 1, dtype=torch.long)
+        at = self.begins[number] + first
+        tags[begins : begins + count] = torch.from_numpy(self.tags[at : at + count].astype(int))
+        return tags
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch of B windows.
+
+        net_input: src_tokens (B, S), src_lengths (B,), and, for models that take them,
+            memory_words (B, Q), all of it padded on the right
+        candidates: (B, S) True where an answer may begin or end: <s> and the window
+        target: (B, 2) first and last token of the answer, or None
+        tags: (B, S) 1 in supporting facts, else 0, NO_TAG at padding; or None
+        """
+        if not samples:
+            return {}
+        tokens = padded([sample["tokens"] for sample in samples], self.options.pad)
+        places = torch.arange(tokens.shape[1])
+        begins, counts = (
+            torch.tensor([[sample[key]] for sample in samples]) for key in ("begins", "count")
+        )
+        inside = (places >= begins) & (places < begins + counts)
+        lengths = torch.tensor([len(sample["tokens"]) for sample in samples])
+        batch: dict[str, Any] = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+            "net_input": {"src_tokens": tokens, "src_lengths": lengths},
+            "candidates": inside | (places == 0),
+            "target": None,
+            "tags": None,
+        }
+        if self.options.question_memory:
+            questions = [sample["question"] for sample in samples]
+            batch["net_input"]["memory_words"] = padded(questions, self.options.pad)
+        if self.answers is not None:
+            batch["target"] = torch.stack([sample["target"] for sample in samples])
+        if self.tags is not None:
+            batch["tags"] = padded([sample["tags"] for sample in samples], NO_TAG)
+        return batch
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices: Indices) -> Indices:
+        return self.sizes[indices]
+
+    def size(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> Indices:
+        """By length; in training shuffled where lengths are equal."""
+        order = np.random.permutation(len(self)) if self.training else np.arange(len(self))
+        return order[np.argsort(self.sizes[order], kind="mergesort")]
+
+    @property
+    def supports_prefetch(self) -> bool:
+        return False

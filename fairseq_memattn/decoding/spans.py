@@ -1,0 +1,117 @@
+"""Answers to questions as a model of the task span_answering finds them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from fairseq.utils import move_to_cuda
+from numpy.typing import NDArray
+from torch import nn
+from tqdm import tqdm
+
+from fairseq_memattn.data.span_dataset import SpanDataset
+from fairseq_memattn.data.span_windows import best_windows
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.span_candidates import Candidate, best_spans
+
+
+class Found(NamedTuple):
+    """What a model says of a question.
+
+    candidates: likely spans of its context's tokens, of all windows
+    facts: (L,) for each token of the context how much likelier it is than not, in nats, to be in
+        a supporting fact; None of a model that does not say
+    """
+
+    candidates: list[Candidate]
+    facts: NDArray[np.float32] | None
+
+
+class SpanFinder:
+    """Reads the windows of all contexts of a data set.
+
+    A token is an answer's first in the window that has most of its context, and in no other
+    (BERT's run_squad); so it is a part of supporting facts.
+
+    places: (T, 2) of the tokens of all contexts, their characters
+    longest: the most tokens of an answer; most: how many spans of a window are kept
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: SpanDataset,
+        places: NDArray[Any],
+        *,
+        longest: int,
+        most: int,
+    ) -> None:
+        self.model, self.dataset, self.places = model, dataset, places
+        self.longest, self.most = longest, most
+        context, first, count = dataset.windows
+        edges = np.searchsorted(context, np.arange(len(dataset.lengths) + 1))
+        self.bests = [
+            low + best_windows(first[low:high], count[low:high], int(length))
+            for low, high, length in zip(edges[:-1], edges[1:], dataset.lengths, strict=True)
+        ]
+
+    @torch.no_grad()
+    def find(self, max_tokens: int) -> list[Found]:
+        """For every question, in their order. max_tokens: of a padded batch."""
+        dataset = self.dataset
+        if dataset.sizes.max() > max_tokens:
+            raise MemAttnError(
+                f"--max-tokens {max_tokens} must be at least the {dataset.sizes.max()} of the "
+                "longest window"
+            )
+        batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=max_tokens)
+        on_gpu = next(self.model.parameters()).is_cuda
+        found = [Found([], self._no_facts(int(length))) for length in dataset.lengths]
+        for batch in tqdm(batches, "windows", disable=None, unit="batch", leave=False):
+            sample = dataset.collater([dataset[int(index)] for index in batch])
+            scores, _ = self.model(**(move_to_cuda(sample) if on_gpu else sample)["net_input"])
+            inside = sample["candidates"].clone()
+            inside[:, 0] = False
+            for index, row, mask in zip(
+                sample["id"].tolist(), scores.float().cpu(), inside, strict=True
+            ):
+                self._take(found, index, row[mask].numpy())
+        return found
+
+    def _no_facts(self, length: int) -> NDArray[np.float32] | None:
+        return None if self.dataset.tags is None else np.zeros(length, np.float32)
+
+    def _take(self, all_found: list[Found], index: int, scores: NDArray[np.float32]) -> None:
+        """Adds what the scores, (C, 2 or 4), of a window's tokens say of its question."""
+        number, first, count = (int(column[index]) for column in self.dataset.windows)
+        begin = self.dataset.begins[number] + first
+        best_here = self.bests[number][first : first + count] == index
+        found = all_found[number]
+        found.candidates.extend(
+            Candidate(score, first + begins, first + ends)
+            for score, begins, ends in best_spans(
+                scores[:, 0],
+                scores[:, 1],
+                best_here,
+                self.places[begin : begin + count],
+                self.longest,
+                self.most,
+            )
+        )
+        if found.facts is not None:
+            odds = scores[:, 3] - scores[:, 2]
+            found.facts[first : first + count][best_here] = odds[best_here]
+
+
+def supporting(
+    places: NDArray[Any], facts: NDArray[np.float32], sentences: Sequence[tuple[int, int]]
+) -> Iterator[bool]:
+    """For each sentence whether its tokens are, in the mean, likelier supporting than not (choice).
+
+    places: (L, 2) characters of the context's tokens; facts: (L,) as `Found` has them
+    sentences: each one's first character and the one behind its last
+    """
+    for begin, end in sentences:
+        held = np.maximum(places[:, 0], begin) < np.minimum(places[:, 1], end)
+        yield bool(held.any() and facts[held].mean() > 0)

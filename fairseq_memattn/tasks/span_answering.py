@@ -1,0 +1,192 @@
+"""Reading comprehension: the answer to a question as a span of its context (GMAT, section 4.4)."""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.roberta import RobertaModel
+from fairseq.tasks import FairseqTask, register_task
+from torch import nn
+
+from fairseq_memattn.data.span_dataset import AROUND, SpanDataset, SpanOptions
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.span_records import NOT_PUBLIC, read_numbers
+from fairseq_memattn.modules.span_head import SpanHead
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SpanAnsweringConfig(FairseqDataclass):
+    """The flags of the task. The defaults are GMAT's for SQuAD (table 11)."""
+
+    data: str = field(
+        default="???",
+        metadata={"help": "folder that data_prep/squad.py --spans, or hotpotqa.py, has written"},
+    )
+    window: int = field(
+        default=384,
+        metadata={
+            "help": "tokens of `<s> question </s> context </s>` that the model sees; longer "
+            "contexts are read in several windows"
+        },
+    )
+    stride: int = field(
+        default=128, metadata={"help": "tokens from the beginning of a window to that of the next"}
+    )
+    max_question: int = field(
+        default=64,
+        metadata={"help": "tokens of a question; longer ones are cut off, and counted in the log"},
+    )
+    supporting_facts: bool = field(
+        default=False,
+        metadata={
+            "help": "also learn to tag the tokens of supporting facts, which HotpotQA names "
+            "(GMAT's SF)"
+        },
+    )
+    question_memory: bool = field(
+        default=False,
+        metadata={
+            "help": "replace the first memory vectors by the embeddings of the question's tokens, "
+            "as many as there are; for gmat_bert, whose others stay as they are learned"
+        },
+    )
+
+
+@register_task("span_answering", dataclass=SpanAnsweringConfig)
+class SpanAnsweringTask(FairseqTask):
+    """Finds answers in contexts, which `data_prep` has made of SQuAD or HotpotQA.
+
+    Works with fairseq's roberta and what derives from it, such as gmat_bert: their head for masked
+    words is replaced by one for spans. Use with `--criterion span_answering`.
+    """
+
+    cfg: SpanAnsweringConfig
+
+    @classmethod
+    def setup_task(cls, cfg: SpanAnsweringConfig, **kwargs: Any) -> "SpanAnsweringTask":
+        _check(cfg)
+        path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
+        if not path.is_file():
+            raise MemAttnError(f"{path}: there is no such file; data_prep/squad.py writes it")
+        dictionary = cls.load_dictionary(str(path))
+        dictionary.add_symbol("<mask>")  # as fairseq's masked_lm does, whose models this finetunes
+        logger.info(f"dictionary: {len(dictionary)} types")
+        return cls(cfg, dictionary)
+
+    def __init__(self, cfg: SpanAnsweringConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.options = SpanOptions(
+            cfg.window,
+            cfg.stride,
+            cfg.max_question,
+            dictionary.bos(),
+            dictionary.eos(),
+            dictionary.pad(),
+            cfg.question_memory,
+        )
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def max_positions(self) -> int:
+        return self.cfg.window
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        """Raises MemAttnError for a model that cannot answer, or not with these flags."""
+        model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, RobertaModel):
+            raise MemAttnError(
+                "--task span_answering needs a masked language model, such as gmat_bert or "
+                "roberta, which this --arch is not"
+            )
+        if model.max_positions() < self.cfg.window:
+            raise MemAttnError(
+                f"--window {self.cfg.window} is more than the {model.max_positions()} positions "
+                "of the model; raise --max-positions"
+            )
+        if self.cfg.question_memory and not getattr(model, "takes_memory_words", False):
+            raise MemAttnError(
+                "--question-memory needs a model with a memory, which this --arch with these "
+                "flags has not"
+            )
+        encoder = model.encoder
+        embed_dim = encoder.sentence_encoder.embed_tokens.embedding_dim
+        encoder.lm_head = SpanHead(embed_dim, self.cfg.supporting_facts)
+        return model
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
+        """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on.
+
+        Raises FileNotFoundError for a split that is not there, MemAttnError for parts that are
+        missing or do not belong together.
+        """
+        paths = utils.split_paths(self.cfg.data)
+        folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
+        questions, contexts = (
+            data_utils.load_indexed_dataset(str(folder / part / split), self.dictionary)
+            for part in ("question", "context")
+        )
+        if questions is None or contexts is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+        tokens = int(contexts.sizes.sum()) - len(contexts)
+        answers = self._numbers(folder, "answers", split, 2 * len(questions))
+        tags = None
+        if self.cfg.supporting_facts:
+            tags = self._numbers(folder, "tags", split, tokens)
+            if combine and not tags.any():
+                raise MemAttnError(f"--supporting-facts: no context of {split} names any")
+        dataset = SpanDataset(
+            questions,
+            contexts,
+            None if (answers == NOT_PUBLIC).any() else answers.reshape(-1, 2),
+            tags,
+            self.options,
+            training=combine,
+        )
+        logger.info(f"{split}: {len(questions)} questions in {len(dataset)} windows")
+        logger.info(
+            f"{split}: {dataset.cut} of {len(questions)} questions lost their end to "
+            f"--max-question {self.cfg.max_question}"
+        )
+        self.datasets[split] = dataset
+
+    @staticmethod
+    def _numbers(folder: Path, name: str, split: str, expected: int) -> Any:
+        try:
+            return read_numbers(folder, name, split, expected)
+        except ValueError as error:
+            raise MemAttnError(str(error)) from None
+
+    def get_batch_iterator(
+        self, dataset: SpanDataset, *args: Any, **kwargs: Any
+    ) -> iterators.EpochBatchIterator:
+        """fairseq's batches, but for a required multiple, which would lose windows to answer."""
+        if not dataset.training:
+            kwargs["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(dataset, *args, **kwargs)
+
+
+def _check(cfg: SpanAnsweringConfig) -> None:
+    for name, least in (("stride", 1), ("max_question", 1)):
+        if getattr(cfg, name) < least:
+            flag = "--" + name.replace("_", "-")
+            raise MemAttnError(f"{flag} must be {least} or more, but is {getattr(cfg, name)}")
+    if cfg.window <= cfg.max_question + AROUND:
+        raise MemAttnError(
+            f"--window must be more than --max-question {cfg.max_question} and the {AROUND} "
+            f"symbols around it, but is {cfg.window}"
+        )

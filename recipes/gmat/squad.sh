@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SQuAD 1.1 with answers as spans (GMAT paper, section 4.4): the rows of its table 7 with a small
+# model. Without a pretrained one, FROM, it is to see it run, not for its scores.
+#
+#   recipes/gmat/squad.sh SYSTEM
+#
+#   SYSTEM   CHUNK-MEMORY, for example 64-16: chunks of 64 tokens, a memory of 16; 384-0 is dense
+#            attention; 384-16-2 keeps nothing but the memory after 2 of the 4 layers
+#
+#   DATA     folder with squad/: dev-v1.1.json, and to train on the one file train-*.json (default: data)
+#   WORK     results (default: outputs/gmat)        SEED    default 42
+#   UPDATES  of 12 windows (default: 3000)          BIN     programs (default: .venv/bin)
+#   FROM     masked language model of the same sizes and pieces to start from (default: none)
+#   DEVICE   flags of fairseq, for example "--fp16" (default: --cpu)
+#
+# Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
+# of other UPDATES is refused, and needs another WORK.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+source recipes/budget.sh
+system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
+DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-42} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
+DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+whole SEED "$SEED"
+whole UPDATES "$UPDATES"
+if ! [[ $system =~ ^([1-9][0-9]*)-([0-9]+)(-([1-3]))?$ ]]; then
+  echo "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS, like 64-16, but is $system" >&2
+  exit 2
+fi
+arch="--arch gmat_bert_tiny --gmat-chunk ${BASH_REMATCH[1]} --gmat-memory ${BASH_REMATCH[2]}
+  --gmat-compress-after ${BASH_REMATCH[4]:-0}"
+gold=$DATA/squad/dev-v1.1.json
+train=("$DATA"/squad/train-*.json)
+if [ ! -f "$gold" ] || [ ${#train[@]} -ne 1 ] || [ ! -f "${train[0]}" ]; then
+  echo "error: $DATA/squad must hold dev-v1.1.json and one train-*.json; set DATA" >&2
+  exit 2
+fi
+data=$WORK/squad run=$WORK/squad/$system-$SEED
+schedule="--optimizer adam --adam-betas (0.9,0.999) --weight-decay 0.01 --clip-norm 1.0 --lr 3e-4
+  --lr-scheduler polynomial_decay --total-num-update $UPDATES --warmup-updates $((UPDATES / 10))
+  --dropout 0.1 --attention-dropout 0.1 --batch-size 12"
+
+"$BIN"/python data_prep/squad.py --output "$data" --spans --vocab-size 4000 \
+  --files train="${train[0]}" valid="$gold"
+
+one_budget "$run" "$UPDATES"
+if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
+  "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $arch $schedule $DEVICE \
+    --task span_answering --criterion span_answering --window 384 --stride 128 --max-question 64 \
+    ${FROM:+--finetune-from-model "$FROM"} \
+    --max-update "$UPDATES" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
+    --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
+    --disable-validation --save-dir "$run" \
+    --log-format simple --log-interval 100 --log-file "$run.log"
+  touch "$run/trained-$UPDATES"
+fi
+
+case $DEVICE in *--cpu*) where=--cpu ;; *) where= ;; esac
+"$BIN"/memattn spans "$data/bin" --path "$run/checkpoint_last.pt" $where --subset valid \
+  --n-best 20 --max-answer 30 --predictions "$run.predictions.json" | tee "$run.score"

@@ -1,0 +1,85 @@
+"""SQuAD answered by spans: the real commands, from JSON to scores."""
+
+import json
+
+import pytest
+from harness import PLUGGED, attempt, logged, run
+from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.evaluation.reading_comprehension import mean, score_answer
+from fairseq_memattn.evaluation.span_records import read_span_records
+
+
+@pytest.fixture(scope="module")
+def squad_data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("squad")
+    sets = {"train": squad_records(60, 1), "valid": squad_records(20, 2)}
+    return prepare("squad", folder, ["--spans"], **sets)
+
+
+def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
+    masked = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, "--max-update", 2, "--task", "masked_lm"]
+    masked += ["--criterion", "masked_lm", "--tokens-per-sample", 48]
+    run("fairseq-train", squad_data / "context", *masked, "--save-dir", tmp_path / "masked")
+    start = tmp_path / "masked/checkpoint_last.pt"
+    flags = [
+        *PLUGGED,
+        *ANSWERER,
+        *SPAN_TRAINING,
+        *SPANS,
+        "--save-dir",
+        tmp_path,
+        "--max-update",
+        60,
+    ]
+    flags += ["--save-dir", tmp_path, "--finetune-from-model", start]
+    done = run("fairseq-train", squad_data, *flags)
+    assert "the checkpoint has no encoder.lm_head.span.weight: it begins anew" in done.stdout
+    losses = [float(row["loss"]) for row in logged(done.stdout, "train_inner")]
+    assert losses[0] > 3 and min(losses[-5:]) < 0.5 * losses[0]
+    path = tmp_path / "checkpoint_last.pt"
+    (last,) = logged(done.stdout, "valid")[-1:]
+    again = ["--path", path, "--batch-size", 7, "--log-format", "json"]
+    done = run("fairseq-validate", squad_data, *PLUGGED, *SPANS, *again)
+    (row,) = logged(done.stdout + done.stderr, "valid")
+    assert float(row["valid_loss"]) == pytest.approx(float(last["valid_loss"]), abs=2e-3)
+
+    outputs = {name: tmp_path / f"{name}.json" for name in ("predictions", "nbest", "json")}
+    argv = ["spans", str(squad_data), "--path", str(path), "--cpu", "--n-best", "5"]
+    argv += [part for name, file in outputs.items() for part in (f"--{name}", str(file))]
+    assert main([*argv, "--max-tokens", "100"]) == 0
+    shown = capsys.readouterr().out
+    said = {name: json.loads(file.read_text()) for name, file in outputs.items()}
+    asked = list(read_span_records(squad_data / "records/valid.jsonl"))
+    assert list(said["predictions"]) == [one.id for one in asked]
+    expected = mean(
+        [score_answer(said["predictions"][one.id], one.answers, "squad") for one in asked]
+    )
+    assert said["json"] == {"all": {"questions": 20} | expected._asdict()}
+    assert f"{100 * expected.f1:.3f}" in shown
+    for one in asked:
+        listed = said["nbest"][one.id]
+        assert listed[0]["text"] == said["predictions"][one.id]
+        assert len({entry["text"] for entry in listed}) == len(listed) <= 5
+        assert all(entry["text"] in one.context for entry in listed)
+        assert sum(entry["probability"] for entry in listed) == pytest.approx(1)
+    # Answers do not depend on the batches, and the official form is understood.
+    assert main([*argv, "--max-tokens", "9999"]) == 0
+    assert json.loads(outputs["predictions"].read_text()) == said["predictions"]
+    gold = squad_data.parents[1] / "valid.json"
+    assert main(["answers", "--answers", str(outputs["predictions"]), "--gold", str(gold)]) == 0
+    assert f"{100 * expected.f1:.3f}" in capsys.readouterr().out
+    assert main([*argv, "--max-tokens", "50"]) == 1
+    assert "--max-tokens 50 must be at least the" in capsys.readouterr().err
+    assert main(["spans", str(squad_data), "--path", str(start)]) == 1
+    assert "the model's task masked_lm" in capsys.readouterr().err
+
+
+def test_squad_names_no_facts(squad_data, tmp_path):
+    flags = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, *SPANS, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", squad_data, *flags, "--supporting-facts")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "error: --supporting-facts: no context of train names any"
+    )
