@@ -79,7 +79,7 @@ class T5Mem(T5):
         most = model.encoder.sizes.sequences
         cfg = getattr(task, "cfg", None)
         separator = getattr(cfg, "context_separator", None)
-        if separator is not None:
+        if separator is not None and cls.design.selector:
             model.decoder.separator = task.target_dictionary.index(separator)
         context = getattr(cfg, "source_context", 0)
         if context + 1 > most:
