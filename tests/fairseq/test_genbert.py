@@ -154,13 +154,23 @@ def test_what_makes_no_sense_is_refused(options, message):
 # --- Commands
 
 
-def test_from_a_masked_language_model(tmp_path):
+@pytest.fixture
+def convert(tmp_path):
+    """Converts a masked language model to another architecture; the model, its file and the new."""
     bert = build("gmat_bert", words=MASKABLE, **SMALL)
     path = saved(tmp_path / "bert", bert, "gmat_bert", flags=["--gmat-memory", "3"])
-    argv = ["convert", str(path.parent), "--path", str(path), "--arch", "gmat_genbert"]
-    output = tmp_path / "genbert.pt"
-    flags = "--flags=--gmat-memory-projections qkv"
-    assert main([*argv, "--output", str(output), flags]) == 0
+    output = tmp_path / "new.pt"
+
+    def run(arch, *flags):
+        argv = ["convert", str(path.parent), "--path", str(path), "--arch", arch]
+        return main([*argv, "--output", str(output), *flags])
+
+    return bert, path, output, run
+
+
+def test_from_a_masked_language_model(convert):
+    bert, path, output, run = convert
+    assert run("gmat_genbert", "--flags=--gmat-memory-projections qkv") == 0
     state = torch.load(output, weights_only=False)["model"]
     of_bert = GMATGenBert.weights_from(bert.state_dict())
     assert all(torch.equal(state[name], weight) for name, weight in of_bert.items())
@@ -171,10 +181,9 @@ def test_from_a_masked_language_model(tmp_path):
     assert model(rows(9, 5), None, rows(6, 4))[0].isfinite().all()
 
 
-def test_a_masked_language_model_it_is_not(tmp_path, capsys):
-    path = saved(tmp_path / "bert", build("gmat_bert", words=MASKABLE, **SMALL), "gmat_bert")
-    argv = ["convert", str(path.parent), "--path", str(path), "--arch", "gmat_transformer"]
-    assert main([*argv, "--output", str(tmp_path / "new.pt")]) == 1
+def test_other_translation_models_do_not_start_from_one(convert, capsys):
+    *_, run = convert
+    assert run("gmat_transformer") == 1
     error = capsys.readouterr().err
     assert "gmat_bert is a masked language model, but --arch gmat_transformer is a tran" in error
 
