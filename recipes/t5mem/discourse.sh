@@ -9,7 +9,7 @@
 #   DATA    folder of the corpus, made if it is missing; recipes/discourse/run.sh makes the same
 #           (default: outputs/discourse)
 #   WORK    results (default: outputs/t5mem)          SEED     default 1
-#   UPDATES of training (default: 4000)               BIN      programs (default: .venv/bin)
+#   UPDATES of training (default: 16000)              BIN      programs (default: .venv/bin)
 #   DEVICE  flags of fairseq-train, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
@@ -20,7 +20,7 @@ source recipes/budget.sh
 source recipes/discourse/corpus.sh
 source recipes/t5mem/variants.sh
 variant=${1:?"usage: $0 VARIANT (see the top of the file)"}
-DATA=${DATA:-outputs/discourse} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
+DATA=${DATA:-outputs/discourse} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-16000}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES"
