@@ -47,6 +47,9 @@ class GMATGenBert(FairseqEncoderDecoderModel):
     def build_model(cls, args: Any, task: Any) -> "GMATGenBert":
         args = as_namespace(args)
         source, target = task.source_dictionary, task.target_dictionary
+        for dictionary in (source, target):
+            # As fairseq's masked_lm does, whose weights must fit.
+            dictionary.add_symbol("<mask>")
         _check_dictionaries(source, target)
         base(args)
         for side in ("source", "target"):

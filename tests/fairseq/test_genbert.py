@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 from harness import COMMON, PLUGGED, generate, hypotheses, logged, run, train
-from test_gmat import EOS, MASKABLE, PAD, SMALL, TINY, WORDBOOK, build, loaded, rows, saved
+from test_gmat import EOS, MASKABLE, PAD, SMALL, TINY, build, dictionary, loaded, rows, saved
 from torch.nn.functional import layer_norm
 from torch.testing import assert_close
 
@@ -26,7 +26,7 @@ each_design = pytest.mark.parametrize("design", DESIGNS)
 
 
 def genbert(design="chunks", **options):
-    return build("gmat_genbert", **SMALL | DESIGNS[design] | options)
+    return build("gmat_genbert", words=MASKABLE, **SMALL | DESIGNS[design] | options)
 
 
 def batch():
@@ -112,7 +112,7 @@ def test_gradients_reach_every_weight(design):
 @torch.no_grad()
 def test_search_is_scored_as_the_whole_target(design, beam):
     model, lengths = genbert(design), (9, 5)
-    generator = SequenceGenerator([model], WORDBOOK, beam_size=beam, max_len_b=8)
+    generator = SequenceGenerator([model], MASKABLE, beam_size=beam, max_len_b=8)
     source = rows(*lengths, left=True)
     sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)}}
     for row, found in zip(source, generator.generate([model], sample), strict=True):
@@ -125,7 +125,7 @@ def test_search_is_scored_as_the_whole_target(design, beam):
 
 @torch.no_grad()
 def test_the_encoder_is_gmat_s_bert():
-    bert = build("gmat_bert", **SMALL)
+    bert = build("gmat_bert", words=MASKABLE, **SMALL)
     model = genbert()
     weights = model.weights_from(bert.state_dict())
     lacking, unexpected = model.load_state_dict(weights, strict=False)
@@ -179,6 +179,9 @@ def test_from_a_masked_language_model(convert):
     assert all(name == "decoder.segment" or ".memory_proj." in name for name in new)
     model, _ = loaded(output, path.parent)
     assert model(rows(9, 5), None, rows(6, 4))[0].isfinite().all()
+    # Translation, to which it is finetuned, reads a dictionary without <mask>.
+    finetuned = build("gmat_genbert", words=dictionary(), gmat_memory_projections="qkv", **SMALL)
+    finetuned.load_state_dict(state)
 
 
 def test_other_translation_models_do_not_start_from_one(convert, capsys):
