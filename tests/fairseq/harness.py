@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from forked import run_forked
+
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "fairseq_memattn"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
@@ -57,9 +59,11 @@ def attempt(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command that may fail."""
     argv = [script(command), *map(str, args)]
-    return subprocess.run(
-        argv, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment(gpu)
-    )
+    if gpu:
+        return subprocess.run(
+            argv, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment(gpu)
+        )
+    return run_forked(argv, cwd, stdin, environment())
 
 
 def run(command: str, *args: object, **options: object) -> subprocess.CompletedProcess[str]:
