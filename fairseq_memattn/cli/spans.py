@@ -2,14 +2,15 @@
 
 Each token is judged in the window that has most of its context, and the best spans of all windows
 compete, as in BERT's evaluation of SQuAD. The text of an answer is the original one. Prints exact
-match and F1 by the rules of SQuAD or HotpotQA; of HotpotQA also for each type of question.
+match and F1 by the rules of SQuAD or HotpotQA; of HotpotQA also for each type of question, and, of
+a model with --supporting-facts, those of the facts and of answers and facts together (joint).
 """
 
 import argparse
 from collections.abc import Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.answers import official_answers, write_json
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
@@ -21,12 +22,16 @@ from fairseq_memattn.evaluation.reading_comprehension import (
     mean,
     score_answer,
     score_facts,
+    score_joint,
 )
-from fairseq_memattn.evaluation.span_candidates import answers_of
-from fairseq_memattn.evaluation.span_records import SpanRecord, read_numbers, read_span_records
+from fairseq_memattn.evaluation.span_candidates import LONGEST, best_text
+from fairseq_memattn.evaluation.span_records import SpanRecord
 from fairseq_memattn.evaluation.tables import table
 
-ALL, FACTS = "all", "supporting facts"
+if TYPE_CHECKING:
+    from fairseq_memattn.decoding.span_texts import SpanTexts
+
+ALL, FACTS, JOINT = "all", "supporting facts", "joint"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--max-answer",
         type=int,
-        default=30,
+        default=LONGEST,
         metavar="N",
         help="the most tokens of an answer (default: %(default)s)",
     )
@@ -76,19 +81,6 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
 
 
-class Data(NamedTuple):
-    """A split: the task's data set, its records, and (T, 2) characters of all contexts' tokens."""
-
-    dataset: Any
-    records: list[SpanRecord]
-    places: Any
-
-    def places_of(self, number: int) -> Any:
-        """Those of one question's context."""
-        begin = self.dataset.begins[number]
-        return self.places[begin : begin + self.dataset.lengths[number]]
-
-
 def run(args: argparse.Namespace) -> None:
     check(args)
     import fairseq_memattn
@@ -105,50 +97,45 @@ def run(args: argparse.Namespace) -> None:
             f"--path {args.path}: trained with --task {trained}, but only span_answering has a "
             "head for spans"
         )
-    data = load_data(task, Path(args.data.split(":")[0]), args.subset)
+    texts = load_texts(task, Path(args.data.split(":")[0]), args.subset)
     model = load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
-    finder = SpanFinder(model, data.dataset, data.places, longest=args.max_answer, most=args.n_best)
-    found = finder.find(args.max_tokens)
+    options = {"longest": args.max_answer, "most": args.n_best}
+    found = SpanFinder(texts.dataset, texts.places, **options).find(model, args.max_tokens)
     listed = [
-        answers_of(one.candidates, record.context, data.places_of(number), args.n_best)
-        for number, (record, one) in enumerate(zip(data.records, found, strict=True))
+        texts.answers(number, one.candidates, args.n_best) for number, one in enumerate(found)
     ]
-    predictions = [answers[0].text if answers else "" for answers in listed]
-    facts = said_facts(data, found) if data.dataset.tags is not None else None
-    report(args, data.records, predictions, facts)
+    predictions = [best_text(answers) for answers in listed]
+    facts = said_facts(texts, found) if texts.dataset.tags is not None else None
+    report(args, texts.records, predictions, facts)
     if args.nbest:
         best = {
             record.id: [answer._asdict() for answer in answers]
-            for record, answers in zip(data.records, listed, strict=True)
+            for record, answers in zip(texts.records, listed, strict=True)
         }
         write_json(args.nbest, best)
 
 
-def load_data(task: Any, folder: Path, subset: str) -> Data:
+def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     """Raises ValueError where something is missing or does not belong together."""
+    from fairseq_memattn.decoding.span_texts import read_texts
+
     path = folder / "records" / f"{subset}.jsonl"
     if not path.is_file():
         raise ValueError(f"--subset {subset}: there is no {path}")
-    records = list(read_span_records(path))
+    task.cfg.eval_answers = False  # answers that are not public will do here
     task.load_dataset(subset)
-    dataset = task.dataset(subset)
-    if len(records) != len(dataset.lengths):
-        raise ValueError(
-            f"{path}: has {len(records)} records, but there are {len(dataset.lengths)} questions"
-        )
-    places = read_numbers(folder, "places", subset, 2 * int(dataset.lengths.sum()))
-    return Data(dataset, records, places.reshape(-1, 2))
+    return read_texts(task.dataset(subset), folder, subset)
 
 
-def said_facts(data: Data, found: Sequence[Any]) -> list[list[Fact]]:
+def said_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:
     """The supporting facts that the model finds, of each question."""
     from fairseq_memattn.decoding.spans import supporting
 
     facts = []
-    for number, (record, one) in enumerate(zip(data.records, found, strict=True)):
+    for number, (record, one) in enumerate(zip(texts.records, found, strict=True)):
         extents = [(sentence.begin, sentence.end) for sentence in record.sentences]
-        marks = supporting(data.places_of(number), one.facts, extents)
+        marks = supporting(texts.places_of(number), one.facts, extents)
         facts.append([(one.title, one.number) for one in compress(record.sentences, marks)])
     return facts
 
@@ -162,10 +149,7 @@ def report(
     """Prints and writes what the options ask for."""
     rows = scores_by_type(records, predictions)
     if facts is not None and any(record.facts for record in records):
-        scores = [
-            score_facts(said, record.facts) for said, record in zip(facts, records, strict=True)
-        ]
-        rows[FACTS] = len(scores), mean(scores)
+        rows |= scores_with_facts(records, predictions, facts)
     print(results_text(records, predictions, rows))
     if args.predictions:
         content = official_answers(predictions, records)
@@ -190,6 +174,21 @@ def scores_by_type(
             for name in (ALL, record.type) if record.type else (ALL,):
                 scores.setdefault(name, []).append(score)
     return {name: (len(group), mean(group)) for name, group in sorted(scores.items())}
+
+
+def scores_with_facts(
+    records: Sequence[SpanRecord], predictions: Sequence[str], facts: Sequence[list[Fact]]
+) -> dict[str, tuple[int, Score]]:
+    """The same of supporting facts and, where all answers are public, of both together."""
+    found = [score_facts(said, record.facts) for said, record in zip(facts, records, strict=True)]
+    rows = {FACTS: (len(found), mean(found))}
+    if all(record.answers for record in records):
+        joint = [
+            score_joint(score_answer(prediction, record.answers, record.rules), score)
+            for record, prediction, score in zip(records, predictions, found, strict=True)
+        ]
+        rows[JOINT] = len(joint), mean(joint)
+    return rows
 
 
 def results_text(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,12 @@ class SpanDataset(FairseqDataset):
     answers: (N, 2) the first and the last token of each answer in its context, or -1; None where
         they are not public
     tags: of all tokens of all contexts, 1 in supporting facts; None for no such tags
+    name: of the split
     training: whether its batches are shuffled
+    shards: between how many workers batches are dealt out in turn
     """
+
+    shards = 1
 
     def __init__(
         self,
@@ -59,11 +64,12 @@ class SpanDataset(FairseqDataset):
         tags: NDArray[Any] | None,
         options: SpanOptions,
         *,
+        name: str,
         training: bool = False,
     ) -> None:
         self.questions, self.contexts = questions, contexts
         self.answers, self.tags = answers, tags
-        self.options, self.training = options, training
+        self.options, self.name, self.training = options, name, training
         asked = np.asarray(questions.sizes) - 1
         self.lengths = np.asarray(contexts.sizes) - 1
         self.asked = np.minimum(asked, options.max_question)
@@ -110,7 +116,7 @@ class SpanDataset(FairseqDataset):
         return tags
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of B windows.
+        """A batch of B windows, and the name of their split.
 
         net_input: src_tokens (B, S), src_lengths (B,), and, for models that take them,
             memory_words (B, Q), all of it padded on the right
@@ -129,6 +135,7 @@ class SpanDataset(FairseqDataset):
         lengths = torch.tensor([len(sample["tokens"]) for sample in samples])
         batch: dict[str, Any] = {
             "id": torch.tensor([sample["id"] for sample in samples]),
+            "split": self.name,
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
             "net_input": {"src_tokens": tokens, "src_lengths": lengths},
@@ -158,6 +165,15 @@ class SpanDataset(FairseqDataset):
         """By length; in training shuffled where lengths are equal."""
         order = np.random.permutation(len(self)) if self.training else np.arange(len(self))
         return order[np.argsort(self.sizes[order], kind="mergesort")]
+
+    def batch_by_size(self, indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        """fairseq's batches, so that one worker evaluates all windows of a question."""
+        batches = super().batch_by_size
+        if self.training or self.shards == 1:
+            return batches(indices, *args, **kwargs)
+        shard = self.windows.context[indices] % self.shards
+        dealt = [batches(indices[shard == n], *args, **kwargs) for n in range(self.shards)]
+        return [batch for turn in zip_longest(*dealt, fillvalue=[]) for batch in turn]
 
     @property
     def supports_prefetch(self) -> bool:

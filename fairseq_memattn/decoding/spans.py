@@ -1,6 +1,6 @@
 """Answers to questions as a model of the task span_answering finds them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
 
 class SpanFinder:
-    """Reads the windows of all contexts of a data set.
+    """Reads windows of contexts of a data set.
 
     A token is an answer's first in the window that has most of its context, and in no other
     (BERT's run_squad); so it is a part of supporting facts.
@@ -40,14 +40,13 @@ class SpanFinder:
 
     def __init__(
         self,
-        model: nn.Module,
         dataset: SpanDataset,
         places: NDArray[Any],
         *,
         longest: int,
         most: int,
     ) -> None:
-        self.model, self.dataset, self.places = model, dataset, places
+        self.dataset, self.places = dataset, places
         self.longest, self.most = longest, most
         context, first, count = dataset.windows
         edges = np.searchsorted(context, np.arange(len(dataset.lengths) + 1))
@@ -56,8 +55,7 @@ class SpanFinder:
             for low, high, length in zip(edges[:-1], edges[1:], dataset.lengths, strict=True)
         ]
 
-    @torch.no_grad()
-    def find(self, max_tokens: int) -> list[Found]:
+    def find(self, model: nn.Module, max_tokens: int) -> list[Found]:
         """For every question, in their order. max_tokens: of a padded batch."""
         dataset = self.dataset
         if dataset.sizes.max() > max_tokens:
@@ -66,29 +64,35 @@ class SpanFinder:
                 "longest window"
             )
         batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=max_tokens)
-        on_gpu = next(self.model.parameters()).is_cuda
+        on_gpu = next(model.parameters()).is_cuda
         found = [Found([], self._no_facts(int(length))) for length in dataset.lengths]
+        by_number = dict(enumerate(found))
         for batch in tqdm(batches, "windows", disable=None, unit="batch", leave=False):
             sample = dataset.collater([dataset[int(index)] for index in batch])
-            scores, _ = self.model(**(move_to_cuda(sample) if on_gpu else sample)["net_input"])
-            inside = sample["candidates"].clone()
-            inside[:, 0] = False
-            for index, row, mask in zip(
-                sample["id"].tolist(), scores.float().cpu(), inside, strict=True
-            ):
-                self._take(found, index, row[mask].numpy())
+            self.read(model, move_to_cuda(sample) if on_gpu else sample, by_number)
         return found
+
+    @torch.no_grad()
+    def read(self, model: nn.Module, sample: dict[str, Any], found: Mapping[int, Found]) -> None:
+        """Adds to `found`, by question, what a batch of windows says of each."""
+        scores, _ = model(**sample["net_input"])
+        inside = sample["candidates"].cpu().clone()
+        inside[:, 0] = False
+        for index, row, mask in zip(
+            sample["id"].tolist(), scores.float().cpu(), inside, strict=True
+        ):
+            self._take(found, index, row[mask].numpy())
 
     def _no_facts(self, length: int) -> NDArray[np.float32] | None:
         return None if self.dataset.tags is None else np.zeros(length, np.float32)
 
-    def _take(self, all_found: list[Found], index: int, scores: NDArray[np.float32]) -> None:
+    def _take(self, found: Mapping[int, Found], index: int, scores: NDArray[np.float32]) -> None:
         """Adds what the scores, (C, 2 or 4), of a window's tokens say of its question."""
         number, first, count = (int(column[index]) for column in self.dataset.windows)
         begin = self.dataset.begins[number] + first
         best_here = self.bests[number][first : first + count] == index
-        found = all_found[number]
-        found.candidates.extend(
+        question = found[number]
+        question.candidates.extend(
             Candidate(score, first + begins, first + ends)
             for score, begins, ends in best_spans(
                 scores[:, 0],
@@ -99,9 +103,9 @@ class SpanFinder:
                 self.most,
             )
         )
-        if found.facts is not None:
+        if question.facts is not None:
             odds = scores[:, 3] - scores[:, 2]
-            found.facts[first : first + count][best_here] = odds[best_here]
+            question.facts[first : first + count][best_here] = odds[best_here]
 
 
 def supporting(

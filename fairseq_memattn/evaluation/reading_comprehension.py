@@ -57,8 +57,12 @@ def _score(prediction: str, answer: str, rules: str) -> Score:
     same = sum((Counter(words) & Counter(wanted)).values())
     if same == 0:  # nothing against nothing, too: an exact match of F1 0
         return ZERO._replace(exact=exact)
-    precision, recall = same / len(words), same / len(wanted)
-    return Score(exact, 2 * precision * recall / (precision + recall), precision, recall)
+    return _with_f1(exact, same / len(words), same / len(wanted))
+
+
+def _with_f1(exact: float, precision: float, recall: float) -> Score:
+    both = precision + recall
+    return Score(exact, 2 * precision * recall / both if both else 0.0, precision, recall)
 
 
 def score_facts(said: Collection[Fact], right: Collection[Fact]) -> Score:
@@ -67,13 +71,25 @@ def score_facts(said: Collection[Fact], right: Collection[Fact]) -> Score:
     exact = float(set(said) == set(right))
     if same == 0:
         return ZERO._replace(exact=exact)
-    precision, recall = same / len(set(said)), same / len(set(right))
-    return Score(exact, 2 * precision * recall / (precision + recall), precision, recall)
+    return _with_f1(exact, same / len(set(said)), same / len(set(right)))
+
+
+def score_joint(answer: Score, facts: Score) -> Score:
+    """The score of a question's answer and supporting facts together, as HotpotQA's evaluation
+    has it: the F1 is that of the products of both precisions and of both recalls.
+
+    `ZERO` is the score of what nobody has said.
+    """
+    return _with_f1(
+        answer.exact * facts.exact,
+        answer.precision * facts.precision,
+        answer.recall * facts.recall,
+    )
 
 
 def total(scores: Iterable[Score]) -> Score:
-    """The sum of scores, each measure by itself."""
-    columns = zip(*scores, strict=True)
+    """The sum of scores, each measure by itself; `ZERO` of none."""
+    columns = zip(ZERO, *scores, strict=True)
     return Score(*map(sum, columns))
 
 

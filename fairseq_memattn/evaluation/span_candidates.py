@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+LONGEST = 30  # tokens of an answer unless told (BERT's run_squad)
+
 
 class Candidate(NamedTuple):
     """A span of tokens, its last one included; the score is the sum of those of both ends."""
@@ -76,6 +78,11 @@ def answers_of(
             scores.items(), _softmax([*scores.values()]), strict=True
         )
     ]
+
+
+def best_text(answers: Sequence[Answer]) -> str:
+    """The text of the first; empty without any."""
+    return answers[0].text if answers else ""
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:

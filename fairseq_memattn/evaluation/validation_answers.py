@@ -5,7 +5,6 @@ from typing import Any
 
 from fairseq.logging import metrics
 
-from fairseq_memattn.evaluation.generated import detokenise
 from fairseq_memattn.evaluation.question_sets import Record
 from fairseq_memattn.evaluation.reading_comprehension import score_answer, total
 
@@ -15,13 +14,10 @@ MEASURES = ("em", "f1", "precision", "recall")
 
 
 def statistics(predictions: Sequence[str], records: Sequence[Record]) -> dict[str, float]:
-    """Of a batch: the number of questions, and the sum of each measure.
-
-    predictions: in SentencePiece's pieces
-    """
+    """Of a batch: the number of questions, which may be none, and the sum of each measure."""
     scores = [
         score_answer(text, record.answers, record.rules)
-        for text, record in zip(detokenise(list(predictions), None), records, strict=True)
+        for text, record in zip(predictions, records, strict=True)
     ]
     sums = {f"_{name}": value for name, value in zip(MEASURES, total(scores), strict=True)}
     return sums | {COUNT: len(scores)}
@@ -29,7 +25,7 @@ def statistics(predictions: Sequence[str], records: Sequence[Record]) -> dict[st
 
 def log_scores(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
     """Adds batches to the measures of a validation, in percent."""
-    if not any(COUNT in log for log in logging_outputs):
+    if not any(log.get(COUNT) for log in logging_outputs):
         return
     for key in (COUNT, *(f"_{name}" for name in MEASURES)):
         metrics.log_scalar(key, float(sum(log.get(key, 0) for log in logging_outputs)))

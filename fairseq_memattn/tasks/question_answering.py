@@ -17,6 +17,7 @@ from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptio
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation import validation_answers
+from fairseq_memattn.evaluation.generated import detokenise
 from fairseq_memattn.evaluation.question_sets import read_records
 
 logger = logging.getLogger(__name__)
@@ -221,10 +222,10 @@ class QuestionAnsweringTask(FairseqTask):
         loss, size, output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_answers:
             found = FairseqTask.inference_step(self, self.generator, [model], sample)
-            said = [self.dictionary.string(one[0]["tokens"].int().cpu()) for one in found]
+            pieces = [self.dictionary.string(one[0]["tokens"].int().cpu()) for one in found]
             records = self.datasets[sample["split"]].records
             asked = [records[number] for number in sample["id"].tolist()]
-            output |= validation_answers.statistics(said, asked)
+            output |= validation_answers.statistics(detokenise(pieces, None), asked)
         return loss, size, output
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:

@@ -1,6 +1,7 @@
 """Reading comprehension: the answer to a question as a span of its context (GMAT, section 4.4)."""
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
 from fairseq_memattn.data.span_dataset import AROUND, SpanDataset, SpanOptions
+from fairseq_memattn.decoding.answer_gatherer import AnswerGatherer
+from fairseq_memattn.decoding.span_texts import read_texts
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation import validation_answers
 from fairseq_memattn.evaluation.span_records import NOT_PUBLIC, read_numbers
 from fairseq_memattn.modules.span_head import SpanHead
 
@@ -56,6 +60,13 @@ class SpanAnsweringConfig(FairseqDataclass):
             "as many as there are; for gmat_bert, whose others stay as they are learned"
         },
     )
+    eval_answers: bool = field(
+        default=False,
+        metadata={
+            "help": "answer the questions in validation and log em, f1, precision and recall in "
+            "percent, as memattn spans prints them"
+        },
+    )
 
 
 @register_task("span_answering", dataclass=SpanAnsweringConfig)
@@ -91,6 +102,7 @@ class SpanAnsweringTask(FairseqTask):
             dictionary.pad(),
             cfg.question_memory,
         )
+        self.gatherers: dict[str, AnswerGatherer] = {}
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -143,10 +155,10 @@ class SpanAnsweringTask(FairseqTask):
         if questions is None or contexts is None:
             raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
         tokens = int(contexts.sizes.sum()) - len(contexts)
-        answers = self._numbers(folder, "answers", split, 2 * len(questions))
+        answers = _read(read_numbers, folder, "answers", split, 2 * len(questions))
         tags = None
         if self.cfg.supporting_facts:
-            tags = self._numbers(folder, "tags", split, tokens)
+            tags = _read(read_numbers, folder, "tags", split, tokens)
             if combine and not tags.any():
                 raise MemAttnError(f"--supporting-facts: no context of {split} names any")
         dataset = SpanDataset(
@@ -155,6 +167,7 @@ class SpanAnsweringTask(FairseqTask):
             None if (answers == NOT_PUBLIC).any() else answers.reshape(-1, 2),
             tags,
             self.options,
+            name=split,
             training=combine,
         )
         logger.info(f"{split}: {len(questions)} questions in {len(dataset)} windows")
@@ -163,21 +176,61 @@ class SpanAnsweringTask(FairseqTask):
             f"--max-question {self.cfg.max_question}"
         )
         self.datasets[split] = dataset
-
-    @staticmethod
-    def _numbers(folder: Path, name: str, split: str, expected: int) -> Any:
-        try:
-            return read_numbers(folder, name, split, expected)
-        except ValueError as error:
-            raise MemAttnError(str(error)) from None
+        self.gatherers.pop(split, None)
+        if self.cfg.eval_answers and not combine:
+            self.gatherers[split] = _gatherer(dataset, folder)
 
     def get_batch_iterator(
         self, dataset: SpanDataset, *args: Any, **kwargs: Any
     ) -> iterators.EpochBatchIterator:
         """fairseq's batches, but for a required multiple, which would lose windows to answer."""
+        dataset.shards = kwargs.get("num_shards", 1)
         if not dataset.training:
             kwargs["required_batch_size_multiple"] = 1
         return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    # Validation.
+
+    def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
+        super().begin_valid_epoch(epoch, model)
+        for gatherer in self.gatherers.values():
+            gatherer.forget()
+
+    def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: nn.Module) -> Any:
+        """fairseq's; an answer counts in the batch that has the last window of its question.
+
+        Raises MemAttnError for a split that was loaded to train on, which has no texts here.
+        """
+        if not sample:  # fairseq-validate, on a worker that has fewer batches than others
+            return 0, 0, {}
+        gatherer = self.gatherers.get(sample["split"])
+        if self.cfg.eval_answers and gatherer is None:
+            raise MemAttnError(
+                f"--eval-answers cannot answer {sample['split']}, which was loaded to train on"
+            )
+        loss, size, output = super().valid_step(sample, model, criterion)
+        if gatherer:
+            said = gatherer.take(model, sample)
+            asked = [gatherer.texts.records[number] for number in said]
+            output |= validation_answers.statistics([*said.values()], asked)
+        return loss, size, output
+
+    def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
+        super().reduce_metrics(logging_outputs, criterion)
+        validation_answers.log_scores(logging_outputs)
+
+
+def _gatherer(dataset: SpanDataset, folder: Path) -> AnswerGatherer:
+    if dataset.answers is None:
+        raise MemAttnError(f"--eval-answers: the answers of {dataset.name} are not public")
+    return AnswerGatherer(_read(read_texts, dataset, folder, dataset.name))
+
+
+def _read(reader: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return reader(*args)
+    except ValueError as error:
+        raise MemAttnError(str(error)) from None
 
 
 def _check(cfg: SpanAnsweringConfig) -> None:

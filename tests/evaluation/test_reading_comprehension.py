@@ -6,10 +6,13 @@ from fairseq_memattn.evaluation.reading_comprehension import (
     HOTPOTQA,
     RULES,
     SQUAD,
+    ZERO,
     Score,
     mean,
     normalise_answer,
     score_answer,
+    score_facts,
+    score_joint,
 )
 
 NOTHING = (0, 0, 0, 0)
@@ -86,3 +89,30 @@ def test_the_best_of_several_answers_for_each_measure() -> None:
 def test_the_mean_counts_every_question() -> None:
     scores = [Score(1, 1, 1, 1), Score(0, 2 / 3, 1 / 2, 1), Score(0, 0, 0, 0), Score(1, 0, 0, 0)]
     assert mean(scores) == pytest.approx((1 / 2, 5 / 12, 3 / 8, 1 / 2))
+
+
+@pytest.mark.parametrize(
+    "answer, facts, expected",
+    [
+        ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)),
+        # Precisions 1/2 and 1/2, recalls 1 and 2/3: 1/4 and 2/3, F1 4/11.
+        ((0, 2 / 3, 1 / 2, 1), (0, 4 / 7, 1 / 2, 2 / 3), (0, 4 / 11, 1 / 4, 2 / 3)),
+        ((1, 1, 1, 1), (0, 2 / 3, 1 / 2, 1), (0, 2 / 3, 1 / 2, 1)),
+        ((1, 0, 0, 0), (1, 1, 1, 1), (1, 0, 0, 0)),  # "the" for "a"
+        ((1, 1, 1, 1), ZERO, ZERO),
+        (ZERO, (1, 1, 1, 1), ZERO),
+        (ZERO, ZERO, ZERO),
+    ],
+)
+def test_answers_and_facts_together(answer, facts, expected) -> None:
+    assert score_joint(Score(*answer), Score(*facts)) == pytest.approx(expected)
+
+
+def test_supporting_facts() -> None:
+    right = frozenset({("a", 0), ("a", 1), ("b", 0)})
+    said = [("a", 0), ("b", 0), ("b", 1), ("c", 1)]
+    assert score_facts(said, right) == pytest.approx((0, 4 / 7, 1 / 2, 2 / 3))
+    assert score_facts([*said, *said], right) == score_facts(said, right)
+    assert score_facts([*right], right) == (1, 1, 1, 1)
+    assert score_facts([], right) == ZERO
+    assert score_facts([], frozenset()) == (1, 0, 0, 0)

@@ -7,17 +7,31 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from test_gmat import WORDBOOK, bert, rows
 from torch.testing import assert_close
 
-from fairseq_memattn.criterions.span_answering import span_scores, tag_loss
+from fairseq_memattn.criterions.span_answering import (
+    SpanAnsweringCriterion,
+    span_scores,
+    tag_loss,
+)
 from fairseq_memattn.data.span_dataset import NO_TAG, SpanDataset, SpanOptions
 from fairseq_memattn.data.span_windows import best_windows, cut_windows
+from fairseq_memattn.decoding.answer_gatherer import AnswerGatherer
+from fairseq_memattn.decoding.span_texts import SpanTexts
 from fairseq_memattn.decoding.spans import SpanFinder, supporting
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.reading_comprehension import score_facts
-from fairseq_memattn.evaluation.span_candidates import Candidate, answers_of, best_spans
+from fairseq_memattn.evaluation.span_candidates import (
+    LONGEST,
+    Candidate,
+    answers_of,
+    best_spans,
+    best_text,
+)
+from fairseq_memattn.evaluation.span_records import SpanRecord
+from fairseq_memattn.evaluation.validation_answers import MEASURES
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
 
@@ -79,6 +93,7 @@ def dataset(answers=((1, 2), (6, 6)), tags=None, window=9, **options):
         None if answers is None else np.array(answers),
         tags,
         SpanOptions(window, 2, 3, BOS, EOS, PAD, **options),
+        name="dev",
     )
 
 
@@ -165,8 +180,8 @@ def test_the_best_window_of_each_token_decides(window):
     data = dataset(tags=np.zeros(11, dtype=np.uint8), window=window)
     places = np.array([(2 * number, 2 * number + 1) for number in (*range(3), *range(8))])
     model = Marker()
-    found = SpanFinder(model, data, places, longest=3, most=99).find(max_tokens=100)
-    again = SpanFinder(model, data, places, longest=3, most=99).find(max_tokens=window)
+    finder = SpanFinder(data, places, longest=3, most=99)
+    found, again = (finder.find(model, max_tokens) for max_tokens in (100, window))
     for question, context, one, other in zip(
         ([10], [11, 12, 13]), ([20, 21, 22], range(30, 38)), found, again, strict=True
     ):
@@ -197,17 +212,56 @@ def test_answers_are_cut_out_of_the_original_text():
     assert answers_of([], context, places, 3) == []
 
 
+def test_answers_are_gathered_from_any_batches():
+    """Once each, with the last window of its question, and as they are found all together."""
+    data = dataset()
+    texts = [" ".join(map(str, range(first, last))) for first, last in ((20, 23), (30, 38))]
+    records = [SpanRecord("squad", "", ("x",), "", "", text, (), (), frozenset()) for text in texts]
+    places = np.array([(3 * n, 3 * n + 2) for n in (*range(3), *range(8))])
+    texts, model = SpanTexts(data, records, places), Marker()
+    found = SpanFinder(data, places, longest=LONGEST, most=20).find(model, max_tokens=100)
+    expected = {n: best_text(texts.answers(n, one.candidates, 20)) for n, one in enumerate(found)}
+    assert all(expected.values())
+    gatherer = AnswerGatherer(texts)
+    for order in ([[0, 1, 2, 3, 4]], [[4, 2], [1, 0], [3]], [[3], [1], [4], [0], [2]]):
+        taken = [gatherer.take(model, data.collater([data[n] for n in batch])) for batch in order]
+        assert sum(map(len, taken)) == 2 and taken[-1]
+        assert {n: text for some in taken for n, text in some.items()} == expected
+    # What was cut short leaves nothing behind.
+    gatherer.take(model, data.collater([data[1], data[2]]))
+    gatherer.forget()
+    assert gatherer.take(model, data.collater([data[3], data[4]])) == {}
+    assert gatherer.take(model, data.collater([data[1], data[2]])) == {1: expected[1]}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_a_worker_evaluates_all_windows_of_a_question(workers):
+    data = SpanDataset(
+        Texts(*([9] for _ in range(4))),
+        Texts(*(range(20, 20 + size) for size in (3, 11, 7, 16))),
+        None,
+        None,
+        SpanOptions(9, 2, 3, BOS, EOS, PAD),
+        name="dev",
+    )
+    data.shards = workers
+    batches = data.batch_by_size(data.ordered_indices(), max_sentences=2)
+    dealt = [[n for batch in batches[worker::workers] for n in batch] for worker in range(workers)]
+    assert sorted(n for part in dealt for n in part) == list(range(len(data)))
+    questions = [{int(data.windows.context[n]) for n in part} for part in dealt]
+    assert sum(map(len, questions)) == 4
+    assert max(map(len, batches)) == 2 and len(batches[0]) > 0 and len(batches) % workers == 0
+    data.training = True
+    assert sorted(
+        n for part in data.batch_by_size(data.ordered_indices(), max_sentences=2) for n in part
+    ) == list(range(len(data)))
+
+
 def test_supporting_facts():
     places = np.array([(0, 2), (3, 5), (5, 6), (7, 9)])
     facts = np.array([1.0, -3.0, 1.0, 2.0], dtype=np.float32)
     said = supporting(places, facts, [(0, 2), (0, 5), (5, 9), (9, 12)])
     assert list(said) == [True, False, True, False]
-    right = frozenset({("a", 0), ("a", 1), ("b", 0)})
-    assert score_facts([("a", 0), ("b", 0), ("b", 1), ("c", 1)], right) == pytest.approx(
-        (0, 4 / 7, 0.5, 2 / 3)
-    )
-    assert score_facts([*right], right) == (1, 1, 1, 1)
-    assert score_facts([], right) == (0, 0, 0, 0)
 
 
 # Losses.
@@ -318,6 +372,18 @@ def test_every_masked_language_model_can_answer(arch, tmp_path):
 def test_flags_that_cannot_be(options, expected, tmp_path):
     with pytest.raises(MemAttnError, match=expected):
         task(tmp_path, **options)
+
+
+def test_workers_without_a_batch_of_their_own(tmp_path):
+    tiny = task(tmp_path, eval_answers=True)
+    assert tiny.valid_step({}, None, None) == (0, 0, {})
+    criterion = SpanAnsweringCriterion(tiny)
+    row = {"loss": math.log(2), "nexact": 1, "sample_size": 2, "_answers": 1}
+    row |= {f"_{name}": value for name, value in zip(MEASURES, (0, 0.5, 0.4, 0.8), strict=True)}
+    with metrics.aggregate() as log:
+        tiny.reduce_metrics([row, {}], criterion)
+    found = log.get_smoothed_values()
+    assert [found[name] for name in ("loss", "exact", "em", "f1")] == [0.5, 50, 0, 50]
 
 
 def test_models_that_cannot_answer(tmp_path):

@@ -1,14 +1,21 @@
 """SQuAD answered by spans: the real commands, from JSON to scores."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
-from harness import PLUGGED, attempt, logged, run
+from harness import PLUGGED, attempt, logged, run, train_on_two
 from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
 
 from fairseq_memattn.cli import main
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.reading_comprehension import mean, score_answer
-from fairseq_memattn.evaluation.span_records import read_span_records
+from fairseq_memattn.evaluation.span_records import NOT_PUBLIC, NUMBERS, read_span_records
+from fairseq_memattn.evaluation.validation_answers import MEASURES
+from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
+
+BEST = ["--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric"]
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +40,22 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
         "--max-update",
         60,
     ]
-    flags += ["--save-dir", tmp_path, "--finetune-from-model", start]
+    flags += ["--save-dir", tmp_path, "--finetune-from-model", start, "--eval-answers", *BEST]
     done = run("fairseq-train", squad_data, *flags)
     assert "the checkpoint has no encoder.lm_head.span.weight: it begins anew" in done.stdout
     losses = [float(row["loss"]) for row in logged(done.stdout, "train_inner")]
     assert losses[0] > 3 and min(losses[-5:]) < 0.5 * losses[0]
     path = tmp_path / "checkpoint_last.pt"
-    (last,) = logged(done.stdout, "valid")[-1:]
+    validated = logged(done.stdout, "valid")
+    last = validated[-1]
+    best = max(float(one["valid_f1"]) for one in validated)
+    assert float(last["valid_best_f1"]) == best > 0
     again = ["--path", path, "--batch-size", 7, "--log-format", "json"]
     done = run("fairseq-validate", squad_data, *PLUGGED, *SPANS, *again)
     (row,) = logged(done.stdout + done.stderr, "valid")
     assert float(row["valid_loss"]) == pytest.approx(float(last["valid_loss"]), abs=2e-3)
+    in_training, again = ([float(one[f"valid_{name}"]) for name in MEASURES] for one in (last, row))
+    assert in_training == again
 
     outputs = {name: tmp_path / f"{name}.json" for name in ("predictions", "nbest", "json")}
     argv = ["spans", str(squad_data), "--path", str(path), "--cpu", "--n-best", "5"]
@@ -58,6 +70,7 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
     )
     assert said["json"] == {"all": {"questions": 20} | expected._asdict()}
     assert f"{100 * expected.f1:.3f}" in shown
+    assert in_training == pytest.approx([100 * value for value in expected], abs=1e-3)
     for one in asked:
         listed = said["nbest"][one.id]
         assert listed[0]["text"] == said["predictions"][one.id]
@@ -74,6 +87,37 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
     assert "--max-tokens 50 must be at least the" in capsys.readouterr().err
     assert main(["spans", str(squad_data), "--path", str(start)]) == 1
     assert "the model's task masked_lm" in capsys.readouterr().err
+
+
+def test_validation_on_two_processes(squad_data, tmp_path):
+    flags = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, *SPANS, "--max-update", 8, "--eval-answers"]
+    trained = train_on_two(squad_data, tmp_path, *flags, "--batch-size-valid", 7)
+    last = logged(trained.log, "valid")[-1]
+    out = tmp_path / "scores.json"
+    argv = ["spans", str(squad_data), "--path", str(trained.checkpoint), "--cpu", "--json"]
+    assert main([*argv, str(out)]) == 0
+    expected = json.loads(out.read_text())["all"]
+    assert expected.pop("questions") == 20 and expected["f1"] > 0
+    found = [float(last[f"valid_{name}"]) for name in MEASURES]
+    assert found == pytest.approx([100 * value for value in expected.values()], abs=1e-3)
+
+
+def test_splits_that_cannot_be_answered_in_validation(squad_data, tmp_path):
+    folder = tmp_path / "bin"
+    shutil.copytree(squad_data, folder)
+    task = SpanAnsweringTask.setup_task(SpanAnsweringConfig(data=str(folder), eval_answers=True))
+    task.load_dataset("valid")
+    task.load_dataset("valid", combine=True)
+    with pytest.raises(MemAttnError, match="cannot answer valid, which was loaded to train on"):
+        task.valid_step({"split": "valid"}, None, None)
+    (folder / "records/valid.jsonl").unlink()
+    with pytest.raises(MemAttnError, match="records/valid.jsonl: there is no such file; data_prep"):
+        task.load_dataset("valid")
+    np.full(40, NOT_PUBLIC, NUMBERS["answers"]).tofile(folder / "answers/valid")
+    with pytest.raises(MemAttnError, match="--eval-answers: the answers of valid are not public"):
+        task.load_dataset("valid")
+    task.cfg.eval_answers = False
+    task.load_dataset("valid")
 
 
 def test_squad_names_no_facts(squad_data, tmp_path):

@@ -21,6 +21,7 @@ from harness import (
     train_on_two,
 )
 from omegaconf import OmegaConf
+from questions import prepare, records
 
 from fairseq_memattn.compat import read_checkpoint
 
@@ -252,11 +253,23 @@ TASKS = {
         "question_data",
         {**SMALL, "task.max_source_length": 128, "checkpoint.finetune_from_model": "null"},
     ),
+    "span_answering": (
+        "span_data",
+        {**ENCODING, "task.window": 64, "task.max_question": 30, "dataset.batch_size": 8},
+    ),
 }
 ADAPTIVE = {
     "model.adaptive_softmax_cutoff": "'200,400'",
     "model.adaptive_input_cutoff": "'200,400'",
 }
+
+
+@pytest.fixture(scope="module")
+def span_data(tmp_path_factory):
+    """HotpotQA's format, prepared for answers as spans."""
+    folder = tmp_path_factory.mktemp("spans")
+    options = ["--spans", "--gold-separated", "--repeat-question"]
+    return prepare("hotpotqa", folder, options, train=records(40, 1), valid=records(9, 2))
 
 
 def hydra_train(recipe, data, folder, overrides):

@@ -1,0 +1,42 @@
+"""Answers in validation, whose batches part the windows of a question."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fairseq_memattn.decoding.span_texts import SpanTexts
+from fairseq_memattn.decoding.spans import Found, SpanFinder
+from fairseq_memattn.evaluation.span_candidates import LONGEST, best_text
+
+
+class AnswerGatherer:
+    """The best answer to each question, as soon as the last window of its context has been read.
+
+    Of a model of span_answering. Batches may have the windows in any order, each of them once.
+    """
+
+    def __init__(self, texts: SpanTexts) -> None:
+        self.texts = texts
+        self.finder = SpanFinder(texts.dataset, texts.places, longest=LONGEST, most=1)
+        self.windows = np.bincount(texts.dataset.windows.context)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins anew: no window has been read."""
+        self.found: dict[int, Found] = defaultdict(lambda: Found([], None))
+        self.seen: Counter[int] = Counter()
+
+    def take(self, model: nn.Module, sample: dict[str, Any]) -> dict[int, str]:
+        """The answers, by number, to the questions whose last windows a batch has."""
+        self.finder.read(model, sample, self.found)
+        numbers = self.texts.dataset.windows.context[sample["id"].cpu().numpy()].tolist()
+        self.seen.update(numbers)
+        whole = [number for number in set(numbers) if self.seen[number] == self.windows[number]]
+        return {number: self._answer(number) for number in whole}
+
+    def _answer(self, number: int) -> str:
+        del self.seen[number]
+        candidates = self.found.pop(number).candidates
+        return best_text(self.texts.answers(number, candidates, most=1))

@@ -1,0 +1,45 @@
+"""The original texts that the answers of a model of span_answering are cut out of."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from fairseq_memattn.data.span_dataset import SpanDataset
+from fairseq_memattn.evaluation.span_candidates import Answer, Candidate, answers_of
+from fairseq_memattn.evaluation.span_records import SpanRecord, read_numbers, read_span_records
+
+
+class SpanTexts(NamedTuple):
+    """Of N questions: the data set, N records, and (T, 2) characters of all contexts' tokens."""
+
+    dataset: SpanDataset
+    records: list[SpanRecord]
+    places: NDArray[Any]
+
+    def places_of(self, number: int) -> NDArray[Any]:
+        """Those of one question's context."""
+        begin = self.dataset.begins[number]
+        return self.places[begin : begin + self.dataset.lengths[number]]
+
+    def answers(self, number: int, candidates: Iterable[Candidate], most: int) -> list[Answer]:
+        """What a question's spans say, the best first. most: how many spans are looked at."""
+        return answers_of(candidates, self.records[number].context, self.places_of(number), most)
+
+
+def read_texts(dataset: SpanDataset, folder: Path, split: str) -> SpanTexts:
+    """The texts of a split of a folder that data_prep has written.
+
+    Raises ValueError where something is missing or does not belong to the data set.
+    """
+    path = folder / "records" / f"{split}.jsonl"
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file; data_prep/squad.py --spans writes it")
+    records = list(read_span_records(path))
+    if len(records) != len(dataset.lengths):
+        raise ValueError(
+            f"{path}: has {len(records)} records, but there are {len(dataset.lengths)} questions"
+        )
+    places = read_numbers(folder, "places", split, 2 * int(dataset.lengths.sum()))
+    return SpanTexts(dataset, records, places.reshape(-1, 2))
