@@ -20,7 +20,8 @@ from fairseq_memattn.models.t5_config import (
     set_defaults,
     sizes,
 )
-from fairseq_memattn.modules.t5_stacks import T5Decoder, T5Encoder, token_embedding
+from fairseq_memattn.modules.t5_embedding import T5Embedding
+from fairseq_memattn.modules.t5_stacks import T5Decoder, T5Encoder
 
 
 @register_model("t5")
@@ -41,12 +42,13 @@ class T5(FairseqEncoderDecoderModel):
             raise MemAttnError("--left-pad-target does not work with --arch t5")
         source, target = task.source_dictionary, task.target_dictionary
         encoder_sizes, decoder_sizes = sizes(args, "encoder"), sizes(args, "decoder")
-        source_table = token_embedding(source, encoder_sizes.embed_dim)
+        scaled = args.t5_scale_embeddings
+        source_table = T5Embedding(source, encoder_sizes.embed_dim, scaled)
         target_table = source_table
         if args.share_all_embeddings:
             _check_shared(args, source, target)
         else:
-            target_table = token_embedding(target, decoder_sizes.embed_dim)
+            target_table = T5Embedding(target, decoder_sizes.embed_dim, scaled)
         encoder = cls.build_encoder(args, source, source_table, encoder_sizes)
         decoder = cls.build_decoder(args, target, target_table, decoder_sizes)
         return cls(encoder, decoder)

@@ -44,6 +44,15 @@ class T5Config(FairseqDataclass):
             "dictionary for both; the decoder's input and output always share theirs"
         },
     )
+    t5_scale_embeddings: bool = field(
+        default=False,
+        metadata={
+            "help": "begin with embeddings of deviation 1/sqrt(size), not 1, and scale them up as "
+            "they come in, which is the same function; for training from scratch with Adam, which "
+            "learns T5's embeddings slowly. Weights trained without it can be loaded, and the "
+            "reverse"
+        },
+    )
     max_source_positions: int = _size(1024, "tokens of the longest source")
     max_target_positions: int = _size(1024, "tokens of the longest target")
 

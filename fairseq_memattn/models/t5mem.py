@@ -147,6 +147,7 @@ class T5Mem(T5):
 
         Raises MemAttnError for those of another design, or of other sizes.
         """
+        super().upgrade_state_dict_named(state_dict, name)
         for side in ("encoder", "decoder"):
             check_dictionary(getattr(self, side), state_dict, side)
         own = self.state_dict()

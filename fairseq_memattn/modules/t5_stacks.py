@@ -7,6 +7,7 @@ from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
+from fairseq_memattn.modules.t5_embedding import T5Embedding
 from fairseq_memattn.modules.t5_layers import (
     Source,
     T5CrossAttention,
@@ -20,14 +21,6 @@ from fairseq_memattn.modules.t5_layers import (
 EncoderOut = dict[str, list[Tensor]]
 
 
-def token_embedding(dictionary: Any, size: int) -> nn.Embedding:
-    """T5 draws embeddings from a standard normal distribution: no block scales its input."""
-    embedding = nn.Embedding(len(dictionary), size, dictionary.pad())
-    nn.init.normal_(embedding.weight)
-    nn.init.zeros_(embedding.weight[dictionary.pad()])
-    return embedding
-
-
 class T5Encoder(FairseqEncoder):
     """Layers over one sequence.
 
@@ -37,7 +30,7 @@ class T5Encoder(FairseqEncoder):
     def __init__(
         self,
         dictionary: Any,
-        embed_tokens: nn.Embedding,
+        embed_tokens: T5Embedding,
         sizes: T5Sizes,
         layers: int,
         max_positions: int,
@@ -92,7 +85,7 @@ class T5Decoder(FairseqIncrementalDecoder):
     def __init__(
         self,
         dictionary: Any,
-        embed_tokens: nn.Embedding,
+        embed_tokens: T5Embedding,
         sizes: T5Sizes,
         layers: int,
         max_positions: int,
@@ -160,8 +153,7 @@ class T5Decoder(FairseqIncrementalDecoder):
         return source, {"attn": source.weights}
 
     def output_layer(self, features: Tensor) -> Tensor:
-        scaled = features * self.sizes.embed_dim**-0.5
-        return nn.functional.linear(scaled, self.embed_tokens.weight, self.output_bias)
+        return self.embed_tokens.logits(features, self.output_bias)
 
     def max_positions(self) -> int:
         return self.positions

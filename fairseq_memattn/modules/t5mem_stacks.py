@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.incremental import IncrementalState
+from fairseq_memattn.modules.t5_embedding import T5Embedding
 from fairseq_memattn.modules.t5_layers import Source, T5DecoderLayer
 from fairseq_memattn.modules.t5_stacks import EncoderOut, T5Decoder, T5Encoder
 from fairseq_memattn.modules.t5mem_layers import (
@@ -35,7 +36,7 @@ class T5MemEncoder(T5Encoder):
     def __init__(
         self,
         dictionary: Any,
-        embed_tokens: nn.Embedding,
+        embed_tokens: T5Embedding,
         sizes: T5MemSizes,
         layers: int,
         max_positions: int,
@@ -155,7 +156,7 @@ class T5MemDecoder(T5Decoder):
     def __init__(
         self,
         dictionary: Any,
-        embed_tokens: nn.Embedding,
+        embed_tokens: T5Embedding,
         sizes: T5MemSizes,
         layers: int,
         max_positions: int,

@@ -17,8 +17,9 @@ arch=${1:-t5mem_v4}
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-42}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 case $arch in
-  t5mem_*) CHUNKS=${CHUNKS:-4} ;;
-  t5 | transformer) CHUNKS=${CHUNKS:-1} ;;
+  t5mem_*) CHUNKS=${CHUNKS:-4} scale=--t5-scale-embeddings ;;
+  t5) CHUNKS=${CHUNKS:-1} scale=--t5-scale-embeddings ;;
+  transformer) CHUNKS=${CHUNKS:-1} scale= ;;
   *) echo "error: ARCH must be t5mem_..., t5 or transformer, but is $arch" >&2; exit 2 ;;
 esac
 for number in "$UPDATES" "$SEED" "$CHUNKS"; do
@@ -43,7 +44,7 @@ if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update 
   "$BIN"/fairseq-train "$data/bin" $task --arch "$arch" --encoder-layers 2 --decoder-layers 2 \
     --encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4 \
-    --share-all-embeddings --dropout 0.1 --criterion cross_entropy --optimizer adam \
+    --share-all-embeddings $scale --dropout 0.1 --criterion cross_entropy --optimizer adam \
     --adam-betas '(0.9, 0.98)' --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 300 \
     --clip-norm 1.0 --batch-size 32 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \

@@ -5,6 +5,7 @@ set_sizes() {
   sizes="--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim $1 --decoder-embed-dim $1"
   sizes="$sizes --encoder-ffn-embed-dim $2 --decoder-ffn-embed-dim $2"
   sizes="$sizes --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings"
+  sizes="$sizes --t5-scale-embeddings"  # Adam learns T5's embeddings slowly
 }
 
 # choose_variant NAME: T5 or a variant of T5Mem, in $arch

@@ -357,6 +357,10 @@ def test_finetuning_begins_with_the_imported_model(imported, capsys, folder, tmp
     further = train(imported / "bin", tmp_path / "1", *common, *flags, *smoothed)
     first, second = (float(row["loss"]) for row in logged(further.log, "train_inner"))
     assert 0 < second < first < 20
+    scaled = [*common, *flags, *smoothed, "--t5-scale-embeddings"]
+    rescaled = train(imported / "bin", tmp_path / "2", *scaled)
+    assert float(logged(rescaled.log, "train_inner")[0]["loss"]) == first
+    generate(rescaled, "--max-len-b", 5)
 
 
 def test_yaml_equals_flags(bilingual, tmp_path):

@@ -33,7 +33,7 @@ WORDBOOK = dictionary()
 PAD, EOS, SEPARATOR = WORDBOOK.pad(), WORDBOOK.eos(), WORDBOOK.index("w3")
 
 
-def build(name="v3", **flags):
+def build(name="t5mem_v3", **flags):
     """A model of random weights in float64, norms and biases included."""
     design, query = MODELS.get(name, (name, "embedding"))
     sizes = {
@@ -445,6 +445,34 @@ def test_refused_checkpoints(trained, flags, message):
     weights = build(trained, **flags).state_dict()
     with pytest.raises(MemAttnError, match="another --arch, --t5mem-slots.*" + message):
         build("t5mem_v3").load_state_dict(weights)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_scaled_embeddings_are_the_same_function(shared):
+    plain = build(share_all_embeddings=shared)
+    scaled = build(share_all_embeddings=shared, t5_scale_embeddings=True)
+    scaled.load_state_dict(plain.state_dict())
+    inputs = batch()
+    expected = logits(plain, inputs)
+    torch.testing.assert_close(logits(scaled, inputs), expected)
+    again, other = (build(share_all_embeddings=shared, t5_scale_embeddings=on) for on in (0, 1))
+    again.load_state_dict(scaled.state_dict())
+    other.load_state_dict(scaled.state_dict())
+    torch.testing.assert_close(logits(again, inputs), expected)
+    assert torch.equal(logits(other, inputs), logits(scaled, inputs))
+
+
+def test_steps_of_scaled_embeddings_change_logits_more():
+    """A step of one size, as Adam's, changes both tables by the same amount."""
+    changes = []
+    for scaled in (False, True):
+        model = build(share_all_embeddings=True, t5_scale_embeddings=scaled)
+        before = logits(model, batch())
+        with torch.no_grad():
+            model.encoder.embed_tokens.weight += 1e-4
+        changes.append((logits(model, batch()) - before).abs().mean())
+    plain, scaled = changes
+    assert scaled > 2 * plain
 
 
 def test_a_design_is_a_subclass():
