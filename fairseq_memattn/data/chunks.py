@@ -1,10 +1,27 @@
 """Long inputs in chunks of one length, as models take them that encode several sequences."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
+
+from fairseq_memattn.errors import MemAttnError
+
+
+def check_chunks(model: Any, chunks: int) -> None:
+    """Raises MemAttnError for a model that takes fewer sequences than `--chunks`.
+
+    A model with a true attribute `takes_sequences` says by `max_sequences()` how many.
+    """
+    if chunks > 1 and not getattr(model, "takes_sequences", False):
+        raise MemAttnError(
+            f"--chunks {chunks} needs a model that takes several sequences, such as t5mem_v4, but "
+            f"{type(model).__name__} takes one"
+        )
+    if chunks > 1 and chunks > (most := model.max_sequences()):
+        raise MemAttnError(f"--chunks {chunks} are more sequences than --t5mem-sequences {most}")
 
 
 def split_chunks(tokens: Tensor, chunks: int, length: int) -> list[Tensor]:

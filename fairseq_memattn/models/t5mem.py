@@ -76,7 +76,7 @@ class T5Mem(T5):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> T5:
         model = super().build_model(args, task)
-        most = model.encoder.sizes.sequences
+        most = model.max_sequences()
         cfg = getattr(task, "cfg", None)
         separator = getattr(cfg, "context_separator", None)
         if separator is not None and cls.design.selector:
@@ -102,6 +102,11 @@ class T5Mem(T5):
         sizes = cls._sizes(args, sizes)
         return kind(dictionary, table, sizes, args.decoder_layers, args.max_target_positions)
 
+    def max_sequences(self) -> int:
+        """The most sequences of an input, the current one included."""
+        most: int = self.encoder.sizes.sequences
+        return most
+
     @classmethod
     def _sizes(cls, args: Any, sizes: T5Sizes) -> T5MemSizes:
         for name in ("t5mem_slots", "t5mem_sequences"):
@@ -111,6 +116,10 @@ class T5Mem(T5):
         if query not in QUERY_CHOICES:
             raise MemAttnError(
                 f"--t5mem-selector-query must be {' or '.join(QUERY_CHOICES)}, but is {query}"
+            )
+        if query != QUERY_CHOICES[0] and not cls.design.selector:
+            raise MemAttnError(
+                f"--t5mem-selector-query {query}: t5mem_ws and t5mem_ws_wma have no selector"
             )
         return T5MemSizes(
             **vars(sizes),

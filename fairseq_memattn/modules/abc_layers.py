@@ -293,7 +293,8 @@ def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> N
     raise MemAttnError(
         f"the checkpoint has {len(weight)} symbols, but the dictionary has "
         f"{module.embed_tokens.num_embeddings}: the data is another model's, or only one of "
-        "training and this command had --task document_translation, which adds a separator"
+        "training and this command had --task document_translation, which adds a separator, or "
+        "--sentinels"
     )
 
 

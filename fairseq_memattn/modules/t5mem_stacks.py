@@ -132,7 +132,7 @@ class T5MemEncoder(T5Encoder):
         if count > self.sizes.sequences:
             raise MemAttnError(
                 f"--t5mem-sequences {self.sizes.sequences} is the most that the model takes, the "
-                f"current one included, but there are {count}; give fewer with --source-context"
+                f"current one included, but there are {count}"
             )
         if length > self.positions:
             raise MemAttnError(

@@ -13,12 +13,14 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor, nn
 
+from fairseq_memattn.data.chunks import check_chunks
 from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation import validation_answers
 from fairseq_memattn.evaluation.generated import detokenise
 from fairseq_memattn.evaluation.question_sets import read_records
+from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)
 
@@ -120,11 +122,7 @@ class QuestionAnsweringTask(FairseqTask):
                 f"{self.cfg.sentinels}"
             )
         model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.chunks > 1 and not getattr(model, "takes_sequences", False):
-            raise MemAttnError(
-                f"--chunks {self.cfg.chunks} needs a model that takes several sequences, which "
-                f"this --arch does not; give it --chunks 1"
-            )
+        check_chunks(model, self.cfg.chunks)
         for side, limit, taken in zip(
             ("source", "target"), self.max_positions(), model.max_positions(), strict=True
         ):
@@ -148,7 +146,7 @@ class QuestionAnsweringTask(FairseqTask):
         Raises FileNotFoundError for a split that is not there, MemAttnError for parts of different
         lengths and for what the data set refuses.
         """
-        self._warn_of_other_limits(kwargs.get("task_cfg"))
+        warn_of_others(kwargs.get("task_cfg"), self.cfg, ("max_source_length", "chunks"))
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
         questions, contexts, answers = (
@@ -179,13 +177,6 @@ class QuestionAnsweringTask(FairseqTask):
                 f"{limits[part]}"
             )
         self.datasets[split] = dataset
-
-    def _warn_of_other_limits(self, trained: Any) -> None:
-        for name in ("max_source_length", "chunks"):
-            before, now = getattr(trained, name, None), getattr(self.cfg, name)
-            if before is not None and before != now:
-                flag = "--" + name.replace("_", "-")
-                logger.warning(f"the model was trained with {flag} {before}, but now it is {now}")
 
     def get_batch_iterator(
         self, dataset: QuestionDataset, *args: Any, **kwargs: Any

@@ -17,6 +17,7 @@ from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 from torch import nn
 
+from fairseq_memattn.data.chunks import check_chunks
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.data.span_corruption import (
     Lines,
@@ -26,6 +27,7 @@ from fairseq_memattn.data.span_corruption import (
     natural,
 )
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)
 
@@ -123,11 +125,7 @@ class SpanCorruptionTask(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """Raises MemAttnError for a model that cannot take what the task gives it."""
         model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.chunks > 1 and not getattr(model, "takes_sequences", False):
-            raise MemAttnError(
-                f"--chunks {self.cfg.chunks} needs a model that takes several sequences, such as "
-                f"t5mem_v4, but {type(model).__name__} takes one"
-            )
+        check_chunks(model, self.cfg.chunks)
         needed = (self.options.chunk_length, self.noise.corrupted(self.block_length)[1])
         for side, limit, length in zip(
             ("source", "target"), model.max_positions(), needed, strict=True
@@ -145,6 +143,7 @@ class SpanCorruptionTask(FairseqTask):
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
         """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on."""
+        warn_of_others(kwargs.get("task_cfg"), self.cfg, ("source_length", "chunks", "seed"))
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
         prefix = str(folder / split)
@@ -173,7 +172,12 @@ class SpanCorruptionTask(FairseqTask):
     def get_batch_iterator(
         self, dataset: SpanCorruptionDataset, max_tokens: int | None = None, **others: Any
     ) -> iterators.EpochBatchIterator:
-        """Raises MemAttnError for an example that does not fit into a batch."""
+        """fairseq's batches, but for a required multiple, which would lose blocks in evaluation.
+
+        Raises MemAttnError for an example that does not fit into a batch.
+        """
+        if not dataset.training:
+            others["required_batch_size_multiple"] = 1
         longest = int(dataset.num_tokens_vec(np.arange(len(dataset))).max())
         if max_tokens is not None and longest > max_tokens:
             raise MemAttnError(

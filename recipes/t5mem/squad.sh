@@ -9,10 +9,13 @@
 #   WORK     results (default: outputs/t5mem)   UPDATES  of training (default: 3000)
 #   CHUNKS   of 512 tokens together (default: 4, and 1 where ARCH reads one sequence)
 #   SEED     default 42                         DEVICE   flags of fairseq (default: --cpu)
+#   BIN      programs (default: .venv/bin)
 #
-# A step that is done is not done again, and training goes on where it stopped.
+# Data and a training that are done are not done again, and a training that stopped is gone on with;
+# one of other UPDATES is refused, and needs another WORK.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source recipes/budget.sh
 arch=${1:-t5mem_v4}
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-42}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
@@ -22,12 +25,7 @@ case $arch in
   transformer) CHUNKS=${CHUNKS:-1} scale= ;;
   *) echo "error: ARCH must be t5mem_..., t5 or transformer, but is $arch" >&2; exit 2 ;;
 esac
-for number in "$UPDATES" "$SEED" "$CHUNKS"; do
-  if ! [[ $number =~ ^[1-9][0-9]*$ ]]; then
-    echo "error: UPDATES, SEED and CHUNKS must be whole numbers above 0, but one is $number" >&2
-    exit 2
-  fi
-done
+for name in UPDATES SEED CHUNKS; do whole "$name" "${!name}"; done
 gold=$DATA/squad/dev-v1.1.json
 train=("$DATA"/squad/train-*.json)
 if [ ! -f "$gold" ] || [ ${#train[@]} -ne 1 ] || [ ! -f "${train[0]}" ]; then
@@ -40,6 +38,7 @@ data=$WORK/squad run=$WORK/squad/$arch-$CHUNKS-$SEED
   --files train="${train[0]}" valid="$gold"
 
 task="--user-dir fairseq_memattn --task question_answering --chunks $CHUNKS $DEVICE"
+one_budget "$run" "$UPDATES"
 if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
   "$BIN"/fairseq-train "$data/bin" $task --arch "$arch" --encoder-layers 2 --decoder-layers 2 \
     --encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 512 \

@@ -58,6 +58,6 @@ for subset in valid test; do
   "$BIN"/fairseq-validate "$data/bin" --user-dir fairseq_memattn $DEVICE --task span_corruption \
     --path "$run/checkpoint_last.pt" --valid-subset "$subset" --batch-size 32 \
     --required-batch-size-multiple 1 --log-format json |
-    grep -o '"valid_ppl": .*"valid_loss_nats": "[^"]*"' |
+    grep -o "\"${subset}_ppl\": .*\"${subset}_loss_nats\": \"[^\"]*\"" |
     sed -E "s/.*ppl\": \"([^\"]*)\".*accuracy\": \"([^\"]*)\".*nats\": \"([^\"]*)\"/$subset: loss_nats \3, accuracy \2 %, ppl \1/"
 done | tee "$run.score"

@@ -422,6 +422,13 @@ def test_refused_flags(flags, message):
         build("t5mem_v3", **flags)
 
 
+def test_no_selector_no_query():
+    with pytest.raises(
+        MemAttnError, match="--t5mem-selector-query layer: t5mem_ws and t5mem_ws_wma"
+    ):
+        build("t5mem_ws", t5mem_selector_query="layer")
+
+
 def test_refused_inputs():
     inputs = batch()
     with pytest.raises(MemAttnError, match="--t5mem-sequences 2 is the most .* there are 3"):
