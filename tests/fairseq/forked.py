@@ -29,10 +29,10 @@ def _server() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def _become(argv: list[str], streams: list[str], cwd: Path | None, env: dict[str, str]) -> None:
+def _become(argv: list[str], streams: list[str], cwd: Path, env: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
-    os.chdir(cwd or os.getcwd())
+    os.chdir(cwd)
     for descriptor, name in enumerate(streams):
         flags = os.O_RDONLY if descriptor == 0 else os.O_WRONLY
         os.dup2(os.open(name, flags), descriptor)
