@@ -15,10 +15,12 @@ one_budget() {
   touch "$1/started-$2"
 }
 
-# whole NAME VALUE: a mistake is told before the data are prepared
+# whole NAME VALUE [LEAST]: a mistake is told before the data are prepared; fairseq takes 0 updates for
+# no limit
 whole() {
-  if ! [[ $2 =~ ^[0-9]+$ ]]; then
-    echo "error: $1 must be a whole number of 0 or more, but is $2" >&2
+  local least=${3:-0}
+  if ! [[ $2 =~ ^(0|[1-9][0-9]*)$ ]] || [ "$2" -lt "$least" ]; then
+    echo "error: $1 must be a whole number of $least or more, but is $2" >&2
     exit 2
   fi
 }

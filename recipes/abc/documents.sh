@@ -16,7 +16,7 @@ source recipes/abc/translation.sh
 usage="usage: $0 CORPUS SYSTEM CONTEXT (see the top of the file)"
 corpus=${1:?"$usage"} system=${2:?"$usage"} context=${3:?"$usage"} UPDATES=${UPDATES:-2000}
 whole CONTEXT "$context"
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 
 choose_documents "$corpus"
 run=$WORK/$corpus/$system-context-$context-$SEED${FROM:+-continued}

@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 source recipes/abc/translation.sh
 UPDATES=${UPDATES:-1500} CROSS=${CROSS:-8 16 32 64} CAUSAL=${CAUSAL:-8 16 32 64}
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 for slots in $CROSS $CAUSAL; do
   if ! [[ $slots =~ ^[1-9][0-9]*$ ]]; then
     echo "error: CROSS and CAUSAL must be whole numbers of 1 or more, but have $slots" >&2

@@ -21,7 +21,8 @@ system=${1:?"usage: $0 SYSTEM [LENGTH] [PAIRS] (see the top of the file)"} lengt
 pairs=${3:-1}
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-3000} CHUNK=${CHUNK:-64}
 BATCH=${BATCH:-16} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
-for name in SEED UPDATES CHUNK BATCH; do whole "$name" "${!name}"; done
+whole SEED "$SEED"
+for name in UPDATES CHUNK BATCH; do whole "$name" "${!name}" 1; done
 whole LENGTH "$length"
 whole PAIRS "$pairs"
 if ! [[ $system =~ ^(chunks|lsh)-([0-9]+)$ ]]; then

@@ -22,7 +22,8 @@ source recipes/budget.sh
 system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-6000} BATCH=${BATCH:-64}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
-for name in SEED UPDATES BATCH; do whole "$name" "${!name}"; done
+whole SEED "$SEED"
+for name in UPDATES BATCH; do whole "$name" "${!name}" 1; done
 case $system in
   full) flags="--gmat-chunk 512 --gmat-memory 0" ;;
   chunks) flags="--gmat-chunk 70 --gmat-memory 0" ;;

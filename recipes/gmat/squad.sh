@@ -22,7 +22,7 @@ system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-42} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 if ! [[ $system =~ ^([1-9][0-9]*)-([0-9]+)(-([1-3]))?$ ]]; then
   echo "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS, like 64-16, but is $system" >&2
   exit 2

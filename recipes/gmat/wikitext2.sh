@@ -23,7 +23,7 @@ system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3]))?$ ]]; then
   echo "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN with N from 1 to 3, like 64x8-32, but" \
     "is $system" >&2

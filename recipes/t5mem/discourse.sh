@@ -23,7 +23,7 @@ variant=${1:?"usage: $0 VARIANT (see the top of the file)"}
 DATA=${DATA:-outputs/discourse} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-16000}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 run=$WORK/discourse/$variant-$SEED bin=$DATA/data/bin
 
 choose_variant "$variant"

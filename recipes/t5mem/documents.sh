@@ -34,7 +34,7 @@ case $stage in
   *) echo "error: STAGE must be agnostic, scratch or finetuned, but is $stage" >&2; exit 2 ;;
 esac
 UPDATES=${UPDATES:-$updates}
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 task="--task document_translation --source-context $context --target-context 0"
 
 prepare_documents

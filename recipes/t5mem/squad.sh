@@ -25,7 +25,8 @@ case $arch in
   transformer) CHUNKS=${CHUNKS:-1} scale= ;;
   *) echo "error: ARCH must be t5mem_..., t5 or transformer, but is $arch" >&2; exit 2 ;;
 esac
-for name in UPDATES SEED CHUNKS; do whole "$name" "${!name}"; done
+whole SEED "$SEED"
+for name in UPDATES CHUNKS; do whole "$name" "${!name}" 1; done
 gold=$DATA/squad/dev-v1.1.json
 train=("$DATA"/squad/train-*.json)
 if [ ! -f "$gold" ] || [ ${#train[@]} -ne 1 ] || [ ! -f "${train[0]}" ]; then

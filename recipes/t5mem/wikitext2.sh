@@ -25,7 +25,7 @@ system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-1500}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-whole UPDATES "$UPDATES"
+whole UPDATES "$UPDATES" 1
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED number=${system##*-}
 
 case $system in

@@ -63,6 +63,12 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "-1"},
             "error: UPDATES must be a whole number",
         ),
+        ("t5mem/squad.sh", {"CHUNKS": "0"}, "error: CHUNKS must be a whole number of 1 or more"),
+        (
+            "t5mem/discourse.sh v3",
+            {"UPDATES": "0"},
+            "error: UPDATES must be a whole number of 1 or more, but is 0",
+        ),
         ("gmat/wikitext2.sh", {}, "usage: recipes/gmat/wikitext2.sh SYSTEM"),
         ("gmat/wikitext2.sh 64-32", {}, "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN"),
         (
