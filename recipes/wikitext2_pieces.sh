@@ -7,6 +7,7 @@ wikitext2_pieces() {
     echo "error: no folder $DATA/wikitext-2; set DATA" >&2
     exit 2
   fi
+  programs
   mkdir -p "$folder/raw"
   for split in train valid test; do
     ln -sf "$(realpath "$DATA/wikitext-2/$split.txt")" "$folder/raw/$split.en"

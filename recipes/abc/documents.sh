@@ -10,11 +10,10 @@
 #   FROM    checkpoint of the same SYSTEM to start from, for example one without context
 #
 # SYSTEM and the other variables are in translation.sh; UPDATES is 2000 unless set.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../common.sh"
+arguments "CORPUS SYSTEM CONTEXT" "$@"
 source recipes/abc/translation.sh
-usage="usage: $0 CORPUS SYSTEM CONTEXT (see the top of the file)"
-corpus=${1:?"$usage"} system=${2:?"$usage"} context=${3:?"$usage"} UPDATES=${UPDATES:-2000}
+corpus=$1 system=$2 context=$3 UPDATES=${UPDATES:-2000}
 whole CONTEXT "$context"
 whole UPDATES "$UPDATES" 1
 

@@ -13,8 +13,8 @@
 #   SEED       default 1             DEVICE  flags of fairseq (default: --cpu)
 #
 # A step that is done is not done again, and training goes on where it stopped.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../common.sh"
+arguments "[CONTROL-SLOTS]" "$@"
 source recipes/wikitext2_pieces.sh
 system=${1:-mlp-16}
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
@@ -35,6 +35,7 @@ for number in "$UPDATES" "$CONTINUED" "$SEED"; do
     exit 2
   fi
 done
+programs
 if ! "$BIN"/python -c 'import sys; from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 sys.exit(sys.argv[1] not in CONTROLS | RIVALS)' "$control"; then
   echo "error: there is no control $control (docs/controls.md)" >&2

@@ -4,10 +4,10 @@
 #   recipes/abc/multi30k.sh SYSTEM      with the corpus in $DATA/multi30k-en-de
 #
 # SYSTEM and the variables are in translation.sh; UPDATES is 1500 unless set.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM" "$@"
 source recipes/abc/translation.sh
-system=${1:?"usage: $0 SYSTEM (see the top of the file)"} UPDATES=${UPDATES:-1500}
+system=$1 UPDATES=${UPDATES:-1500}
 raw=$DATA/multi30k-en-de data=$WORK/multi30k run=$WORK/multi30k/$system-$SEED
 
 choose_arch "$system"

@@ -8,8 +8,8 @@
 #
 # The other variables are in translation.sh; UPDATES is 1500 unless set. Everything goes to
 # $WORK/slot_grid-$UPDATES. A cell that has its score is not run again, one that stopped is gone on with.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
 source recipes/abc/translation.sh
 UPDATES=${UPDATES:-1500} CROSS=${CROSS:-8 16 32 64} CAUSAL=${CAUSAL:-8 16 32 64}
 whole UPDATES "$UPDATES" 1

@@ -11,7 +11,6 @@
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other UPDATES is refused, and needs another WORK.
-source recipes/budget.sh
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE:---cpu}
 BIN=${BIN:-.venv/bin}
 
@@ -46,6 +45,7 @@ prepare() {
   local folder=$1 source=$2 target=$3
   shift 3
   if [ ! -d "$folder" ]; then echo "error: no folder $folder; set DATA" >&2; exit 2; fi
+  programs
   "$BIN"/python data_prep/own_corpus.py --langs "$source" "$target" --output "$data" \
     --vocab-size 4000 --text "$@"
 }

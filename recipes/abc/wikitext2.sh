@@ -12,10 +12,8 @@
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 #
 # A run that stopped is gone on with; one of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
-if [ $# -ne 1 ]; then echo "usage: $0 SYSTEM (see the top of the file)" >&2; exit 2; fi
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM" "$@"
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
 DEVICE=${DEVICE:---cpu} CONTEXTS=${CONTEXTS:-0} BIN=${BIN:-.venv/bin}
@@ -36,6 +34,7 @@ else
 fi
 
 if [ ! -d "$DATA/wikitext-2" ]; then echo "error: no folder $DATA/wikitext-2; set DATA" >&2; exit 2; fi
+programs
 if [ ! -e "$data/ready" ]; then
   rm -rf "$data/bin"  # what an interrupted run may have left
   "$BIN"/fairseq-preprocess --only-source --trainpref "$DATA/wikitext-2/train.txt" \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # From nothing to a scored translation: what `make demo` runs. Everything goes to demo/; a step
 # that is done is not done again, and training goes on where it stopped.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
 BIN=${BIN:-.venv/bin}
 OUT=${OUT:-demo}
 step() { printf '\n== %s\n' "$*"; }
@@ -14,6 +14,7 @@ if [ -e "$OUT/done" ]; then
   exit 0
 fi
 
+programs
 step "1/7  A corpus where context decides: English-Russian documents"
 "$BIN"/python data_prep/discourse.py --out "$OUT/corpus" --train-docs 4000 --valid-docs 50 \
   --test-docs 50 --seed 1

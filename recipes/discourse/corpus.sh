@@ -2,6 +2,7 @@
 
 # discourse_corpus FOLDER: its text in FOLDER/corpus, SentencePiece and binary data in FOLDER/data
 discourse_corpus() {
+  programs
   "$BIN"/python data_prep/discourse.py --out "$1/corpus" --train-docs 8000 --valid-docs 50 \
     --test-docs 200 --contrast-groups 300 --seed 1
   "$BIN"/python data_prep/own_corpus.py --langs en ru --output "$1/data" --vocab-size 2500 \

@@ -9,9 +9,8 @@
 #   CONTEXTS  sentences of context, one system for each (default: "0 3")
 #
 # A run of other UPDATES is refused, and needs another OUT.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
 source recipes/discourse/corpus.sh
 BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-16000} SEED=${SEED:-1}
 CONTEXTS=${CONTEXTS:-0 3}

@@ -14,10 +14,9 @@
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
-system=${1:?"usage: $0 SYSTEM [LENGTH] [PAIRS] (see the top of the file)"} length=${2:-512}
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM [LENGTH] [PAIRS]" "$@"
+system=$1 length=${2:-512}
 pairs=${3:-1}
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-3000} CHUNK=${CHUNK:-64}
 BATCH=${BATCH:-16} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
@@ -33,6 +32,7 @@ sparsity=${BASH_REMATCH[1]} memory=${BASH_REMATCH[2]}
 run=$WORK/majority/$length-$pairs-$system-$SEED
 
 task="--user-dir fairseq_memattn $DEVICE --task majority_tagging --length $length --pairs $pairs"
+programs
 one_budget "$run" "$UPDATES"
 if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
   "$BIN"/fairseq-train $task --criterion sequence_tagging --arch gmat_bert_tiny --encoder-layers 2 \

@@ -16,10 +16,9 @@
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
-system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM" "$@"
+system=$1
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-6000} BATCH=${BATCH:-64}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
@@ -33,6 +32,7 @@ case $system in
 esac
 data=$WORK/numbers run=$WORK/numbers/$system-$SEED
 
+programs
 "$BIN"/python data_prep/numeric_reasoning.py --output "$data"
 
 task="--user-dir fairseq_memattn $DEVICE --task translation -s input -t answer"

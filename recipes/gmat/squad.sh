@@ -15,10 +15,9 @@
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
-system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM" "$@"
+system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-42} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
@@ -40,6 +39,7 @@ schedule="--optimizer adam --adam-betas (0.9,0.999) --weight-decay 0.01 --clip-n
   --lr-scheduler polynomial_decay --total-num-update $UPDATES --warmup-updates $((UPDATES / 10))
   --dropout 0.1 --attention-dropout 0.1 --batch-size 12"
 
+programs
 "$BIN"/python data_prep/squad.py --output "$data" --spans --vocab-size 4000 \
   --files train="${train[0]}" valid="$gold"
 

@@ -15,11 +15,10 @@
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the
 # repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES
 # is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM" "$@"
 source recipes/wikitext2_pieces.sh
-system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
+system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"

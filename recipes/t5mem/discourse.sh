@@ -14,12 +14,11 @@
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
+source "$(dirname "$0")/../common.sh"
+arguments "VARIANT" "$@"
 source recipes/discourse/corpus.sh
 source recipes/t5mem/variants.sh
-variant=${1:?"usage: $0 VARIANT (see the top of the file)"}
+variant=$1
 DATA=${DATA:-outputs/discourse} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-16000}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"

@@ -11,13 +11,12 @@
 #
 # The variables are in recipes/abc/translation.sh, but WORK is outputs/t5mem unless set; UPDATES is
 # 2000 unless set, and 1000 for finetuned.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+source "$(dirname "$0")/../common.sh"
+arguments "CORPUS SYSTEM STAGE" "$@"
 WORK=${WORK:-outputs/t5mem}
 source recipes/abc/translation.sh
 source recipes/t5mem/variants.sh
-usage="usage: $0 CORPUS SYSTEM STAGE (see the top of the file)"
-corpus=${1:?"$usage"} system=${2:?"$usage"} stage=${3:?"$usage"}
+corpus=$1 system=$2 stage=$3
 choose_documents "$corpus"
 choose_variant "$system"
 set_sizes 128 512

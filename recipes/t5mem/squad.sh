@@ -13,9 +13,8 @@
 #
 # Data and a training that are done are not done again, and a training that stopped is gone on with;
 # one of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
+source "$(dirname "$0")/../common.sh"
+arguments "[ARCH]" "$@"
 arch=${1:-t5mem_v4}
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-42}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
@@ -35,6 +34,7 @@ if [ ! -f "$gold" ] || [ ${#train[@]} -ne 1 ] || [ ! -f "${train[0]}" ]; then
 fi
 data=$WORK/squad run=$WORK/squad/$arch-$CHUNKS-$SEED
 
+programs
 "$BIN"/python data_prep/squad.py --output "$data" --vocab-size 4000 \
   --files train="${train[0]}" valid="$gold"
 

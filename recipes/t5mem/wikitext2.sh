@@ -16,12 +16,11 @@
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other UPDATES is refused, and needs another WORK.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-source recipes/budget.sh
+source "$(dirname "$0")/../common.sh"
+arguments "SYSTEM" "$@"
 source recipes/t5mem/variants.sh
 source recipes/wikitext2_pieces.sh
-system=${1:?"usage: $0 SYSTEM (see the top of the file)"}
+system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-1500}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"

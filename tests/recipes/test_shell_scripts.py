@@ -41,6 +41,9 @@ ROOT = Path(__file__).parents[2]
             "error: SEED must be a whole number",
         ),
         ("t5mem/documents.sh chat v1 agnostic", {}, "error: no folder "),
+        ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but there are 2"),
+        ("abc/slot_grid.sh 8", {}, "usage: recipes/abc/slot_grid.sh, but there are 1 arguments"),
+        ("gmat/majority.sh chunks-8", {}, "error: no fairseq-train in nowhere; run make env, or"),
         ("t5mem/wikitext2.sh", {}, "usage: recipes/t5mem/wikitext2.sh SYSTEM"),
         ("t5mem/wikitext2.sh t5-4", {}, "error: SYSTEM must be t5-1, mem-1, "),
         ("t5mem/wikitext2.sh mem-4", {}, "error: no folder "),
@@ -94,6 +97,25 @@ def test_refused_in_one_sentence(command, settings, message, tmp_path):
     assert done.returncode != 0 and message in done.stderr and not done.stdout
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_help_is_what_heads_the_script(tmp_path):
+    done = script(tmp_path, "gmat/majority.sh --help")
+    assert done.returncode == 0 and not done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Majority tagging, the GMAT paper's table 1")
+    assert "  recipes/gmat/majority.sh SYSTEM [LENGTH] [PAIRS]" in lines
+    assert lines[-1] == "of other UPDATES is refused, and needs another WORK."
+
+
+def test_a_recipe_goes_from_any_folder(tmp_path):
+    done = subprocess.run(
+        ["bash", f"{os.path.relpath(ROOT, tmp_path)}/recipes/gmat/majority.sh"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.startswith("usage: recipes/gmat/majority.sh SYSTEM [LENGTH] [PAIRS], but")
 
 
 def test_finetuning_needs_a_model_that_is_trained(tmp_path):

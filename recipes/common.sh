@@ -1,0 +1,50 @@
+# What every recipe sources first, from any folder; it goes to the repository's.
+set -euo pipefail
+script=$(realpath "$0")
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
+script=${script#"$PWD/"}
+
+# arguments SYNOPSIS "$@": a recipe that is called otherwise tells how; --help prints what heads it
+arguments() {
+  local synopsis=$1 brackets=${1//[^[]/} most
+  shift
+  case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$script"; exit ;; esac
+  most=$(wc -w <<< "$synopsis")
+  if [ $# -gt "$most" ] || [ $# -lt $((most - ${#brackets})) ]; then
+    echo "usage: $script${synopsis:+ $synopsis}, but there are $# arguments; --help tells more" >&2
+    exit 2
+  fi
+}
+
+# programs: those that `make env` installs
+programs() {
+  if [ ! -x "$BIN/fairseq-train" ]; then
+    echo "error: no fairseq-train in $BIN; run make env, or set BIN" >&2
+    exit 2
+  fi
+}
+
+# one_budget FOLDER UPDATES: fairseq would go on with another budget's checkpoint in this folder, and
+# the schedule of the learning rate, as well as what is compared, would be neither's
+one_budget() {
+  local file
+  for file in "$1"/{started,trained}-*; do
+    if [ -e "$file" ] && [ "${file##*-}" != "$2" ]; then
+      echo "error: $1 is a training of ${file##*-} updates, not of $2; keep to them, or write" \
+        "elsewhere" >&2
+      exit 2
+    fi
+  done
+  mkdir -p "$1"
+  touch "$1/started-$2"
+}
+
+# whole NAME VALUE [LEAST]: a mistake is told before the data are prepared; fairseq takes 0 updates for
+# no limit
+whole() {
+  local least=${3:-0}
+  if ! [[ $2 =~ ^(0|[1-9][0-9]*)$ ]] || [ "$2" -lt "$least" ]; then
+    echo "error: $1 must be a whole number of $least or more, but is $2" >&2
+    exit 2
+  fi
+}
