@@ -74,9 +74,14 @@ train() {
 
 # translate [FLAG...]: the test set with the last checkpoint, to $run.generated; flags likewise
 translate() {
+  if [ "$run.generated" -nt "$run/checkpoint_last.pt" ]; then
+    echo "$run.generated: translated before"
+    return
+  fi
   "$BIN"/fairseq-generate "$data/bin" --user-dir fairseq_memattn $DEVICE \
     --path "$run/checkpoint_last.pt" --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 \
-    --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 "$@" > "$run.generated"
+    --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 "$@" > "$run.generating"
+  mv "$run.generating" "$run.generated"
 }
 
 # score_documents: the translation of what choose_documents has chosen, to $run.score
