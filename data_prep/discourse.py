@@ -104,9 +104,8 @@ def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
 
 def check(options: Options) -> None:
     """A DataError for options that cannot be."""
-    for name in ("train_docs", "valid_docs", "test_docs", "contrast_groups"):
-        value = getattr(options, name)
-        if value < 1:
+    for name, value in asdict(options).items():
+        if value < 1 and name != "seed":
             raise DataError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
     if options.min_sentences <= MAX_DISTANCE:
         raise DataError(
@@ -137,6 +136,13 @@ def parser() -> argparse.ArgumentParser:
         ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
         ("--max-sentences", 12, "sentences in the longest document"),
         ("--seed", 1, "another seed gives another corpus"),
+        (
+            "--name-weight",
+            1,
+            "how often a first name comes again in a document to train on; an elided verb: 1, an "
+            "elided noun: 2, a pronoun: 3",
+        ),
+        ("--noun-weight", 3, "how often a noun with two renderings does"),
     ):
         top.add_argument(
             option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"

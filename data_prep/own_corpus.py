@@ -87,7 +87,12 @@ def prepare(args: argparse.Namespace) -> None:
         pipeline.tokenise(splits)
         kind = "tokens"
     model = pipeline.learn_sentencepiece(
-        pipeline.paths(kind, "train"), "spm", args.vocab_size, args.separator, args.seed
+        pipeline.paths(kind, "train"),
+        "spm",
+        args.vocab_size,
+        args.separator,
+        args.seed,
+        model_type=args.model_type,
     )
     segment(pipeline, kind, splits, model)
     if documents:
@@ -111,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--vocab-size", type=positive, default=8000, metavar="N", help="default: %(default)s"
     )
+    subword.add_model_type(top)
     top.add_argument(
         "--separator",
         type=separator_token,

@@ -150,13 +150,23 @@ class Pipeline:
         separator: str,
         seed: int,
         option: str = "--vocab-size",
+        model_type: str = subword.MODEL_TYPES[0],
     ) -> Path:
         """A SentencePiece model of some files together, NAME.model; see `subword.train`."""
         model = self.folder / name
         outputs = [self.folder / f"{name}.{suffix}" for suffix in ("model", "vocab")]
-        learn = partial(subword.train, inputs, model, vocab_size, separator, seed, option)
+        learn = partial(
+            subword.train, inputs, model, vocab_size, separator, seed, option, model_type
+        )
         self.stages.run(
-            name, inputs, outputs, learn, vocab_size=vocab_size, separator=separator, seed=seed
+            name,
+            inputs,
+            outputs,
+            learn,
+            vocab_size=vocab_size,
+            separator=separator,
+            seed=seed,
+            model_type=model_type,
         )
         return outputs[0]
 

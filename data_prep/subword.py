@@ -25,6 +25,18 @@ from data_prep.files import (
     write_all_or_nothing,
 )
 
+MODEL_TYPES = ("unigram", "bpe")
+
+
+def add_model_type(parser: argparse.ArgumentParser) -> None:
+    """--model-type, where SentencePiece is trained."""
+    parser.add_argument(
+        "--model-type",
+        choices=MODEL_TYPES,
+        default=MODEL_TYPES[0],
+        help="of SentencePiece; bpe keeps frequent words whole (default: %(default)s)",
+    )
+
 
 def train(
     inputs: Sequence[Path],
@@ -33,11 +45,13 @@ def train(
     separator: str,
     seed: int,
     option: str = "--vocab-size",
+    model_type: str = MODEL_TYPES[0],
 ) -> None:
-    """Train a unigram model on all inputs together; writes model.model and model.vocab.
+    """Train a model on all inputs together; writes model.model and model.vocab.
 
     vocab_size: of all symbols, `<unk>`, `<s>`, `</s>` and the separator included
     option: the name that errors give it
+    model_type: of MODEL_TYPES
     Raises DataError where an input cannot be read or has no text, or where it is too small for
     the vocabulary.
     """
@@ -50,6 +64,7 @@ def train(
             sentence_iterator=(_without(separator, line) for line in _all_lines(inputs)),
             model_prefix=str(model),
             vocab_size=vocab_size,
+            model_type=model_type,
             character_coverage=1.0,
             # With SentencePiece's word-boundary mark, so that a separator is one token.
             user_defined_symbols=["\u2581" + separator],
@@ -100,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
     )
     training.add_argument("--model", type=Path, required=True, help="prefix of what is written")
     training.add_argument("--vocab-size", type=int, default=8000, help="default: %(default)s")
+    add_model_type(training)
     training.add_argument(
         "--separator", default="_eos", help="kept as one token (default: %(default)s)"
     )
@@ -116,7 +132,14 @@ def parser() -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> None:
     """Do what the command line says."""
     if args.command == "train":
-        train(args.input, args.model, args.vocab_size, args.separator, args.seed)
+        train(
+            args.input,
+            args.model,
+            args.vocab_size,
+            args.separator,
+            args.seed,
+            model_type=args.model_type,
+        )
     else:
         encode(args.model, args.input, args.output)
 

@@ -14,7 +14,7 @@ from data_prep.discourse_corpus.contrastive import (
     balanced_set,
     group_count,
 )
-from data_prep.discourse_corpus.documents import EVEN, MAX_DISTANCE, TRAINING, document
+from data_prep.discourse_corpus.documents import EVEN, MAX_DISTANCE, document, training
 from data_prep.discourse_corpus.grammar import Pair
 from data_prep.files import DataError
 
@@ -34,6 +34,8 @@ class Options:
     min_sentences: int
     max_sentences: int
     seed: int
+    name_weight: int
+    noun_weight: int
 
 
 def distinct(
@@ -87,7 +89,9 @@ class Corpus:
     def split(self, name: str) -> list[list[Pair]]:
         """The documents of a split: those to train on have more of what is hard to learn."""
         options = self.options
-        mix = TRAINING if name == "train" else EVEN
+        mix = EVEN
+        if name == "train":
+            mix = training(options.name_weight, options.noun_weight)
         rng = Random(f"{options.seed} {name}")
         return distinct(
             lambda: document(rng, options.min_sentences, options.max_sentences, mix),

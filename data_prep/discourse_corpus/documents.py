@@ -175,8 +175,11 @@ class Mix:
 
 
 EVEN = Mix(0.5, (1, 1, 1, 1, 1), (1, 1, 1))
-# What takes a model longer to learn comes more often: gender, and the rendering of nouns.
-TRAINING = Mix(0.3, (3, 1, 2, 1, 3), (3, 1, 1))
+
+
+def training(name_weight: int, noun_weight: int) -> Mix:
+    """What takes a model longer to learn comes more often: gender, and names and nouns again."""
+    return Mix(0.3, (3, 1, 2, name_weight, noun_weight), (3, 1, 1))
 
 
 def document(rng: Random, shortest: int, longest: int, mix: Mix = EVEN) -> list[Pair]:

@@ -17,7 +17,7 @@ CONTEXTS=${CONTEXTS:-0 3}
 step() { printf '\n== %s\n' "$*"; }
 
 step "Corpus, SentencePiece, binary data"
-discourse_corpus "$OUT"
+text="" pieces="--vocab-size 2500" discourse_corpus "$OUT"
 
 for context in $CONTEXTS; do
   run=$OUT/context-$context-$SEED updates=$((UPDATES * (context + 1) / 4))

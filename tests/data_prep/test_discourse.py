@@ -332,6 +332,26 @@ def test_the_test_set_does_not_depend_on_how_much_is_trained_on(
     assert (tmp_path / "less/test.en").read_bytes() == (corpus / "test.en").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--name-weight", lexicon.NAME_WORDS), ("--noun-weight", lexicon.SYNONYM_WORDS["thing"])],
+)
+def test_weights_are_of_what_comes_again_in_training(
+    corpus: Path, tmp_path: Path, option: str, words: list[list[grammar.Word]]
+) -> None:
+    """Names and nouns with two renderings, a word of the document each."""
+    names = {renderings[0].en[""].lower() for renderings in words}
+
+    def share(folder: Path) -> float:
+        text = documents(folder, "train", "en")
+        return sum(bool(names & words_of(line)) for one in text for line in one) / len(text)
+
+    assert run(tmp_path / "more", *SMALL, option, "50").returncode == 0
+    assert share(tmp_path / "more") > 2 * share(corpus)
+    for name in ("test.ru", "valid.ru", "contrast/cohesion.json"):
+        assert (tmp_path / "more" / name).read_bytes() == (corpus / name).read_bytes()
+
+
 def test_no_document_is_shared(corpus: Path) -> None:
     texts = [
         "\n".join(one)
@@ -488,7 +508,7 @@ def test_a_rendering_is_drawn_once_for_the_whole_document() -> None:
 
 
 def test_documents_and_sets_are_used_once() -> None:
-    corpus = Corpus(Options(1, 1, 1, 1, 6, 12, 1))
+    corpus = Corpus(Options(1, 1, 1, 1, 6, 12, 1, 1, 3))
     [group, *_] = corpus.contrast("pronoun")
     context = [grammar.Pair(sentence, "") for sentence in group["src"].split(" _eos ")]
     other = [grammar.Pair(f"Sentence {number} .", "") for number in range(3)]
@@ -542,6 +562,7 @@ def test_somebody_elses_directory_is_refused(
     ("options", "message"),
     [
         (["--train-docs", "0"], "--train-docs must be at least 1, but is 0"),
+        (["--name-weight", "0"], "--name-weight must be at least 1, but is 0"),
         (["--contrast-groups", "-1"], "--contrast-groups must be at least 1, but is -1"),
         (["--min-sentences", "3"], "--min-sentences must be at least 4, but is 3"),
         (

@@ -53,6 +53,7 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(mine) == 0
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
     capsys.readouterr()
+    assert run(mine, "--model-type", "bpe") == 2
     assert run(mine, "--seed", "2") == 2
     assert "or replace what is there with --force" in message(capsys.readouterr().err)
 

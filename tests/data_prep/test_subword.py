@@ -50,6 +50,18 @@ def test_the_separator_is_not_learnt_from(text, model):
     assert {piece for piece in pieces if "_" in piece} == {"▁_eos"}
 
 
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_model_types(text, tmp_path, model_type):
+    """Only a unigram model has probabilities, which its vocabulary lists; BPE has ranks."""
+    options = ["--vocab-size", 27, "--model-type", model_type]
+    done = run("train", "--input", text, "--model", tmp_path / "spm", *options)
+    assert done.returncode == 0, done.stderr
+    rows = (tmp_path / "spm.vocab").read_text(encoding="utf-8").splitlines()
+    scores = [float(row.split("\t")[1]) for row in rows[4:]]
+    ranks = [-float(number) for number in range(len(scores))]
+    assert (scores == ranks) == (model_type == "bpe")
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
