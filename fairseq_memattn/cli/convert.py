@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.average import write
+from fairseq_memattn.cli.model_flags import model_flags
 from fairseq_memattn.cli.models import architecture, check_paths, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
 
@@ -52,16 +53,19 @@ def run(args: argparse.Namespace) -> None:
     check_paths(args.data, args.path)
     state, task = open_checkpoint(args.path, args.data)
     old = architecture(state)
-    new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
+    new, told = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
     write(state, args.output)
     print(f"converted {old} to {args.arch}: {args.output}")
     print(f"new weights, to be trained: {', '.join(new) or 'none'}")
+    print(f"to train it: --finetune-from-model {args.output} {shlex.join(told)}")
 
 
 def converted(
     state: dict[str, Any], task: Any, arch: str, flags: list[str], seed: int
-) -> list[str]:
-    """Makes the checkpoint `state` one of `arch`; returns the names of the weights that are new.
+) -> tuple[list[str], list[str]]:
+    """Makes the checkpoint `state` one of `arch`.
+
+    Returns the names of the weights that are new, and the flags that build the model again.
 
     task: the checkpoint's, as `open_checkpoint` gives it
 
@@ -72,6 +76,7 @@ def converted(
 
     check_kind(str(architecture(state)), arch)
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
+    told = model_flags(arch, model_args)
     trained = state["model"]
     # Older releases of fairseq gave some weights other names.
     task.build_model(deepcopy(state["cfg"]["model"])).upgrade_state_dict(trained)
@@ -80,6 +85,8 @@ def converted(
     weights = model.state_dict()
     if hasattr(model, "weights_from"):
         trained = model.weights_from(trained)
+    if getattr(model_args, "gmat_sparsity", None) == "lsh":
+        raise ValueError("--gmat-sparsity lsh takes queries for keys, and no checkpoint's keys")
     for name, weight in trained.items():
         if name not in weights:
             raise ValueError(f"--arch {arch} has no place for the checkpoint's `{name}`")
@@ -93,7 +100,7 @@ def converted(
     state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
-    return new
+    return new, told
 
 
 def check_kind(old: str, new: str) -> None:

@@ -5,11 +5,13 @@ that a masked language model fills in. Nothing is read but the store and the mod
 
   memattn decompress store --path model.pt --output features.npz     numpy.load(...)[ID] is (L, E)
   memattn decompress store --path model.pt --tokens --output filled.txt     ID, a tab, L tokens
+  memattn decompress store --list                                    ID, a tab, L of each document
   memattn decompress store --check                                   is every record whole?
 """
 
 import argparse
 import os
+import sys
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +22,8 @@ from fairseq_memattn.cli.outputs import check_outputs
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fairseq_memattn.compression.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "those that mark beginning and end included",
     )
     add("--ids", nargs="+", metavar="ID", help="these documents, in this order, instead of all")
+    add("--list", action="store_true", help="only print the ids and lengths of the documents")
     add("--check", action="store_true", help="only verify that every record is whole")
+    add(
+        "--drop-damaged",
+        action="store_true",
+        help="with --check, remove those that are not; the memattn compress that made the store "
+        "then makes them again",
+    )
     add(
         "--max-tokens",
         type=int,
@@ -50,14 +61,17 @@ def check(args: argparse.Namespace) -> None:
     """Refuses flags that make no sense, before anything is loaded."""
     if not args.store.is_dir():
         raise ValueError(f"{args.store}: there is no such folder")
-    if args.check:
-        for flag in ("path", "output", "tokens", "ids"):
-            if getattr(args, flag):
-                raise ValueError(f"--check only reads the store: leave out --{flag}")
+    if args.drop_damaged and not args.check:
+        raise ValueError("--drop-damaged needs --check")
+    if args.check or args.list:
+        flag = "--check" if args.check else "--list"
+        for other in ("path", "output", "tokens", "ids"):
+            if getattr(args, other):
+                raise ValueError(f"{flag} only reads the store: leave out --{other}")
         return
     for flag in ("path", "output"):
         if getattr(args, flag) is None:
-            raise ValueError(f"--{flag} is needed, except with --check")
+            raise ValueError(f"--{flag} is needed, except with --check and --list")
     check_paths(str(args.store), args.path)
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
@@ -73,8 +87,12 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.compression.store import Store
 
     store = Store(args.store)
+    if args.list:
+        for id, length in store.lengths():
+            print(f"{id}\t{length}")
+        return
     if args.check:
-        print(f"{args.store}: {store.check()} records are whole")
+        check_store(store, args.drop_damaged)
         return
     ids = list(store.ids()) if args.ids is None else args.ids
     for number, id in enumerate(args.ids or ()):
@@ -109,6 +127,20 @@ def run(args: argparse.Namespace) -> None:
     finally:
         unfinished.unlink(missing_ok=True)
     print(f"wrote {len(ids)} records to {args.output}")
+
+
+def check_store(store: "Store", drop: bool) -> None:
+    """Raises ValueError where a record is not whole, unless that is to be removed."""
+    total, faults = len(list(store.ids())), store.damaged(drop)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    if faults and not drop:
+        raise ValueError(
+            f"{store.folder}: {len(faults)} of {total} records are damaged; --drop-damaged removes "
+            "them, and memattn compress makes them again"
+        )
+    removed = f"; {len(faults)} were removed" if faults else ""
+    print(f"{store.folder}: {total - len(faults)} records are whole{removed}")
 
 
 def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:

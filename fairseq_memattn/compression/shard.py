@@ -63,7 +63,8 @@ class Header:
         for name in ("vectors", "size", "dtype"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                raise MemAttnError(f"{file} has the {name} {theirs}, but {mine} is wanted")
+                told = f"; add to it with --dtype {theirs}" if name == "dtype" else ""
+                raise MemAttnError(f"{file} has the {name} {theirs}, but {mine} is wanted{told}")
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,9 @@ class Shard:
                 (self._row(record) for record in records),
             )
 
-    def ids(self) -> Iterator[str]:
-        """In the order of writing."""
-        yield from (row[0] for row in self._select("SELECT id FROM records ORDER BY number"))
+    def lengths(self) -> Iterator[tuple[str, int]]:
+        """Each id with the tokens of its document, in the order of writing."""
+        yield from self._select("SELECT id, length FROM records ORDER BY number")
 
     def source(self, id: str) -> bytes | None:
         """SHA-256 of the tokens of a document; None where it is not here."""
@@ -126,20 +127,30 @@ class Shard:
             return self._record(*row)
         return None
 
-    def check(self) -> int:
-        """The number of records, all of which are whole.
+    def damaged(self) -> dict[int, str]:
+        """What is wrong with the records that are not whole, by number.
 
-        Raises MemAttnError for the first that is not, and where SQLite finds the file inconsistent.
+        Raises MemAttnError where SQLite finds the file inconsistent.
         """
-        # One by one: whoever reads for long keeps others from writing.
-        numbers = [str(number) for (number,) in self._select("SELECT number FROM records")]
-        for number in numbers:
-            for row in self._select(f"SELECT {COLUMNS} FROM records WHERE number = ?", number):
-                self._record(*row)
         for (found,) in self._select("PRAGMA integrity_check(1)"):
             if found != "ok":
                 raise MemAttnError(f"{self.file} is damaged: {found.splitlines()[-1]}")
-        return len(numbers)
+        # One by one: whoever reads for long keeps others from writing.
+        faults = {}
+        for (number,) in list(self._select("SELECT number FROM records")):
+            try:
+                for row in self._select(f"SELECT {COLUMNS} FROM records WHERE number = ?", number):
+                    self._record(*row)
+            except MemAttnError as error:
+                faults[number] = str(error)
+        return faults
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Removes records."""
+        with self._explained(), self._transaction():
+            self._connection.executemany(
+                "DELETE FROM records WHERE number = ?", ((number,) for number in numbers)
+            )
 
     def _row(self, record: Record) -> tuple[Any, ...]:
         assert self.header is not None
@@ -192,7 +203,7 @@ class Shard:
             raise MemAttnError(f"{self.file} is damaged: its header is not whole")
         return header
 
-    def _select(self, query: str, *values: str) -> Iterator[tuple[Any, ...]]:
+    def _select(self, query: str, *values: str | int) -> Iterator[tuple[Any, ...]]:
         with self._explained():
             yield from self._connection.execute(query, values)
 

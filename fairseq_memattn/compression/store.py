@@ -28,8 +28,12 @@ class Store:
 
     def ids(self) -> Iterator[str]:
         """Shard after shard, each in the order of writing."""
+        yield from (id for id, _ in self.lengths())
+
+    def lengths(self) -> Iterator[tuple[str, int]]:
+        """Each id with the tokens of its document, in the same order."""
         for shard in self.shards:
-            yield from shard.ids()
+            yield from shard.lengths()
 
     def __getitem__(self, id: str) -> Record:
         """Raises MemAttnError where it is missing or damaged."""
@@ -47,9 +51,18 @@ class Store:
         found = (shard.source(id) for shard in self.shards)
         return next((source for source in found if source is not None), None)
 
-    def check(self) -> int:
-        """The number of records, all whole. Raises MemAttnError for the first that is not."""
-        return sum(shard.check() for shard in self.shards)
+    def damaged(self, drop: bool = False) -> list[str]:
+        """What is wrong with the records that are not whole, which `drop` removes.
+
+        Raises MemAttnError for a file that is not whole itself.
+        """
+        found: list[str] = []
+        for shard in self.shards:
+            faults = shard.damaged()
+            found += faults.values()
+            if drop:
+                shard.drop(faults)
+        return found
 
     def close(self) -> None:
         for shard in self.shards:

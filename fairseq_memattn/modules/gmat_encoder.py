@@ -1,5 +1,6 @@
 """fairseq's transformer encoder with GMAT's global memory, and its compression of sequences."""
 
+import logging
 from copy import copy
 from typing import Any
 
@@ -12,6 +13,8 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
 from fairseq_memattn.modules.gmat_attention import GMATAttention, Sparsity
 from fairseq_memattn.modules.gmat_positions import BlockPositionalEmbedding
+
+logger = logging.getLogger(__name__)
 
 
 class GMATEncoder(TransformerEncoderBase):
@@ -162,6 +165,11 @@ class GMATEncoder(TransformerEncoderBase):
             raise MemAttnError(
                 f"--gmat-memory {self.slots} is more than the {learned} memory tokens that the "
                 "checkpoint has; `memattn convert` gives a model without memory a new one"
+            )
+        if self.slots < learned:
+            logger.warning(
+                f"the first {self.slots} of the checkpoint's {learned} memory vectors are taken, "
+                f"by --gmat-memory {self.slots}"
             )
         if self.slots:
             state_dict[key] = state_dict[key][: self.slots]

@@ -1,8 +1,10 @@
 """`memattn convert`: another attention from a trained model's weights."""
 
+import shlex
+
 import pytest
 import torch
-from harness import SLOTS, TRANSLATOR, attempt, generate, hypotheses, logged, run, train
+from harness import COMMON, SLOTS, TRANSLATOR, attempt, generate, hypotheses, logged, run, train
 
 SOFTMAX = [flag for flag in TRANSLATOR if flag not in (*SLOTS, "abc_mlp_transformer")]
 SOFTMAX.insert(SOFTMAX.index("--arch") + 1, "transformer")
@@ -41,13 +43,13 @@ def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
     assert all(torch.equal(new[name], weight) for name, weight in old.items())
     added = [name for name in new if name not in old]
     assert added and all("features" in name for name in added)
-    assert shown.splitlines()[-1] == f"new weights, to be trained: {', '.join(added)}"
+    *_, named, line = shown.splitlines()
+    assert named == f"new weights, to be trained: {', '.join(added)}"
+    told = shlex.split(line.removeprefix("to train it: "))
+    assert told[:4] == ["--finetune-from-model", str(output), "--arch", "t2r_transformer"]
 
+    finetuned = train(softmax.data, tmp_path / "finetuned", *COMMON, *told, "--max-update", 20)
     arch = ["t2r_transformer" if flag == "transformer" else flag for flag in SOFTMAX]
-    finetuned = train(
-        *(softmax.data, tmp_path / "finetuned", *arch, *flags.split()),
-        *("--finetune-from-model", output, "--max-update", 20),
-    )
     scratch = train(softmax.data, tmp_path / "new", *arch, *flags.split(), "--max-update", 20)
     losses = [
         float(logged(trained.log, "valid")[-1]["valid_loss"]) for trained in (finetuned, scratch)

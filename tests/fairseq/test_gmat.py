@@ -360,7 +360,7 @@ def loaded(path, folder, **overrides):
 
 
 @torch.no_grad()
-def test_from_roberta(tmp_path):
+def test_from_roberta(tmp_path, capsys, caplog):
     theirs = build("roberta", words=MASKABLE)
     path = saved(tmp_path / "roberta", theirs, "roberta")
     tokens = rows(13, 6)
@@ -374,9 +374,23 @@ def test_from_roberta(tmp_path):
         state = torch.load(output, weights_only=False)["model"]
         assert any(name.endswith(shown) for name in state)
         assert all(torch.equal(state[name], x) for name, x in theirs.state_dict().items())
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.endswith(
+        "--gmat-chunk 4 --gmat-memory 3 --gmat-memory-projections qkv"
+    ) and told.startswith(f"to train it: --finetune-from-model {output} --arch gmat_bert ")
     # The memory can still be left out, and the chunk be as long as the text.
-    model, _ = loaded(output, path.parent, gmat_memory=0, gmat_chunk=512)
+    with caplog.at_level("WARNING"):
+        model, _ = loaded(output, path.parent, gmat_memory=0, gmat_chunk=512)
+    assert "the first 0 of the checkpoint's 3 memory vectors are taken" in caplog.text
     assert_close(model(tokens)[0][tokens.ne(PAD)], theirs(tokens)[0][tokens.ne(PAD)])
+
+
+def test_keys_cannot_become_queries(tmp_path, capsys):
+    path = saved(tmp_path / "roberta", build("roberta", words=MASKABLE), "roberta")
+    argv = ["convert", str(path.parent), "--path", str(path), "--arch", "gmat_bert"]
+    argv += ["--output", str(tmp_path / "gmat.pt"), "--flags=--gmat-sparsity lsh"]
+    assert main(argv) == 1
+    assert "error: --gmat-sparsity lsh takes queries for keys" in capsys.readouterr().err
 
 
 PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "##s", "."]

@@ -80,6 +80,7 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN",
         ),
         ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
+        ("gmat/compress.sh 64x8-32-c3", {}, "error: no trained model with compression in "),
         ("gmat/squad.sh", {}, "usage: recipes/gmat/squad.sh SYSTEM"),
         (
             "gmat/squad.sh dense",

@@ -1,0 +1,59 @@
+"""How many tokens of documents come back from a store: what compress.sh prints last."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+
+def filled_documents(path: Path) -> dict[str, list[str]]:
+    """The tokens that `memattn decompress --tokens` wrote for each document, pieces joined."""
+    pieces: dict[str, dict[int, list[str]]] = {}
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        name, tokens = line.split("\t")
+        document, _, number = name.partition("#")
+        begin, *rest = tokens.split(" ")  # what is found for <s> is none of the document's
+        pieces.setdefault(document, {})[int(number or 0)] = rest
+    return {
+        document: [token for number in sorted(parts) for token in parts[number]]
+        for document, parts in pieces.items()
+    }
+
+
+def documents(pieces: Path, docids: Path) -> dict[str, list[str]]:
+    """The tokens of each document, with the end of each line."""
+    lines = zip(
+        *(path.read_text(encoding="utf-8").split("\n")[:-1] for path in (docids, pieces)),
+        strict=True,
+    )
+    return {
+        document: [token for _, line in group for token in [*line.split(), "</s>"]]
+        for document, group in groupby(lines, key=lambda row: row[0])
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("filled", type=Path, help="of memattn decompress --tokens")
+    parser.add_argument("--pieces", type=Path, required=True, help="the split as it was binarised")
+    parser.add_argument("--docids", type=Path, required=True, help="its ids, one a line")
+    args = parser.parse_args(argv)
+    true, filled = documents(args.pieces, args.docids), filled_documents(args.filled)
+    if {name: len(tokens) for name, tokens in true.items()} != {
+        name: len(tokens) for name, tokens in filled.items()
+    }:
+        print(f"error: {args.filled} is not of the documents in {args.pieces}", file=sys.stderr)
+        return 2
+    right = sum(
+        mine == theirs
+        for name, tokens in true.items()
+        for mine, theirs in zip(tokens, filled[name], strict=True)
+    )
+    total = sum(map(len, true.values()))
+    print(f"{right:,} of {total:,} tokens come back: {100 * right / total:.1f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
