@@ -22,6 +22,7 @@ VERSION = 1  # raise it whenever the same options give other text
 SPLITS = ("test", "valid", "train")  # in this order the test set does not depend on train's size
 PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 SEPARATOR = "</s>"
+SMALLEST_LARGEST = 9  # fewer numbers leave few questions whose answer the passage does not hold
 DESCRIPTION = """\
 Write passages of five sentences about commanders, troops and places, each with a question and an
 answer: a number that the passage does not hold, so that it must be computed.
@@ -44,7 +45,9 @@ def pieces(text: str) -> str:
     return " ".join(PIECE.findall(text.lower()))
 
 
-def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, reuse: float) -> None:
+def write_text(
+    pipeline: Pipeline, sizes: dict[str, int], seed: int, reuse: float, largest: int
+) -> None:
     """Make text/: all splits at once, since no passage may occur in two of them."""
     outputs = [pipeline.path("text", split, part) for split in sizes for part in Example._fields]
 
@@ -57,19 +60,21 @@ def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, reuse: floa
                 lines = tqdm(range(size), desc=f"text/{split}", unit=" lines", disable=None)
                 for line in lines:
                     rng = Random(f"{seed} {split} {line}")
-                    example = new_example(rng, reuse, passages, counts)
+                    example = new_example(rng, reuse, largest, passages, counts)
                     for part, text in enumerate(example):
                         files[first + part].write(text + "\n")
         return counts
 
     options = {"version": VERSION, "sizes": sizes, "seed": seed, "reuse": reuse}
-    pipeline.stages.run("text", [], outputs, work, **options)
+    pipeline.stages.run("text", [], outputs, work, **options, largest=largest)
 
 
-def new_example(rng: Random, reuse: float, passages: set[str], counts: Counter[str]) -> Example:
+def new_example(
+    rng: Random, reuse: float, largest: int, passages: set[str], counts: Counter[str]
+) -> Example:
     """An example of a passage that is none of `passages`; then it is one of them."""
     while True:
-        example = draw_example(rng, reuse, counts)
+        example = draw_example(rng, reuse, largest, counts)
         if example.passage not in passages:
             passages.add(example.passage)
             return example
@@ -100,9 +105,11 @@ def prepare(args: argparse.Namespace) -> None:
     """From nothing to bin/."""
     if not 0 <= args.reuse <= 1:
         raise DataError(f"--reuse must be from 0 to 1, but is {args.reuse}")
+    if args.largest < SMALLEST_LARGEST:
+        raise DataError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
     sizes = {split: getattr(args, split) for split in SPLITS}
-    write_text(pipeline, sizes, args.seed, args.reuse)
+    write_text(pipeline, sizes, args.seed, args.reuse, args.largest)
     for split in SPLITS:
         write_pieces(pipeline, split)
     pipeline.binarise()
@@ -128,6 +135,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="P",
         help="probability that a word of a template is one that the passage has used already, "
         "where one fits (default: %(default)s)",
+    )
+    top.add_argument(
+        "--largest",
+        type=int,
+        default=9999,
+        metavar="N",
+        help="greatest number that somebody has or gains at once (default: %(default)s)",
     )
     top.add_argument(
         "--seed", type=int, default=1, metavar="N", help="another seed gives other examples"

@@ -17,13 +17,13 @@ class Example(NamedTuple):
     answer: str
 
 
-def draw_example(rng: Random, reuse: float, counts: Counter[str]) -> Example:
+def draw_example(rng: Random, reuse: float, largest: int, counts: Counter[str]) -> Example:
     """An example; the question's kind is drawn among those that the passage allows.
 
     counts: told of the passages that allow no question
     """
     while True:
-        passage = Passage(rng, reuse)
+        passage = Passage(rng, reuse, largest)
         for _ in range(SENTENCES):
             passage.tell()
         kinds = questions(passage.world)

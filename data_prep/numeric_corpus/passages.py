@@ -10,7 +10,7 @@ from data_prep.numeric_corpus.world import Entity, Event, World
 
 Word = TypeVar("Word", str, Verb)
 SENTENCES = 5
-LEAST, MOST = 2, 9999  # of what is counted; one of them would need the singular
+LEAST = 2  # of what is counted; one of them would need the singular
 ATTRIBUTED = 0.7  # how many nouns have attributes; a passage has a noun always with or without
 
 
@@ -18,11 +18,13 @@ class Passage:
     """A passage as it grows: its sentences, its world, and the words that it has used.
 
     reuse: the probability that a place in a template takes a used word rather than a new one
+    largest: the greatest number that somebody has or gains at once; what goes may be more
     """
 
-    def __init__(self, rng: Random, reuse: float) -> None:
+    def __init__(self, rng: Random, reuse: float, largest: int) -> None:
         self.rng = rng
         self.reuse = reuse
+        self.largest = largest
         self.world = World()
         self.sentences: list[str] = []
         self._used: dict[str, list] = {}
@@ -72,7 +74,7 @@ class Passage:
         self, agent: str, verb: Verb, avoid: Container[Entity] = (), place: str = ""
     ) -> Event:
         """Somebody has or gains some number of people."""
-        return Event(agent, verb, self.rng.randint(LEAST, MOST), self.entity(avoid), place)
+        return Event(agent, verb, self.rng.randint(LEAST, self.largest), self.entity(avoid), place)
 
     def spendable(self) -> list[tuple[str, Entity]]:
         """What can become fewer: some are told of, and some stay, so that nobody has none."""

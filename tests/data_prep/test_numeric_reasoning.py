@@ -180,12 +180,22 @@ def test_events_of_every_kind_happen(numbers):
 def test_words_come_back(reuse, few):
     agents, counts = 0, Counter()
     for seed in range(400):
-        passage, question, said = draw_example(Random(seed), reuse, counts)
+        passage, question, said = draw_example(Random(seed), reuse, 9999, counts)
         assert answer(passage, question) == int(said)
         agents += len({event[0] for event in read_passage(passage)})
     assert (agents / 400 < 2) == few
     # Where no word comes back, all may be told of different people, and nothing can be asked.
     assert (counts["passages without such a question"] == 0) == few
+
+
+@pytest.mark.parametrize("largest", [9, 50])
+def test_numbers_up_to_the_largest(largest):
+    told = set()
+    for seed in range(300):
+        passage, question, said = draw_example(Random(seed), 0.999, largest, Counter())
+        assert answer(passage, question) == int(said)
+        told |= {event[2] for event in read_passage(passage) if KIND[event[1]] in ("have", "gain")}
+    assert told == set(range(2, largest + 1))
 
 
 def test_pieces_and_binary_data(numbers):
@@ -241,3 +251,5 @@ def test_same_options_same_bytes(tmp_path, capsys):
 def test_options_that_cannot_be(tmp_path, capsys):
     assert prepare(tmp_path, "--reuse", 1.5) == 2
     assert capsys.readouterr().err == "error: --reuse must be from 0 to 1, but is 1.5\n"
+    assert prepare(tmp_path, "--largest", 8) == 2
+    assert capsys.readouterr().err == "error: --largest must be at least 9, but is 8\n"
