@@ -11,7 +11,8 @@
 #
 #   WORK    data and results (default: outputs/gmat)  SEED    default 1
 #   UPDATES of training (default: 6000)               BIN     programs (default: .venv/bin)
-#   BATCH   examples (default: 64)
+#   BATCH   examples (default: 64)                    TRAIN   examples to train on (default: 223067)
+#   LARGEST number that somebody has or gains at once (default: 9999)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
@@ -20,9 +21,10 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 system=$1
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-6000} BATCH=${BATCH:-64}
+TRAIN=${TRAIN:-223067} LARGEST=${LARGEST:-9999}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-for name in UPDATES BATCH; do whole "$name" "${!name}" 1; done
+for name in UPDATES BATCH TRAIN LARGEST; do whole "$name" "${!name}" 1; done
 case $system in
   full) flags="--gmat-chunk 512 --gmat-memory 0" ;;
   chunks) flags="--gmat-chunk 70 --gmat-memory 0" ;;
@@ -33,7 +35,8 @@ esac
 data=$WORK/numbers run=$WORK/numbers/$system-$SEED
 
 programs
-"$BIN"/python data_prep/numeric_reasoning.py --output "$data"
+"$BIN"/python data_prep/numeric_reasoning.py --output "$data" --train "$TRAIN" \
+  --largest "$LARGEST"
 
 task="--user-dir fairseq_memattn $DEVICE --task translation -s input -t answer"
 one_budget "$run" "$UPDATES"

@@ -10,7 +10,7 @@
 #   STAGE   agnostic | scratch | finetuned, which begins with the agnostic model of SYSTEM and SEED
 #
 # The variables are in recipes/abc/translation.sh, but WORK is outputs/t5mem unless set; UPDATES is
-# 2000 unless set, and 1000 for finetuned.
+# 1500 unless set, and 500 for finetuned.
 source "$(dirname "$0")/../common.sh"
 arguments "CORPUS SYSTEM STAGE" "$@"
 WORK=${WORK:-outputs/t5mem}
@@ -20,12 +20,12 @@ corpus=$1 system=$2 stage=$3
 choose_documents "$corpus"
 choose_variant "$system"
 set_sizes 128 512
-run=$data/$system-$stage-$SEED agnostic=$data/$system-agnostic-$SEED context=3 updates=2000 from=
+run=$data/$system-$stage-$SEED agnostic=$data/$system-agnostic-$SEED context=3 updates=1500 from=
 case $stage in
   agnostic) context=0 ;;
   scratch) ;;
   finetuned)
-    updates=1000 from=$agnostic/checkpoint_last.pt
+    updates=500 from=$agnostic/checkpoint_last.pt
     if ! compgen -G "$agnostic/trained-*" > /dev/null || [ ! -e "$from" ]; then
       echo "error: no trained model in $agnostic; run $0 $corpus $system agnostic first" >&2
       exit 2
