@@ -67,7 +67,8 @@ train() {
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --max-tokens 2048 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
-    --keep-interval-updates 1 --validate-interval-updates 500 \
+    --save-interval 1000 --keep-interval-updates 1 --validate-interval-updates 500 \
+    --validate-interval 1000 \
     --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log" "$@"
   touch "$run/trained-$UPDATES"
 }
