@@ -65,8 +65,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--drop-damaged needs --check")
     if args.check or args.list:
         flag = "--check" if args.check else "--list"
-        for other in ("path", "output", "tokens", "ids"):
-            if getattr(args, other):
+        for other in ("path", "output", "tokens", "ids", "list"):
+            if getattr(args, other) and flag != f"--{other}":
                 raise ValueError(f"{flag} only reads the store: leave out --{other}")
         return
     for flag in ("path", "output"):

@@ -22,7 +22,9 @@ def model_flags(arch: str, args: Any) -> list[str]:
             continue
         if value == getattr(usual, action.dest, action.default):
             continue
-        told.append(max(action.option_strings, key=len))
+        option = max(action.option_strings, key=len)
         if action.nargs != 0:
-            told.append(str(value))
+            told += [option, str(value)]
+        elif value == action.const:
+            told.append(option)
     return told

@@ -344,6 +344,8 @@ def test_the_documents_are_listed(made, tmp_path, capsys):
     assert rows == [[id, str(records[id].length)] for id in records.ids()] and len(rows) == 10
     assert main(["decompress", str(tmp_path / "s"), "--list", "--tokens"]) == 1
     assert "--list only reads the store: leave out --tokens" in capsys.readouterr().err
+    assert main(["decompress", str(tmp_path / "s"), "--list", "--check"]) == 1
+    assert "--check only reads the store: leave out --list" in capsys.readouterr().err
 
 
 def records(*ids, length=4):
