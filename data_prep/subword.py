@@ -34,7 +34,7 @@ def add_model_type(parser: argparse.ArgumentParser) -> None:
         "--model-type",
         choices=MODEL_TYPES,
         default=MODEL_TYPES[0],
-        help="of SentencePiece; bpe keeps frequent words whole (default: %(default)s)",
+        help="how SentencePiece cuts words (default: %(default)s)",
     )
 
 
