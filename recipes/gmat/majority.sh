@@ -38,8 +38,8 @@ if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update 
   "$BIN"/fairseq-train $task --criterion sequence_tagging --arch gmat_bert_tiny --encoder-layers 2 \
     --max-positions "$length" --gmat-sparsity "$sparsity" --gmat-chunk "$CHUNK" \
     --gmat-memory "$memory" --dropout 0.0 --attention-dropout 0.0 --optimizer adam \
-    --adam-betas '(0.9, 0.98)' --lr 1e-3 --lr-scheduler polynomial_decay \
-    --total-num-update "$UPDATES" --warmup-updates 200 --clip-norm 1.0 --batch-size "$BATCH" \
+    --adam-betas '(0.9, 0.98)' --lr 3e-4 --lr-scheduler polynomial_decay \
+    --total-num-update "$UPDATES" --warmup-updates 100 --clip-norm 1.0 --batch-size "$BATCH" \
     --max-update "$UPDATES" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
     --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
     --validate-interval-updates 500 --save-dir "$run" --log-format simple --log-interval 100 \

@@ -11,7 +11,7 @@
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/t5mem)          SEED     default 1
-#   UPDATES of 8 inputs (default: 1500)               BIN      programs (default: .venv/bin)
+#   UPDATES of 8 inputs (default: 1000)               BIN      programs (default: .venv/bin)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
@@ -21,7 +21,7 @@ arguments "SYSTEM" "$@"
 source recipes/t5mem/variants.sh
 source recipes/wikitext2_pieces.sh
 system=$1
-DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-1500}
+DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-1000}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
