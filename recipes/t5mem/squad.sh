@@ -6,7 +6,7 @@
 #   ARCH     default: t5mem_v4, which reads CHUNKS sequences; t5 and transformer read one
 #
 #   DATA     folder with squad/: dev-v1.1.json, and to train on the one file train-*.json (default: data)
-#   WORK     results (default: outputs/t5mem)   UPDATES  of training (default: 1000)
+#   WORK     results (default: outputs/t5mem)   UPDATES  of training (default: 3000)
 #   CHUNKS   of 512 tokens together (default: 4, and 1 where ARCH reads one sequence)
 #   SEED     default 42                         DEVICE   flags of fairseq (default: --cpu)
 #   BIN      programs (default: .venv/bin)
@@ -16,7 +16,7 @@
 source "$(dirname "$0")/../common.sh"
 arguments "[ARCH]" "$@"
 arch=${1:-t5mem_v4}
-DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-1000} SEED=${SEED:-42}
+DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-42}
 DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
 case $arch in
   t5mem_*) CHUNKS=${CHUNKS:-4} scale=--t5-scale-embeddings ;;
@@ -47,9 +47,10 @@ if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update 
     --share-all-embeddings $scale --dropout 0.1 --criterion cross_entropy --optimizer adam \
     --adam-betas '(0.9, 0.98)' --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 300 \
     --clip-norm 1.0 --batch-size 32 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
-    --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
-    --keep-interval-updates 1 --validate-interval-updates 500 --save-dir "$run" \
-    --log-format simple --log-interval 100 --log-file "$run.log"
+    --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval 1000 \
+    --save-interval-updates 500 --keep-interval-updates 1 --validate-interval 1000 \
+    --validate-interval-updates 500 --save-dir "$run" --log-format simple --log-interval 100 \
+    --log-file "$run.log"
   touch "$run/trained-$UPDATES"
 fi
 "$BIN"/fairseq-generate "$data/bin" $task --gen-subset valid --path "$run/checkpoint_last.pt" \
