@@ -85,6 +85,11 @@ class GMATBert(RobertaModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         add_arguments(parser, GMATBertConfig())
+        parser.add_argument(
+            "--no-token-positional-embeddings",
+            action="store_true",
+            help="embed tokens without their positions, where their order does not matter",
+        )
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "GMATBert":

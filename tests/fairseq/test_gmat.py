@@ -232,6 +232,16 @@ def test_positions_are_sums_of_two_vectors():
         positions(torch.full((1, MAX_POSITIONS + 1), 4))
 
 
+@torch.no_grad()
+def test_without_positions_order_does_not_matter():
+    tokens = rows(12)
+    other = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    for without in (True, False):
+        model = bert(gmat_chunk=12, no_token_positional_embeddings=without)
+        out, shuffled = model(tokens)[0], model(tokens[:, other])[0]
+        assert torch.allclose(out[:, other], shuffled, atol=1e-5) == without
+
+
 # --- Compression
 
 
@@ -276,6 +286,10 @@ def test_compression_layer_by_layer(alone):
         ({"gmat_memory_layers": 1}, "--gmat-memory-layers must be 0 without"),
         ({"gmat_compress_after": 2, "gmat_memory_layers": 1}, "must leave some of the 3"),
         ({"gmat_compress_after": 1, "gmat_memory": 0}, "so --gmat-memory must not be 0"),
+        (
+            {"gmat_compress_after": 1, "no_token_positional_embeddings": True},
+            "--no-token-positional-embeddings does not work with --gmat-compress-after",
+        ),
         ({"longest": MAX_POSITIONS + 1}, "32769 positions, but .* end at 32768"),
         ({"encoder_attention_heads": 3}, "--encoder-attention-heads must divide"),
     ],
@@ -480,7 +494,8 @@ def test_majority_tagging(tmp_path):
     )
     flags = shlex.split(
         "--arch gmat_bert_tiny --encoder-layers 1 --encoder-embed-dim 16 "
-        "--encoder-attention-heads 2 --gmat-sparsity lsh --gmat-chunk 4 --gmat-memory 4"
+        "--encoder-attention-heads 2 --gmat-sparsity lsh --gmat-chunk 4 --gmat-memory 4 "
+        "--no-token-positional-embeddings"
     )
     folder = ["--save-dir", tmp_path, "--max-update", 3]
     run("fairseq-train", *COMMON, *task, *flags, *folder)
