@@ -8,47 +8,65 @@
 #   LENGTH  L, default 512     PAIRS  p, default 1: integers from 1 to 2p
 #
 #   CHUNK   tokens of a chunk (default: 64)           WORK    results (default: outputs/gmat)
-#   BATCH   sequences (default: 16)                   SEED    default 1
-#   UPDATES of training (default: 3000)               BIN     programs (default: .venv/bin)
+#   ROUNDS  of hashing (default: 2)                   SEED    default 1
+#   BATCH   sequences (default: 16)                   BIN     programs (default: .venv/bin)
+#   SHORT   updates first, on 4 times as many sequences of L/4, in chunks of CHUNK/4 (default: 1000)
+#   UPDATES of training after those (default: 1000)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES is refused, and needs another WORK.
+# of other UPDATES or SHORT is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM [LENGTH] [PAIRS]" "$@"
 system=$1 length=${2:-512}
 pairs=${3:-1}
-WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-3000} CHUNK=${CHUNK:-64}
-BATCH=${BATCH:-16} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} SHORT=${SHORT:-1000} UPDATES=${UPDATES:-1000}
+CHUNK=${CHUNK:-64} ROUNDS=${ROUNDS:-2} BATCH=${BATCH:-16} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-for name in UPDATES CHUNK BATCH; do whole "$name" "${!name}" 1; done
-whole LENGTH "$length"
-whole PAIRS "$pairs"
+for name in SHORT UPDATES CHUNK ROUNDS BATCH; do whole "$name" "${!name}" 1; done
+whole LENGTH "$length" 1
+whole PAIRS "$pairs" 1
+for number in "LENGTH $length" "CHUNK $CHUNK"; do
+  if [ $((${number#* } % 4)) -ne 0 ]; then
+    echo "error: ${number% *} must be a multiple of 4, but is ${number#* }" >&2
+    exit 2
+  fi
+done
 if ! [[ $system =~ ^(chunks|lsh)-([0-9]+)$ ]]; then
   echo "error: SYSTEM must be chunks-M or lsh-M, like chunks-8, but is $system" >&2
   exit 2
 fi
 sparsity=${BASH_REMATCH[1]} memory=${BASH_REMATCH[2]}
 run=$WORK/majority/$length-$pairs-$system-$SEED
-
-task="--user-dir fairseq_memattn $DEVICE --task majority_tagging --length $length --pairs $pairs"
+task="--user-dir fairseq_memattn $DEVICE --task majority_tagging --pairs $pairs"
 programs
-one_budget "$run" "$UPDATES"
-if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
-  "$BIN"/fairseq-train $task --criterion sequence_tagging --arch gmat_bert_tiny --encoder-layers 2 \
-    --max-positions "$length" --gmat-sparsity "$sparsity" --gmat-chunk "$CHUNK" \
-    --gmat-memory "$memory" --dropout 0.0 --attention-dropout 0.0 --optimizer adam \
-    --adam-betas '(0.9, 0.98)' --lr 3e-4 --lr-scheduler polynomial_decay \
-    --total-num-update "$UPDATES" --warmup-updates 100 --clip-norm 1.0 --batch-size "$BATCH" \
-    --max-update "$UPDATES" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
-    --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
-    --validate-interval-updates 500 --save-dir "$run" --log-format simple --log-interval 100 \
-    --log-file "$run.log"
-  touch "$run/trained-$UPDATES"
-fi
 
-"$BIN"/fairseq-validate $task --path "$run/checkpoint_last.pt" --valid-subset test \
-  --batch-size "$BATCH" --required-batch-size-multiple 1 --log-format json |
+# trained FOLDER UPDATES LENGTH CHUNK BATCH FLAGS...
+trained() {
+  local folder=$1 updates=$2
+  one_budget "$folder" "$updates"
+  if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
+    "$BIN"/fairseq-train $task --length "$3" --criterion sequence_tagging --arch gmat_bert_tiny \
+      --encoder-layers 2 --encoder-normalize-before --no-token-positional-embeddings \
+      --max-positions "$3" --gmat-sparsity "$sparsity" --gmat-chunk "$4" --gmat-memory "$memory" \
+      --gmat-lsh-rounds "$ROUNDS" --dropout 0.0 --attention-dropout 0.0 --optimizer adam \
+      --adam-betas '(0.9, 0.98)' --warmup-updates 100 --clip-norm 1.0 --batch-size "$5" \
+      --max-update "$updates" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
+      --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
+      --validate-interval-updates 500 --save-dir "$folder" --log-format simple --log-interval 100 \
+      --log-file "$folder.log" "${@:6}"
+    touch "$folder/trained-$updates"
+  fi
+}
+
+trained "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
+  --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
+trained "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \
+  --lr 5e-4 --lr-scheduler polynomial_decay --total-num-update "$UPDATES" \
+  --finetune-from-model "$run/short/checkpoint_last.pt"
+
+"$BIN"/fairseq-validate $task --length "$length" --path "$run/checkpoint_last.pt" \
+  --valid-subset test --batch-size "$BATCH" --required-batch-size-multiple 1 --log-format json |
   grep -o '"test_accuracy": .*"test_exact_match": "[^"]*"' |
   sed -E 's/.*accuracy": "([^"]*)".*match": "([^"]*)"/accuracy \1 %, exact match \2 %/' |
   tee "$run.score"
