@@ -52,7 +52,13 @@ ROOT = Path(__file__).parents[2]
         (
             "gmat/majority.sh lsh-8 many",
             {},
-            "error: LENGTH must be a whole number of 0 or more, but is",
+            "error: LENGTH must be a whole number of 1 or more, but is",
+        ),
+        ("gmat/majority.sh lsh-8 510", {}, "error: LENGTH must be a multiple of 4, but is 510"),
+        (
+            "gmat/majority.sh lsh-8",
+            {"CHUNK": "30"},
+            "error: CHUNK must be a multiple of 4, but is 30",
         ),
         ("gmat/majority.sh lsh-8", {"CHUNK": "x"}, "error: CHUNK must be a whole number"),
         ("gmat/numeric_reasoning.sh", {}, "usage: recipes/gmat/numeric_reasoning.sh SYSTEM"),
@@ -106,7 +112,7 @@ def test_help_is_what_heads_the_script(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Majority tagging, the GMAT paper's table 1")
     assert "  recipes/gmat/majority.sh SYSTEM [LENGTH] [PAIRS]" in lines
-    assert lines[-1] == "of other UPDATES is refused, and needs another WORK."
+    assert lines[-1] == "of other UPDATES or SHORT is refused, and needs another WORK."
 
 
 def test_a_recipe_goes_from_any_folder(tmp_path):
