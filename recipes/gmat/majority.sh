@@ -44,7 +44,6 @@ programs
 # trained FOLDER UPDATES LENGTH CHUNK BATCH FLAGS...
 trained() {
   local folder=$1 updates=$2
-  one_budget "$folder" "$updates"
   if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
     "$BIN"/fairseq-train $task --length "$3" --criterion sequence_tagging --arch gmat_bert_tiny \
       --encoder-layers 2 --encoder-normalize-before --no-token-positional-embeddings \
@@ -59,6 +58,8 @@ trained() {
   fi
 }
 
+one_budget "$run/short" "$SHORT"
+one_budget "$run" "$UPDATES"
 trained "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
   --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
 trained "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \
