@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.imported import checked_symbols, refuse_unlike, unused_symbols
-from fairseq_memattn.modules.gmat_positions import BLOCK, BLOCKS
+from fairseq_memattn.modules.gmat_positions import BLOCK, MAX_POSITIONS
 
 # What a key of config.json must be, and what transformers takes it for where it is absent.
 REQUIRED = {
@@ -142,7 +142,7 @@ def weights(saved: dict[str, Tensor], order: Tensor) -> tuple[dict[str, Tensor],
     ours[f"{ENCODER}.embed_positions.weight"] = torch.cat(
         [torch.zeros(PAD + 1, embed_dim), positions]
     )
-    ours[f"{ENCODER}.embed_positions.blocks"] = torch.zeros(BLOCKS, embed_dim)
+    ours[f"{ENCODER}.embed_positions.blocks"] = torch.zeros(MAX_POSITIONS // BLOCK, embed_dim)
     ours[f"{ENCODER}.version"] = torch.tensor([3.0])
     return ours, unread
 

@@ -9,6 +9,7 @@ from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
 from fairseq_memattn.modules.gmat_attention import SPARSITIES
+from fairseq_memattn.modules.gmat_positions import BLOCK
 
 UNTIED = ("none", "qkv", "qkvo")
 # Classes made while running, which mypy takes for variables.
@@ -59,6 +60,13 @@ class GMATConfig(FairseqDataclass):
         metadata={
             "help": "buckets of each round, an even number; 0 is Reformer's choice, twice as many "
             "as the longest sequence that the task allows has chunks"
+        },
+    )
+    gmat_position_block: int = field(
+        default=BLOCK,
+        metadata={
+            "help": "N of the learned positions, sums of two vectors, of p mod N and of p div N: a "
+            "model trained on sequences of N tokens goes on to longer ones"
         },
     )
     gmat_compress_after: int = field(
@@ -146,6 +154,7 @@ def settle(args: Any, config: GMATConfig, longest: int) -> None:
         ("gmat_window", 0),
         ("gmat_lsh_rounds", 1),
         ("gmat_lsh_buckets", 0),
+        ("gmat_position_block", 1),
         ("gmat_compress_after", 0),
         ("gmat_memory_layers", 0),
     ):

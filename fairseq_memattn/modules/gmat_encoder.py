@@ -43,7 +43,9 @@ class GMATEncoder(TransformerEncoderBase):
         super().__init__(plain, dictionary, embed_tokens)
         embed_dim = embed_tokens.embedding_dim
         if learned:
-            self.embed_positions = BlockPositionalEmbedding(embed_dim, self.padding_idx)
+            self.embed_positions = BlockPositionalEmbedding(
+                embed_dim, self.padding_idx, cfg.gmat_position_block
+            )
         self.memory_tokens = nn.Embedding(self.slots, embed_dim) if self.slots else None
         if self.memory_tokens is not None:
             nn.init.normal_(self.memory_tokens.weight, std=embed_dim**-0.5)

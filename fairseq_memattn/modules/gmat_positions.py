@@ -8,24 +8,25 @@ from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 
-# The paper's: r < 512, so that its table can be a pretrained model's, and q < 64.
-BLOCK, BLOCKS = 512, 64
-MAX_POSITIONS = BLOCK * BLOCKS
+BLOCK = 512  # the paper's: r < 512, so that its table can be a pretrained model's
+MAX_POSITIONS = 2**15
 
 
 class BlockPositionalEmbedding(LearnedPositionalEmbedding):
-    """The sum of two learned vectors: of r = p mod 512, and of q = p div 512.
+    """The sum of two learned vectors: of r = p mod N, and of q = p div N. The paper has N = 512.
 
-    weight: those of r in fairseq's layout, as in RoBERTa's table of 512: (padding + 1 + 512, E)
-    blocks: those of q, (64, E), zeros at first, so that a pretrained model's first 512 positions
-        stay what they were (a choice, as is that sequences of up to 512 have q too)
+    weight: those of r in fairseq's layout, as in RoBERTa's table of 512: (padding + 1 + N, E)
+    blocks: those of q, (2^15 / N rounded up, E), zeros at first, so that a pretrained model's
+        first N positions stay what they were (a choice, as is that sequences of up to N have q
+        too)
     """
 
-    def __init__(self, embed_dim: int, padding_idx: int) -> None:
-        super().__init__(padding_idx + 1 + BLOCK, embed_dim, padding_idx)
+    def __init__(self, embed_dim: int, padding_idx: int, block: int = BLOCK) -> None:
+        super().__init__(padding_idx + 1 + block, embed_dim, padding_idx)
         nn.init.normal_(self.weight, std=embed_dim**-0.5)
         nn.init.zeros_(self.weight[padding_idx])
-        self.blocks = nn.Parameter(torch.zeros(BLOCKS, embed_dim))
+        self.blocks = nn.Parameter(torch.zeros(-(-MAX_POSITIONS // block), embed_dim))
+        self.block = block
         self.max_positions = MAX_POSITIONS
 
     def forward(self, input: Tensor, *unused: Any) -> Tensor:
@@ -36,11 +37,20 @@ class BlockPositionalEmbedding(LearnedPositionalEmbedding):
         check_positions("a sequence in the batch", input.shape[1])
         real = input.ne(self.padding_idx)
         positions = (real.cumsum(dim=1) - 1).clamp(min=0)
-        rows = positions % BLOCK + self.padding_idx + 1
+        rows = positions % self.block + self.padding_idx + 1
         of_r = nn.functional.embedding(
             rows.masked_fill(~real, self.padding_idx), self.weight, self.padding_idx
         )
-        return of_r + nn.functional.embedding(positions // BLOCK, self.blocks)
+        return of_r + nn.functional.embedding(positions // self.block, self.blocks)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """fairseq's hook. Raises MemAttnError for a checkpoint of other blocks."""
+        weight = state_dict.get(f"{name}.weight")
+        trained = self.block if weight is None else len(weight) - self.padding_idx - 1
+        if trained != self.block:
+            raise MemAttnError(
+                f"--gmat-position-block {self.block} must be {trained}, as in the checkpoint"
+            )
 
 
 def check_positions(what: str, positions: int) -> None:
@@ -48,5 +58,5 @@ def check_positions(what: str, positions: int) -> None:
     if positions > MAX_POSITIONS:
         raise MemAttnError(
             f"{what} has {positions} positions, but GMAT's position embeddings end at "
-            f"{MAX_POSITIONS}, {BLOCKS} blocks of {BLOCK}"
+            f"{MAX_POSITIONS}"
         )

@@ -218,18 +218,36 @@ def test_fewer_memory_tokens_are_the_first_ones():
 # --- Positions
 
 
+@pytest.mark.parametrize("block", [512, 60])
 @torch.no_grad()
-def test_positions_are_sums_of_two_vectors():
-    positions = shaken(BlockPositionalEmbedding(4, PAD))
+def test_positions_are_sums_of_two_vectors(block):
+    positions = shaken(BlockPositionalEmbedding(4, PAD, block))
     tokens = rows(1100, 520)
     out = positions(tokens)
     for row, p in ((0, 0), (0, 511), (0, 512), (0, 1099), (1, 519)):
-        expected = positions.weight[PAD + 1 + p % 512] + positions.blocks[p // 512]
+        expected = positions.weight[PAD + 1 + p % block] + positions.blocks[p // block]
         assert_close(out[row, p], expected)
     longest = torch.full((1, MAX_POSITIONS), 4)
-    assert_close(positions(longest)[0, -1], positions.weight[-1] + positions.blocks[-1])
+    last = positions.weight[PAD + 1 + (MAX_POSITIONS - 1) % block] + positions.blocks[-1]
+    assert_close(positions(longest)[0, -1], last)
     with pytest.raises(MemAttnError, match="32769 positions, but .* end at 32768"):
         positions(torch.full((1, MAX_POSITIONS + 1), 4))
+
+
+@torch.no_grad()
+def test_chunks_as_long_as_a_block_begin_alike():
+    tokens = rows(9)[:, :8]
+    model = bert(gmat_position_block=4, gmat_memory=0)
+    torch.nn.init.zeros_(model.encoder.sentence_encoder.embed_positions.blocks)
+    whole = model(tokens)[0]
+    for first in (0, 4):
+        chunk = slice(first, first + 4)
+        assert_close(whole[:, chunk], model(tokens[:, chunk])[0], rtol=0, atol=1e-5)
+
+
+def test_positions_of_other_blocks_are_refused():
+    with pytest.raises(MemAttnError, match="--gmat-position-block 60 must be 512, as in"):
+        bert(gmat_position_block=60).load_state_dict(bert().state_dict())
 
 
 @torch.no_grad()
@@ -283,6 +301,7 @@ def test_compression_layer_by_layer(alone):
         ({"gmat_memory": -1}, "--gmat-memory must be 0 or more, but is -1"),
         ({"gmat_sparsity": "x"}, "--gmat-sparsity must be one of chunks, lsh, window, but is x"),
         ({"gmat_lsh_buckets": 7}, "--gmat-lsh-buckets must be even, but is 7"),
+        ({"gmat_position_block": 0}, "--gmat-position-block must be 1 or more, but is 0"),
         ({"gmat_memory_layers": 1}, "--gmat-memory-layers must be 0 without"),
         ({"gmat_compress_after": 2, "gmat_memory_layers": 1}, "must leave some of the 3"),
         ({"gmat_compress_after": 1, "gmat_memory": 0}, "so --gmat-memory must not be 0"),
