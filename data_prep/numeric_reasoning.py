@@ -4,14 +4,18 @@ import argparse
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tqdm import tqdm
 
 if not __package__:  # run as `python data_prep/numeric_reasoning.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.dictionary import read_words
 from data_prep.files import DataError, read_lines, run_command, write_all_or_nothing
 from data_prep.numeric_corpus.examples import Example, draw_example
 from data_prep.pipeline import Pipeline, add_common_arguments
@@ -22,12 +26,15 @@ VERSION = 1  # raise it whenever the same options give other text
 SPLITS = ("test", "valid", "train")  # in this order the test set does not depend on train's size
 PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 SEPARATOR = "</s>"
+FEWEST_SENTENCES = 2  # one seldom allows a question whose answer it does not hold
 SMALLEST_LARGEST = 9  # fewer numbers leave few questions whose answer the passage does not hold
 DESCRIPTION = """\
 Write passages of five sentences about commanders, troops and places, each with a question and an
 answer: a number that the passage does not hold, so that it must be computed.
 
   numeric_reasoning.py --output numbers
+  numeric_reasoning.py --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
+      shorter ones, for a model that goes on with numbers/ after them
 
 FOLDER/text/SPLIT.{passage,question,answer}   an example a line
 FOLDER/pieces/SPLIT.input                     question </s> passage, in lower case, digit by digit
@@ -45,10 +52,11 @@ def pieces(text: str) -> str:
     return " ".join(PIECE.findall(text.lower()))
 
 
-def write_text(
-    pipeline: Pipeline, sizes: dict[str, int], seed: int, reuse: float, largest: int
-) -> None:
-    """Make text/: all splits at once, since no passage may occur in two of them."""
+def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: Any) -> None:
+    """Make text/: all splits at once, since no passage may occur in two of them.
+
+    drawn: `reuse`, `largest` and `sentences` of `draw_example`
+    """
     outputs = [pipeline.path("text", split, part) for split in sizes for part in Example._fields]
 
     def work() -> Counts:
@@ -60,44 +68,50 @@ def write_text(
                 lines = tqdm(range(size), desc=f"text/{split}", unit=" lines", disable=None)
                 for line in lines:
                     rng = Random(f"{seed} {split} {line}")
-                    example = new_example(rng, reuse, largest, passages, counts)
+                    draw = partial(draw_example, rng, counts=counts, **drawn)
+                    example = new_example(draw, passages, counts)
                     for part, text in enumerate(example):
                         files[first + part].write(text + "\n")
         return counts
 
-    options = {"version": VERSION, "sizes": sizes, "seed": seed, "reuse": reuse}
-    pipeline.stages.run("text", [], outputs, work, **options, largest=largest)
+    pipeline.stages.run("text", [], outputs, work, version=VERSION, sizes=sizes, seed=seed, **drawn)
 
 
-def new_example(
-    rng: Random, reuse: float, largest: int, passages: set[str], counts: Counter[str]
-) -> Example:
+def new_example(draw: Callable[[], Example], passages: set[str], counts: Counter[str]) -> Example:
     """An example of a passage that is none of `passages`; then it is one of them."""
     while True:
-        example = draw_example(rng, reuse, largest, counts)
+        example = draw()
         if example.passage not in passages:
             passages.add(example.passage)
             return example
         counts["passages that had occurred"] += 1
 
 
-def write_pieces(pipeline: Pipeline, split: str) -> None:
-    """text/ to pieces/ for one split."""
-    inputs = [pipeline.path("text", split, part) for part in Example._fields]
+def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> None:
+    """text/ to pieces/ for one split. Raises DataError for a word that a dictionary lacks."""
+    known = read_words(dictionary) if dictionary else set()
+    texts = [pipeline.path("text", split, part) for part in Example._fields]
     outputs = pipeline.paths("pieces", split)
 
     def work() -> Counts:
         longest = 0
         with write_all_or_nothing(outputs) as [source, target]:
-            rows = zip(*map(read_lines, inputs), strict=True)
-            for row in tqdm(rows, desc=f"pieces/{split}", unit=" lines", disable=None):
+            rows = enumerate(zip(*map(read_lines, texts), strict=True), start=1)
+            for number, row in tqdm(rows, desc=f"pieces/{split}", unit=" lines", disable=None):
                 passage, question, answer = map(pieces, row)
                 line = f"{question} {SEPARATOR} {passage}"
                 longest = max(longest, len(line.split()) + 1)
+                unknown = set(f"{question} {passage} {answer}".split()) - known
+                if dictionary and unknown:
+                    raise DataError(
+                        f"--dictionary {dictionary} lacks {min(unknown)!r}, which is in line "
+                        f"{number} of {texts[0]} or of its question or answer"
+                    )
                 source.write(line + "\n")
                 target.write(answer + "\n")
         return {"tokens in the longest input, with its end": longest}
 
+    inputs = texts if dictionary is None else [*texts, dictionary]
     pipeline.stages.run(f"pieces-{split}", inputs, outputs, work)
 
 
@@ -107,12 +121,17 @@ def prepare(args: argparse.Namespace) -> None:
         raise DataError(f"--reuse must be from 0 to 1, but is {args.reuse}")
     if args.largest < SMALLEST_LARGEST:
         raise DataError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
+    if args.sentences < FEWEST_SENTENCES:
+        raise DataError(f"--sentences must be at least {FEWEST_SENTENCES}, but is {args.sentences}")
+    if args.dictionary and not args.dictionary.is_file():
+        raise DataError(f"--dictionary {args.dictionary}: no such file")
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
     sizes = {split: getattr(args, split) for split in SPLITS}
-    write_text(pipeline, sizes, args.seed, args.reuse, args.largest)
+    drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
+    write_text(pipeline, sizes, args.seed, **drawn)
     for split in SPLITS:
-        write_pieces(pipeline, split)
-    pipeline.binarise()
+        write_pieces(pipeline, split, args.dictionary)
+    pipeline.binarise(dictionary=args.dictionary)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -142,6 +161,20 @@ def parser() -> argparse.ArgumentParser:
         default=9999,
         metavar="N",
         help="greatest number that somebody has or gains at once (default: %(default)s)",
+    )
+    top.add_argument(
+        "--sentences",
+        type=int,
+        default=5,
+        metavar="N",
+        help="sentences of a passage (default: %(default)s)",
+    )
+    top.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model of both "
+        "(default: made of train)",
     )
     top.add_argument(
         "--seed", type=int, default=1, metavar="N", help="another seed gives other examples"

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 from typing import NamedTuple
 
-from data_prep.numeric_corpus.passages import SENTENCES, Passage
+from data_prep.numeric_corpus.passages import Passage
 from data_prep.numeric_corpus.questions import KINDS
 from data_prep.numeric_corpus.world import World
 
@@ -17,14 +17,17 @@ class Example(NamedTuple):
     answer: str
 
 
-def draw_example(rng: Random, reuse: float, largest: int, counts: Counter[str]) -> Example:
+def draw_example(
+    rng: Random, reuse: float, largest: int, sentences: int, counts: Counter[str]
+) -> Example:
     """An example; the question's kind is drawn among those that the passage allows.
 
+    sentences: of the passage
     counts: told of the passages that allow no question
     """
     while True:
         passage = Passage(rng, reuse, largest)
-        for _ in range(SENTENCES):
+        for _ in range(sentences):
             passage.tell()
         kinds = questions(passage.world)
         if kinds:

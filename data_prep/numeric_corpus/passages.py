@@ -9,7 +9,6 @@ from data_prep.numeric_corpus.words import AGENTS, ATTRIBUTES, NOUNS, PLACES, VE
 from data_prep.numeric_corpus.world import Entity, Event, World
 
 Word = TypeVar("Word", str, Verb)
-SENTENCES = 5
 LEAST = 2  # of what is counted; one of them would need the singular
 ATTRIBUTED = 0.7  # how many nouns have attributes; a passage has a noun always with or without
 

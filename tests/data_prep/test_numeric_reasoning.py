@@ -180,7 +180,7 @@ def test_events_of_every_kind_happen(numbers):
 def test_words_come_back(reuse, few):
     agents, counts = 0, Counter()
     for seed in range(400):
-        passage, question, said = draw_example(Random(seed), reuse, 9999, counts)
+        passage, question, said = draw_example(Random(seed), reuse, 9999, 5, counts)
         assert answer(passage, question) == int(said)
         agents += len({event[0] for event in read_passage(passage)})
     assert (agents / 400 < 2) == few
@@ -192,7 +192,7 @@ def test_words_come_back(reuse, few):
 def test_numbers_up_to_the_largest(largest):
     told = set()
     for seed in range(300):
-        passage, question, said = draw_example(Random(seed), 0.999, largest, Counter())
+        passage, question, said = draw_example(Random(seed), 0.999, largest, 5, Counter())
         assert answer(passage, question) == int(said)
         told |= {event[2] for event in read_passage(passage) if KIND[event[1]] in ("have", "gain")}
     assert told == set(range(2, largest + 1))
@@ -253,3 +253,22 @@ def test_options_that_cannot_be(tmp_path, capsys):
     assert capsys.readouterr().err == "error: --reuse must be from 0 to 1, but is 1.5\n"
     assert prepare(tmp_path, "--largest", 8) == 2
     assert capsys.readouterr().err == "error: --largest must be at least 9, but is 8\n"
+    assert prepare(tmp_path, "--sentences", 1) == 2
+    assert capsys.readouterr().err == "error: --sentences must be at least 2, but is 1\n"
+    missing = tmp_path / "dict.txt"
+    assert prepare(tmp_path, "--dictionary", missing) == 2
+    assert capsys.readouterr().err == f"error: --dictionary {missing}: no such file\n"
+
+
+def test_shorter_passages_of_the_same_dictionary(numbers, tmp_path, capsys):
+    dictionary = numbers / "bin/dict.input.txt"
+    options = ("--sentences", 2, "--dictionary", dictionary)
+    assert prepare(tmp_path / "short", *options, train=30) == 0
+    assert (tmp_path / "short/bin/dict.answer.txt").read_bytes() == dictionary.read_bytes()
+    for passage, question, said in examples(tmp_path / "short", "train"):
+        assert passage.count(".") == 2 and answer(passage, question) == int(said)
+    few = tmp_path / "dict.txt"
+    few.write_text("how 1\nmany 1\n")
+    assert prepare(tmp_path / "other", "--dictionary", few, train=30) == 2
+    told = capsys.readouterr().err
+    assert f"--dictionary {few} lacks " in told and "line 1 of " in told
