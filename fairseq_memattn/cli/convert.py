@@ -121,7 +121,7 @@ def check_kind(old: str, new: str) -> None:
 
     # One encoder-decoder has the weights of an encoder.
     wanted = getattr(ARCH_MODEL_REGISTRY.get(new), "starts_from", kind(new))
-    if kind(old) != wanted:
+    if kind(old) != wanted and ARCH_MODEL_REGISTRY[old] is not ARCH_MODEL_REGISTRY[new]:
         raise ValueError(f"--path: {old} is {kind(old)}, but --arch {new} is {kind(new)}")
 
 

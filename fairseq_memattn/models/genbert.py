@@ -70,7 +70,7 @@ class GMATGenBert(FairseqEncoderDecoderModel):
 
     @staticmethod
     def weights_from(masked: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those of a masked language model, by the names that they have here."""
+        """Those of a masked language model, or of a GenBERT, by the names that they have here."""
         renamed = {}
         for name, weight in masked.items():
             place = name.replace("encoder.sentence_encoder.", "encoder.", 1)

@@ -184,6 +184,20 @@ def test_from_a_masked_language_model(convert):
     finetuned.load_state_dict(state)
 
 
+def test_a_memory_for_a_genbert_without_one(tmp_path):
+    bert = build("gmat_bert", words=MASKABLE, gmat_memory=0)
+    path = saved(tmp_path / "bert", bert, "gmat_bert", flags=["--gmat-memory", "0"])
+    states = []
+    for number, flags in enumerate(("--gmat-memory 0", "--gmat-memory 5")):
+        argv = ["convert", str(path.parent), "--path", str(path), "--arch", "gmat_genbert"]
+        path = tmp_path / "bert" / f"{number}.pt"
+        assert main([*argv, "--output", str(path), f"--flags={flags}"]) == 0
+        states.append(torch.load(path, weights_only=False)["model"])
+    without, state = states
+    assert all(torch.equal(state[name], weight) for name, weight in without.items())
+    assert set(state) - set(without) == {"encoder.memory_tokens.weight"}
+
+
 def test_other_translation_models_do_not_start_from_one(convert, capsys):
     *_, run = convert
     assert run("gmat_transformer") == 1
