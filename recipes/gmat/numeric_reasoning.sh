@@ -1,55 +1,86 @@
 #!/usr/bin/env bash
-# Numeric reasoning over text, the GMAT paper's table 3, with a small GenBERT that nothing has
-# pretrained: does a memory make up for attention in chunks, tied to the decoder or not?
+# Numeric reasoning over text, the GMAT paper's table 3, with a small GenBERT: does a memory make up
+# for attention in chunks, tied to the decoder or not?
 #
 #   recipes/gmat/numeric_reasoning.sh SYSTEM
 #
-#   SYSTEM  full     attention over the whole input, (140 x 1, 0)
-#           chunks   in chunks, (70 x 2, 0)
-#           tied     in chunks and with 30 memory vectors, (70 x 2, 30)
+#   SYSTEM  full     attention over the whole input, the paper's (140 x 1, 0)
+#           chunks   in chunks of about half of it, (70 x 2, 0)
+#           tied     in chunks and with a memory, (70 x 2, 30)
 #           untied   likewise, the memory with projections of its own
 #
-#   WORK    data and results (default: outputs/gmat)  SEED    default 1
-#   UPDATES of training (default: 6000)               BIN     programs (default: .venv/bin)
-#   BATCH   examples (default: 64)                    TRAIN   examples to train on (default: 223067)
-#   LARGEST number that somebody has or gains at once (default: 9999)
+#   SENTENCES of a passage (default: 2)               LARGEST number that somebody has or gains at
+#                                                             once (default: 9)
+#   CHUNK   tokens of a chunk (default: 16)           MEMORY  vectors (default: 8)
+#   TRAIN   examples to train on (default: 100000)    BATCH   examples (default: 128)
+#   BASE    updates in chunks, and as many of full attention, that all begin with (default: 3000)
+#   UPDATES of each system after that (default: 1000) SEED    default 1
+#   WORK    data and results (default: outputs/gmat)  BIN     programs (default: .venv/bin)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
+# The paper's sizes are SENTENCES=5 LARGEST=9999 TRAIN=223067 CHUNK=70 MEMORY=30.
+#
+# The paper begins with BERT. The systems of a seed begin here with one model without a memory, trained
+# on the same examples in chunks at first, which is learned sooner.
+#
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES is refused, and needs another WORK.
+# of other UPDATES, BASE or examples is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 system=$1
-WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-6000} BATCH=${BATCH:-64}
-TRAIN=${TRAIN:-223067} LARGEST=${LARGEST:-9999}
-DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} BASE=${BASE:-3000} UPDATES=${UPDATES:-1000}
+SENTENCES=${SENTENCES:-2} LARGEST=${LARGEST:-9} TRAIN=${TRAIN:-100000} BATCH=${BATCH:-128}
+CHUNK=${CHUNK:-16} MEMORY=${MEMORY:-8} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-for name in UPDATES BATCH TRAIN LARGEST; do whole "$name" "${!name}" 1; done
+for name in BASE UPDATES BATCH SENTENCES LARGEST TRAIN CHUNK MEMORY; do whole "$name" "${!name}" 1; done
 case $system in
-  full) flags="--gmat-chunk 512 --gmat-memory 0" ;;
-  chunks) flags="--gmat-chunk 70 --gmat-memory 0" ;;
-  tied) flags="--gmat-chunk 70 --gmat-memory 30" ;;
-  untied) flags="--gmat-chunk 70 --gmat-memory 30 --gmat-memory-projections qkv" ;;
+  full) chunk=512 memory= ;;
+  chunks) chunk=$CHUNK memory= ;;
+  tied) chunk=$CHUNK memory="--gmat-memory $MEMORY" ;;
+  untied) chunk=$CHUNK memory="--gmat-memory $MEMORY --gmat-memory-projections qkv" ;;
   *) echo "error: SYSTEM must be full, chunks, tied or untied, but is $system" >&2; exit 2 ;;
 esac
-data=$WORK/numbers run=$WORK/numbers/$system-$SEED
+data=$WORK/numbers base=$WORK/numbers/base-$CHUNK-$SEED
+run=$WORK/numbers/$system-$CHUNK-$MEMORY-$SEED
+task="--user-dir fairseq_memattn $DEVICE --task translation -s input -t answer"
+
+# trained FOLDER UPDATES CHUNK RATE WARMUP FLAGS...
+trained() {
+  local folder=$1 updates=$2
+  one_budget "$folder" "$updates"
+  if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
+    "$BIN"/fairseq-train "$data/bin" $task --criterion sequence_tagging --arch gmat_genbert_tiny \
+      --gmat-chunk "$3" --encoder-normalize-before --dropout 0.0 --attention-dropout 0.0 \
+      --optimizer adam --adam-betas '(0.9, 0.98)' --lr "$4" \
+      --warmup-updates "$5" --clip-norm 1.0 --batch-size "$BATCH" --max-update "$updates" \
+      --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 --no-epoch-checkpoints \
+      --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 1000 \
+      --save-dir "$folder" --log-format simple --log-interval 100 --log-file "$folder.log" "${@:6}"
+    touch "$folder/trained-$updates"
+  fi
+}
 
 programs
 "$BIN"/python data_prep/numeric_reasoning.py --output "$data" --train "$TRAIN" \
-  --largest "$LARGEST"
+  --sentences "$SENTENCES" --largest "$LARGEST"
 
-task="--user-dir fairseq_memattn $DEVICE --task translation -s input -t answer"
 one_budget "$run" "$UPDATES"
-if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
-  "$BIN"/fairseq-train "$data/bin" $task --criterion sequence_tagging --arch gmat_genbert_tiny \
-    $flags --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas '(0.9, 0.98)' \
-    --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update "$UPDATES" --warmup-updates 500 \
-    --clip-norm 1.0 --batch-size "$BATCH" --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
-    --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
-    --keep-interval-updates 1 --validate-interval-updates 1000 --save-dir "$run" \
-    --log-format simple --log-interval 100 --log-file "$run.log"
-  touch "$run/trained-$UPDATES"
+mkdir -p "$base"
+trained "$base/chunks" "$BASE" "$CHUNK" 1e-3 500 --gmat-memory 0 \
+  --lr-scheduler polynomial_decay --total-num-update "$BASE"
+trained "$base/full" "$BASE" 512 1e-3 50 --gmat-memory 0 --lr-scheduler fixed \
+  --finetune-from-model "$base/chunks/checkpoint_last.pt"
+
+start=$base/full/checkpoint_last.pt
+if [ -n "$memory" ]; then
+  start=$run.start.pt
+  if [ ! -e "$start" ]; then
+    "$BIN"/memattn convert "$data/bin" --path "$base/full/checkpoint_last.pt" \
+      --arch gmat_genbert_tiny --output "$start" --seed "$SEED" --flags="$memory"
+  fi
 fi
+trained "$run" "$UPDATES" "$chunk" 5e-4 50 ${memory:---gmat-memory 0} \
+  --lr-scheduler polynomial_decay --total-num-update "$UPDATES" --finetune-from-model "$start"
 
 "$BIN"/fairseq-validate "$data/bin" $task --path "$run/checkpoint_last.pt" --valid-subset test \
   --batch-size "$BATCH" --required-batch-size-multiple 1 --log-format json |

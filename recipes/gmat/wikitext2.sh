@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Masked language modelling on WikiText-2 from scratch, the GMAT paper's tables 4 to 6, with a small
-# model: chunks with and without a memory, and texts compressed to it.
+# Masked language modelling on WikiText-2, the GMAT paper's tables 5 and 6, with a small model: chunks
+# with and without a memory, and texts compressed to it.
 #
 #   recipes/gmat/wikitext2.sh SYSTEM
 #
@@ -9,45 +9,74 @@
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/gmat)           SEED     default 1
-#   UPDATES of 4096 tokens (default: 4000)            BIN      programs (default: .venv/bin)
+#   BASE    updates of what all systems begin with, on 64 tokens at a time and on 512 (default: 1500)
+#   UPDATES of each system after that (default: 500)  BIN      programs (default: .venv/bin)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
+#
+# The paper begins with BERT. The systems of a seed begin here with one model from scratch, without a
+# memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
+# BASE more: so small a model is slow to learn where to look in 512 at once. An update is 4096 tokens.
 #
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the
 # repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES
-# is refused, and needs another WORK.
+# or BASE is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/wikitext2_pieces.sh
 system=$1
-DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
-DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} BASE=${BASE:-1500} UPDATES=${UPDATES:-500}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-whole UPDATES "$UPDATES" 1
+for name in BASE UPDATES; do whole "$name" "${!name}" 1; done
 if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3]))?$ ]]; then
   echo "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN with N from 1 to 3, like 64x8-32, but" \
     "is $system" >&2
   exit 2
 fi
 chunk=${BASH_REMATCH[1]} length=$((BASH_REMATCH[1] * BASH_REMATCH[2])) memory=${BASH_REMATCH[3]}
-flags="--gmat-chunk $chunk --gmat-memory $memory"
+flags="--gmat-memory $memory"
 if [ -n "${BASH_REMATCH[5]}" ]; then flags="$flags --gmat-compress-after ${BASH_REMATCH[5]}"; fi
-data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
+data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED base=$WORK/wikitext-2/base-$SEED
+task="--user-dir fairseq_memattn $DEVICE --task masked_lm"
+
+# trained FOLDER UPDATES LENGTH CHUNK FLAGS...
+trained() {
+  local folder=$1 updates=$2
+  one_budget "$folder" "$updates"
+  if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
+    "$BIN"/fairseq-train "$data/bin" $task --tokens-per-sample "$3" --sample-break-mode none \
+      --criterion masked_lm_error --arch gmat_bert_tiny --encoder-normalize-before \
+      --gmat-chunk "$4" --gmat-position-block 64 --dropout 0.0 --attention-dropout 0.0 \
+      --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --max-tokens 4096 \
+      --max-update "$updates" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
+      --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
+      --validate-interval-updates 500 --save-dir "$folder" --log-format simple --log-interval 50 \
+      --log-file "$folder.log" "${@:5}"
+    touch "$folder/trained-$updates"
+  fi
+}
 
 wikitext2_pieces "$data" 2000
 
-task="--user-dir fairseq_memattn $DEVICE --task masked_lm"
 one_budget "$run" "$UPDATES"
-if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
-  "$BIN"/fairseq-train "$data/bin" $task --tokens-per-sample "$length" --sample-break-mode none \
-    --criterion masked_lm_error --arch gmat_bert_tiny $flags --encoder-normalize-before \
-    --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
-    --lr-scheduler polynomial_decay --total-num-update "$UPDATES" --warmup-updates 300 \
-    --clip-norm 1.0 --max-tokens 4096 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
-    --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
-    --keep-interval-updates 1 --validate-interval-updates 500 --save-dir "$run" \
-    --log-format simple --log-interval 100 --log-file "$run.log"
-  touch "$run/trained-$UPDATES"
+mkdir -p "$base"
+trained "$base/64" "$BASE" 64 64 --gmat-memory 0 --lr-scheduler fixed --lr 2e-3 --warmup-updates 300
+for size in 128 256 512; do
+  updates=$((size < 512 ? 150 : BASE))
+  trained "$base/$size" "$updates" "$size" "$size" --gmat-memory 0 --lr-scheduler fixed --lr 1e-3 \
+    --warmup-updates 20 --finetune-from-model "$base/$((size / 2))/checkpoint_last.pt"
+done
+
+start=$base/512/checkpoint_last.pt
+if [ "$memory" -gt 0 ]; then
+  start=$run.start.pt
+  if [ ! -e "$start" ]; then
+    "$BIN"/memattn convert "$data/bin" --path "$base/512/checkpoint_last.pt" \
+      --arch gmat_bert_tiny --output "$start" --seed "$SEED" --flags="$flags"
+  fi
 fi
+trained "$run" "$UPDATES" "$length" "$chunk" $flags --lr 1e-3 --lr-scheduler polynomial_decay \
+  --total-num-update "$UPDATES" --warmup-updates 50 --finetune-from-model "$start"
 
 for subset in valid test; do
   "$BIN"/fairseq-validate "$data/bin" $task --path "$run/checkpoint_last.pt" --max-tokens 8192 \
