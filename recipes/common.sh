@@ -39,6 +39,19 @@ one_budget() {
   touch "$1/started-$2"
 }
 
+# one_setting FOLDER NAME...: nor would it be told from what else a finished training was set by
+one_setting() {
+  local folder=$1 name now=
+  for name in "${@:2}"; do now="$now${now:+ }$name=${!name}"; done
+  if [ -e "$folder/settings" ] && [ "$(cat "$folder/settings")" != "$now" ]; then
+    echo "error: $folder is a training with $(cat "$folder/settings"), not with $now; keep to them," \
+      "or write elsewhere" >&2
+    exit 2
+  fi
+  mkdir -p "$folder"
+  echo "$now" > "$folder/settings"
+}
+
 # whole NAME VALUE [LEAST]: a mistake is told before the data are prepared; fairseq takes 0 updates for
 # no limit
 whole() {

@@ -15,7 +15,7 @@
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES or SHORT is refused, and needs another WORK.
+# of another SHORT, UPDATES, CHUNK, ROUNDS or BATCH is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM [LENGTH] [PAIRS]" "$@"
 system=$1 length=${2:-512}
@@ -60,6 +60,7 @@ trained() {
 
 one_budget "$run/short" "$SHORT"
 one_budget "$run" "$UPDATES"
+one_setting "$run" CHUNK ROUNDS BATCH
 trained "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
   --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
 trained "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \

@@ -24,7 +24,7 @@
 # on the same examples in chunks at first, which is learned sooner.
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES, BASE or examples is refused, and needs another WORK.
+# of other UPDATES, BASE, BATCH or examples is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 system=$1
@@ -65,7 +65,8 @@ programs
   --sentences "$SENTENCES" --largest "$LARGEST"
 
 one_budget "$run" "$UPDATES"
-mkdir -p "$base"
+one_setting "$run" BATCH
+one_setting "$base" BATCH
 trained "$base/chunks" "$BASE" "$CHUNK" 1e-3 500 --gmat-memory 0 \
   --lr-scheduler polynomial_decay --total-num-update "$BASE"
 trained "$base/full" "$BASE" 512 1e-3 50 --gmat-memory 0 --lr-scheduler fixed \

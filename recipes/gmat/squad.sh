@@ -14,7 +14,7 @@
 #   DEVICE   flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES is refused, and needs another WORK.
+# of other UPDATES or FROM is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 system=$1
@@ -44,6 +44,7 @@ programs
   --files train="${train[0]}" valid="$gold"
 
 one_budget "$run" "$UPDATES"
+one_setting "$run" FROM
 if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
   "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $arch $schedule $DEVICE \
     --task span_answering --criterion span_answering --window 384 --stride 128 --max-question 64 \

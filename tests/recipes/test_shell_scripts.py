@@ -112,7 +112,9 @@ def test_help_is_what_heads_the_script(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Majority tagging, the GMAT paper's table 1")
     assert "  recipes/gmat/majority.sh SYSTEM [LENGTH] [PAIRS]" in lines
-    assert lines[-1] == "of other UPDATES or SHORT is refused, and needs another WORK."
+    assert lines[-1] == (
+        "of another SHORT, UPDATES, CHUNK, ROUNDS or BATCH is refused, and needs another WORK."
+    )
 
 
 def test_a_recipe_goes_from_any_folder(tmp_path):
@@ -140,6 +142,25 @@ def test_finetuning_needs_a_model_that_is_trained(tmp_path):
     assert (
         "error: no folder " in script(tmp_path, command).stderr
     )  # of the corpus, which comes next
+
+
+def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
+    commands = "source recipes/common.sh; CHUNK=64; one_setting $1/run CHUNK BATCH"
+    first, again, other = (
+        subprocess.run(
+            ["bash", "-c", commands, "recipes/gmat/majority.sh", tmp_path],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], "BATCH": batch},
+            capture_output=True,
+            text=True,
+        )
+        for batch in ("16", "16", "8")
+    )
+    assert (first.returncode, again.returncode, other.returncode) == (0, 0, 2)
+    assert other.stderr == (
+        f"error: {tmp_path}/run is a training with CHUNK=64 BATCH=16, not with CHUNK=64 BATCH=8; "
+        "keep to them, or write elsewhere\n"
+    )
 
 
 def script(folder, command, settings=None):
