@@ -6,8 +6,7 @@ equation 3. With X the S tokens and X_M the M memory tokens, both over one joint
     X~ = SparseAttention(X, [X; X_M], [B 0]),   X_M~ = Attention(X_M, [X; X_M])
 
 B is here that of chunks of C tokens, which see their own chunk alone (figure 1b), or that of
-sliding windows; for that of hashing see `lsh.py`. The projections, those of the memory apart from
-those of tokens or the same, are the caller's.
+sliding windows; for that of hashing see `lsh.py`. The projections are the caller's.
 """
 
 import torch
@@ -42,7 +41,8 @@ def global_memory_attention(
     """Chunks of C tokens over themselves and the memory, in time and memory O(S (C + M)).
 
     q, k, v: (B, H, S, D), of any length; the last chunk may be shorter
-    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0
+    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. A q_mem of (B, H, 0, D) leaves out what the
+        memory gets
     chunk_size: C; with C >= S this is softmax attention over all M + S tokens
     key_padding_mask: (B, S), True at padding, which nobody sees. Chunks are cut by columns, so
         padding belongs on the right: anywhere else it moves tokens into other chunks
@@ -152,14 +152,14 @@ def check_inputs(
         )
     batch, heads, length, width = q.shape
     check_mask("key_padding_mask", key_padding_mask, (batch, length))
-    of_memory, q_mem = next(iter(memory.items()))
-    if q_mem.dim() != 4 or (*q_mem.shape[:2], q_mem.shape[3]) != (batch, heads, width):
-        raise ValueError(
-            f"`{of_memory}` must be ({batch}, {heads}, M, {width}), "
-            f"but is {tuple(q_mem.shape)} instead."
-        )
+    for name, x in memory.items():
+        if x.dim() != 4 or (*x.shape[:2], x.shape[3]) != (batch, heads, width):
+            raise ValueError(
+                f"`{name}` must be ({batch}, {heads}, M, {width}), but is {tuple(x.shape)} instead."
+            )
     _check_alike(tokens)
-    _check_alike(memory)
+    of_memory, q_mem = next(iter(memory.items()))
+    _check_alike({k: x for k, x in memory.items() if k != of_memory or q_mem.shape[2]})
 
 
 def check_size(name: str, size: int) -> None:

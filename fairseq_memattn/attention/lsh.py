@@ -57,9 +57,10 @@ def lsh_memory_attention(
 
     qk: (B, H, S, D), the queries; divided by their lengths they are the keys
     v: (B, H, S, D)
-    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. The keys of the memory are divided by their
-        lengths too, so that they have no advantage over those of tokens in the joint softmax (a
-        choice); the memory sees itself and all tokens, each memory token itself included
+    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. A q_mem of (B, H, 0, D) leaves out what the
+        memory gets. The keys of the memory are divided by their lengths too, so that they have no
+        advantage over those of tokens in the joint softmax (a choice); the memory sees itself and
+        all tokens, each memory token itself included
     chunk_size: C, Reformer's m
     rounds: R, of hashing
     buckets: of each round, an even number; 2 S / C unless told, as in Reformer. That depends on

@@ -60,8 +60,12 @@ class GMATBertEncoder(RobertaEncoder):
         return out["encoder_out"][0].transpose(0, 1), extra
 
     def max_positions(self) -> int:
-        """fairseq's hook: whatever the model was trained with, all positions have embeddings."""
-        return MAX_POSITIONS
+        """fairseq's hook: whatever the model was trained with, all positions have embeddings.
+
+        A model without embeddings of positions may have been trained with more.
+        """
+        trained: int = self.args.max_positions
+        return max(MAX_POSITIONS, trained)
 
 
 @register_model("gmat_bert")
@@ -96,7 +100,8 @@ class GMATBert(RobertaModel):
         args = as_namespace(args)
         base_architecture(args)
         longest = getattr(args, "max_positions", None) or task.max_positions()
-        check_positions("--max-positions, or the task's longest sequence,", longest)
+        if not getattr(args, "no_token_positional_embeddings", False):
+            check_positions("--max-positions, or the task's longest sequence,", longest)
         args.max_positions = longest
         settle(args, GMATBertConfig(), longest)
         check_heads(args, "encoder")

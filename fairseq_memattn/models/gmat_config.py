@@ -46,8 +46,8 @@ class GMATConfig(FairseqDataclass):
     gmat_memory_projections: PROJECTIONS = field(  # type: ignore[valid-type]
         default="none",
         metadata={
-            "help": "attention projections that the memory has for itself, queries, keys, values "
-            "and outputs, instead of sharing those of tokens"
+            "help": "projections of the attention that updates the memory, queries, keys, values "
+            "and outputs, instead of sharing those that update tokens"
         },
     )
     gmat_window: int = field(

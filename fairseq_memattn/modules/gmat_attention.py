@@ -77,11 +77,13 @@ class GMATAttention(nn.Module):
     """Equation 3 with its projections, as an encoder's self-attention.
 
     embed_dim: E; num_heads: H; slots: M, how many of the states that come in are the memory's
-    own: which projections the memory has for itself, of "qkvo"; the others it shares with tokens
+    own: the projections of the attention that updates the memory (section 3.2), "qkv" or "qkvo",
+        of which it has keys and values of tokens and of memory alike; "" where it shares them all
+        with the attention that updates tokens
     dropout: of the attention weights
 
-    With lsh a key is its query's direction, so there is no `k_proj`; a memory without keys of its
-    own shares its queries with its keys too.
+    With lsh a key is its query's direction, so there is no `k_proj`; the memory's keys are its
+    queries' too, but for those of its own.
     """
 
     def __init__(
@@ -131,32 +133,35 @@ class GMATAttention(nn.Module):
         Returns (M + S, B, E), and None for the weights, which are never kept.
         """
         memory, tokens = query[: self.slots], query[self.slots :]
-        q, k, v = (
-            self.heads(self._of_memory(name, shared)(memory))
-            for name, shared in (
-                ("q", self.q_proj),
-                ("k", self.k_proj or self.q_proj),
-                ("v", self.v_proj),
-            )
-        )
         dropout = self.dropout if self.training else 0.0
-        out_proj = self._of_memory("o", self.out_proj)
+        readers = memory[:0] if self.memory_proj else memory
+        q = self.heads(self.q_proj(readers))
+        k = self.heads((self.k_proj or self.q_proj)(memory))
+        v = self.heads(self.v_proj(memory))
         if not len(tokens):
             nothing = k[:, :, :0]
             out = attend_to_all(q, nothing, nothing, k, v, dropout=dropout)
-            return out_proj(self.joined(out)), None
+            return self.out_proj(self.joined(out)), None
         projections = (self.q_proj, self.k_proj, self.v_proj)
         of_tokens = tuple(self.heads(project(tokens)) for project in projections if project)
         out, out_mem = self.sparsity.attend(
             of_tokens, (q, k, v), key_padding_mask, dropout, self.training
         )
-        parts = [out_proj(self.joined(out_mem)), self.out_proj(self.joined(out))]
-        return torch.cat(parts), None
+        updated = self.out_proj(self.joined(out_mem))
+        if self.memory_proj:
+            updated = self._by_itself(memory, tokens, key_padding_mask, dropout)
+        return torch.cat([updated, self.out_proj(self.joined(out))]), None
 
-    def _of_memory(self, name: str, shared: nn.Module) -> nn.Module:
-        if name in self.memory_proj:
-            return self.memory_proj[name]
-        return shared
+    def _by_itself(
+        self, memory: Tensor, tokens: Tensor, padding: Tensor | None, dropout: float
+    ) -> Tensor:
+        """Equation 3, on the right, with projections of its own: (M, B, E)."""
+        own = dict(self.memory_proj.items())
+        q, k_mem, v_mem = (self.heads(own[name](memory)) for name in "qkv")
+        k, v = (self.heads(own[name](tokens)) for name in "kv")
+        out = attend_to_all(q, k, v, k_mem, v_mem, padding, dropout=dropout)
+        updated: Tensor = own.get("o", self.out_proj)(self.joined(out))
+        return updated
 
     def heads(self, x: Tensor) -> Tensor:
         """(T, B, E) as (B, H, T, D)."""

@@ -254,19 +254,16 @@ def sparsity(cfg: Any, layer: int) -> Sparsity:
 
 
 def own_projections(cfg: Any, layer: int) -> str:
-    """Those, of "qkvo", that the memory of a layer does not share with the tokens.
+    """Those of the attention that updates the memory of a layer, which tokens do not share.
 
-    Where only the tokens or only the memory go on, after the last layer and after the last before
-    compression, queries and outputs of the other would never be trained: there is one such
-    projection. Layers on the memory alone have one of each.
+    Nothing reads what the last layer makes of the memory, or of the tokens the last before
+    compression. There one attention is left, and so one set of projections.
     """
     own = {"none": "", "qkv": "qkv", "qkvo": "qkvo"}[str(cfg.gmat_memory_projections)]
     first = cfg.gmat_compress_after
-    if not cfg.gmat_memory or first <= layer < first + cfg.gmat_memory_layers:
-        return ""
-    if layer in (first - 1, cfg.encoder.layers - 1):
-        return own[1:3]
-    return own
+    both = layer + 1 not in (first, cfg.encoder.layers)
+    alone = first <= layer < first + cfg.gmat_memory_layers
+    return own if cfg.gmat_memory and both and not alone else ""
 
 
 def _order(padding: Tensor) -> Tensor | None:

@@ -127,6 +127,17 @@ def test_windows(window, slots, pad, dtype, device):
     assert_all_close(run(attend, inputs(case).leaves(dtype, device)), expected, dtype)
 
 
+@pytest.mark.parametrize("chunk_size", [4, 20])
+def test_a_memory_without_queries_is_only_read(chunk_size, sparse, device):
+    case = Case(13, 3, "right")
+    x = double(case, device)
+    options = {} if sparse == "window" else {"chunk_size": chunk_size}
+    attend = attend_by(sparse, case, device, **options)
+    out, memory = attend(*x._replace(q_mem=x.q_mem[:, :, :0]))
+    assert memory.shape == (2, 2, 0, 4)
+    assert_close(out, attend(*x)[0])
+
+
 @any_padding
 @pytest.mark.parametrize("slots", [0, 2])
 def test_gradients(slots, pad, sparse, device):
@@ -334,6 +345,11 @@ REFUSED = [
         dict(k_mem=torch.zeros(2, 2, 2, 4)),
         r"`k_mem` must match `q_mem` \(2, 2, 3, 4\), but is .*2, 4",
     ),
+    (
+        dict(q_mem=torch.zeros(2, 2, 0, 4), v_mem=torch.zeros(2, 2, 2, 4)),
+        r"`v_mem` must match `k_mem` \(2, 2, 3, 4\), but is \(2, 2, 2, 4\)",
+    ),
+    (dict(k_mem=torch.zeros(2, 3, 4)), r"`k_mem` must be \(2, 2, M, 4\), but is \(2, 3, 4\)"),
     (
         dict(v_mem=torch.zeros(2, 2, 0, 4)),
         r"`v_mem` must match `q_mem` .*but is \(2, 2, 0, 4\) inst",

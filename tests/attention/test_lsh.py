@@ -81,6 +81,13 @@ def test_lengths(slots, length, chunk_size, device):
     assert_all_close(actual, expected, torch.float64)
 
 
+def test_a_memory_without_queries_is_only_read(device):
+    x, attend = double(Case(13, 3, "right"), device), attend_by(Case(13, 3, "right"), device)
+    out, memory = attend(*x._replace(q_mem=x.q_mem[:, :, :0]).shared)
+    assert memory.shape == (2, 2, 0, 4)
+    assert_close(out, attend(*x.shared)[0])
+
+
 @any_padding
 @any_slots
 def test_gradients(slots, pad, device):

@@ -11,6 +11,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
 from harness import COMMON, PLUGGED, SIZES, WINDOWS, generate, hypotheses, logged, run, train
 from torch.testing import assert_close
@@ -171,6 +172,30 @@ def test_gradients_reach_every_weight(kind):
         assert name.endswith("k_proj.bias") or weight.grad.abs().sum() > 0, name
 
 
+@pytest.mark.parametrize("kind", ["untied", "untied lsh"])
+@torch.no_grad()
+def test_untied_an_attention_of_its_own_updates_the_memory(kind):
+    encoder = bert(kind).encoder.sentence_encoder
+    layer, last = encoder.layers[0].self_attn, encoder.layers[-1].self_attn
+    shared = bert(kind, gmat_memory_projections="none").encoder.sentence_encoder.layers[0].self_attn
+    shared.load_state_dict(layer.state_dict(), strict=False)
+    own = MultiheadAttention(16, 2).eval()
+    for name, projection in layer.memory_proj.items():
+        getattr(own, "out_proj" if name == "o" else f"{name}_proj").load_state_dict(
+            projection.state_dict()
+        )
+    if "o" not in layer.memory_proj:
+        own.out_proj.load_state_dict(layer.out_proj.state_dict())
+    states = torch.randn(3 + 9, 2, 16, generator=torch.Generator().manual_seed(3))
+    padding = torch.arange(9).expand(2, 9) >= torch.tensor([[9], [6]])
+    out = layer(states, key_padding_mask=padding)[0]
+    everything = torch.cat([torch.zeros(2, 3, dtype=torch.bool), padding], dim=1)
+    expected = own(states[:3], states, states, key_padding_mask=everything)[0]
+    assert_close(out[:3], expected, rtol=0, atol=1e-5)
+    assert torch.equal(out[3:], shared(states, key_padding_mask=padding)[0][3:])
+    assert not last.memory_proj  # what it would make of the memory nobody reads
+
+
 def test_hashing_is_fresh_in_training_and_fixed_in_evaluation():
     model, tokens = bert("lsh", gmat_memory=0), rows(64)
     assert torch.equal(model(tokens)[0], model(tokens)[0])
@@ -248,6 +273,12 @@ def test_chunks_as_long_as_a_block_begin_alike():
 def test_positions_of_other_blocks_are_refused():
     with pytest.raises(MemAttnError, match="--gmat-position-block 60 must be 512, as in"):
         bert(gmat_position_block=60).load_state_dict(bert().state_dict())
+
+
+def test_without_positions_there_may_be_more_than_have_embeddings():
+    model = bert(longest=2 * MAX_POSITIONS, no_token_positional_embeddings=True)
+    assert model.max_positions() == 2 * MAX_POSITIONS
+    assert bert().max_positions() == MAX_POSITIONS
 
 
 @torch.no_grad()
