@@ -110,6 +110,11 @@ def prepare_spans(args: argparse.Namespace, corpus: reading.Corpus) -> None:
     """The same for span_answering."""
     if args.titles:
         raise DataError("--titles is part of --spans already")
+    if args.gold_separated and args.setting == "fullwiki" and not args.files:
+        raise DataError(
+            "--gold-separated needs two paragraphs with supporting facts in every context, which "
+            "those of --setting fullwiki do not always have"
+        )
     layout = {
         "gold_separated": args.gold_separated,
         "repeat_question": args.repeat_question,

@@ -27,6 +27,7 @@ SPLITS = ("test", "valid", "train")  # in this order the test set does not depen
 PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 SEPARATOR = "</s>"
 FEWEST_SENTENCES = 2  # one seldom allows a question whose answer it does not hold
+MOST_SENTENCES = 30  # more might run out of words for people that somebody does not have yet
 SMALLEST_LARGEST = 9  # fewer numbers leave few questions whose answer the passage does not hold
 DESCRIPTION = """\
 Write passages of five sentences about commanders, troops and places, each with a question and an
@@ -121,8 +122,11 @@ def prepare(args: argparse.Namespace) -> None:
         raise DataError(f"--reuse must be from 0 to 1, but is {args.reuse}")
     if args.largest < SMALLEST_LARGEST:
         raise DataError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
-    if args.sentences < FEWEST_SENTENCES:
-        raise DataError(f"--sentences must be at least {FEWEST_SENTENCES}, but is {args.sentences}")
+    if not FEWEST_SENTENCES <= args.sentences <= MOST_SENTENCES:
+        raise DataError(
+            f"--sentences must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}, but is "
+            f"{args.sentences}"
+        )
     if args.dictionary and not args.dictionary.is_file():
         raise DataError(f"--dictionary {args.dictionary}: no such file")
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
@@ -167,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=5,
         metavar="N",
-        help="sentences of a passage (default: %(default)s)",
+        help="sentences of a passage, up to 30 (default: %(default)s)",
     )
     top.add_argument(
         "--dictionary",

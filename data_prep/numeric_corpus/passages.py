@@ -63,11 +63,15 @@ class Passage:
 
     def entity(self, avoid: Container[Entity]) -> Entity:
         """People who are none of those to avoid."""
-        noun = self.word("noun", NOUNS, [noun for noun in NOUNS if Entity("", noun) in avoid])
+        taken = {noun: [a for a in ATTRIBUTES if Entity(a, noun) in avoid] for noun in NOUNS}
+        noun = self.word(
+            "noun",
+            NOUNS,
+            [n for n in NOUNS if Entity("", n) in avoid or len(taken[n]) == len(ATTRIBUTES)],
+        )
         if self._plain.setdefault(noun, self.rng.random() >= ATTRIBUTED):
             return Entity("", noun)
-        taken = [word for word in ATTRIBUTES if Entity(word, noun) in avoid]
-        return Entity(self.word("attribute", ATTRIBUTES, taken), noun)
+        return Entity(self.word("attribute", ATTRIBUTES, taken[noun]), noun)
 
     def event(
         self, agent: str, verb: Verb, avoid: Container[Entity] = (), place: str = ""

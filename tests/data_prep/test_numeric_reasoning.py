@@ -198,6 +198,12 @@ def test_numbers_up_to_the_largest(largest):
     assert told == set(range(2, largest + 1))
 
 
+def test_long_passages_do_not_run_out_of_words():
+    for seed in range(300):
+        passage, question, said = draw_example(Random(seed), 0.999, 9999, 30, Counter())
+        assert answer(passage, question) == int(said)
+
+
 def test_pieces_and_binary_data(numbers):
     shown = numeric_reasoning.pieces("How many Native American troops? 1049 of the 7.")
     assert shown == "how many native american troops ? 1 0 4 9 of the 7 ."
@@ -253,8 +259,10 @@ def test_options_that_cannot_be(tmp_path, capsys):
     assert capsys.readouterr().err == "error: --reuse must be from 0 to 1, but is 1.5\n"
     assert prepare(tmp_path, "--largest", 8) == 2
     assert capsys.readouterr().err == "error: --largest must be at least 9, but is 8\n"
-    assert prepare(tmp_path, "--sentences", 1) == 2
-    assert capsys.readouterr().err == "error: --sentences must be at least 2, but is 1\n"
+    for sentences in (1, 31):
+        assert prepare(tmp_path, "--sentences", sentences) == 2
+        message = f"error: --sentences must be from 2 to 30, but is {sentences}\n"
+        assert capsys.readouterr().err == message
     missing = tmp_path / "dict.txt"
     assert prepare(tmp_path, "--dictionary", missing) == 2
     assert capsys.readouterr().err == f"error: --dictionary {missing}: no such file\n"

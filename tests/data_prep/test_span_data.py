@@ -338,6 +338,14 @@ def test_mistakes_are_told_in_one_sentence(
     assert not (tmp_path / "out/text").exists()
 
 
+def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--setting", "fullwiki", "--spans", "--gold-separated"]
+    assert hotpotqa.main(["--output", str(tmp_path / "out"), *options]) == 2
+    assert "which those of --setting fullwiki do not" in message(capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("option", ["--bert-vocab x", "--cased", "--gold-separated"])
 def test_options_of_spans_alone(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
