@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fairseq_memattn.compression.compress import Written
-    from fairseq_memattn.compression.corpus import Corpus
+    from fairseq_memattn.compression.corpus import Corpus, Piece
     from fairseq_memattn.compression.shard import Header
 
 
@@ -135,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
             f"--subset {args.subset}: {len(corpus.documents)} documents as {len(pieces)} records"
             + (f"; {blank} blank lines between them are left out" if blank else "")
         )
-    print(summary(written, header, shard.file))
+    print(summary(written, mine, header, shard.file))
     store.close()
     shard.close()
 
@@ -181,16 +183,21 @@ def keep_dictionaries(data: Path, store: Path, rank: int) -> None:
             os.replace(unfinished, copy)
 
 
-def summary(written: "Written", header: "Header", file: Path) -> str:
-    """What was done, and how much smaller the vectors are than one a token in float32."""
+def summary(written: "Written", mine: "Sequence[Piece]", header: "Header", file: Path) -> str:
+    """What was done, and how much smaller the vectors are than one a token in float32.
+
+    mine: the process's records, those that were there already included
+    """
     from fairseq_memattn.compression.shard import DTYPES
 
     text = f"{file}: {written.records} new records of {written.tokens} tokens"
-    if written.records:
+    if written.known:
+        text += f"; {written.known} were there already"
+    if mine:
         width = int(DTYPES[header.dtype][-1])
-        smaller = 4 * written.tokens / (width * written.records * header.vectors)
+        smaller = 4 * sum(p.length for p in mine) / (width * len(mine) * header.vectors)
         text += (
-            f", {header.vectors} x {header.size} {header.dtype} each: {smaller:.2f} times smaller "
+            f"; {header.vectors} x {header.size} {header.dtype} each: {smaller:.2f} times smaller "
             "than a float32 vector a token"
         )
-    return text + (f"; {written.known} were there already" if written.known else "")
+    return text
