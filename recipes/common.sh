@@ -24,26 +24,34 @@ programs() {
   fi
 }
 
+# begun FOLDER: whether it has a training that is gone on with, or one that is done
+begun() {
+  [ -e "$1/checkpoint_last.pt" ] || compgen -G "$1/trained-*" > /dev/null
+}
+
 # one_budget FOLDER UPDATES: fairseq would go on with another budget's checkpoint in this folder, and
 # the schedule of the learning rate, as well as what is compared, would be neither's
 one_budget() {
   local file
   for file in "$1"/{started,trained}-*; do
     if [ -e "$file" ] && [ "${file##*-}" != "$2" ]; then
-      echo "error: $1 is a training of ${file##*-} updates, not of $2; keep to them, or write" \
-        "elsewhere" >&2
-      exit 2
+      if begun "$1"; then
+        echo "error: $1 is a training of ${file##*-} updates, not of $2; keep to them, or write" \
+          "elsewhere" >&2
+        exit 2
+      fi
+      rm "$file"
     fi
   done
   mkdir -p "$1"
   touch "$1/started-$2"
 }
 
-# one_setting FOLDER NAME...: nor would it be told from what else a finished training was set by
+# one_setting FOLDER NAME...: the same of other variables that a training is set by
 one_setting() {
   local folder=$1 name now=
   for name in "${@:2}"; do now="$now${now:+ }$name=${!name}"; done
-  if [ -e "$folder/settings" ] && [ "$(cat "$folder/settings")" != "$now" ]; then
+  if begun "$folder" && [ -e "$folder/settings" ] && [ "$(cat "$folder/settings")" != "$now" ]; then
     echo "error: $folder is a training with $(cat "$folder/settings"), not with $now; keep to them," \
       "or write elsewhere" >&2
     exit 2

@@ -18,7 +18,7 @@ arguments "[CONTROL-SLOTS]" "$@"
 source recipes/wikitext2_pieces.sh
 system=${1:-mlp-16}
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-4000}
-CONTINUED=${CONTINUED:-1000} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+CONTINUED=${CONTINUED:-1000} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 work=$WORK/masked_lm data=$WORK/masked_lm/data
 softmax=$work/softmax-$UPDATES-$SEED run=$work/$system-$UPDATES-$CONTINUED-$SEED
 

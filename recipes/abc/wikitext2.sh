@@ -16,7 +16,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
-DEVICE=${DEVICE:---cpu} CONTEXTS=${CONTEXTS:-0} BIN=${BIN:-.venv/bin}
+DEVICE=${DEVICE---cpu} CONTEXTS=${CONTEXTS:-0} BIN=${BIN:-.venv/bin}
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
 
 if [ "$system" = softmax ]; then

@@ -12,16 +12,18 @@
 #   BATCH   sequences (default: 16)                   BIN     programs (default: .venv/bin)
 #   SHORT   updates first, on 4 times as many sequences of L/4, in chunks of CHUNK/4 (default: 1000)
 #   UPDATES of training after those (default: 1000)
+#   PROJECTIONS by which the memory is updated: none of its own, qkv, qkvo (default: none)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of another SHORT, UPDATES, CHUNK, ROUNDS or BATCH is refused, and needs another WORK.
+# of another SHORT, UPDATES, CHUNK, ROUNDS, BATCH or PROJECTIONS is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM [LENGTH] [PAIRS]" "$@"
 system=$1 length=${2:-512}
 pairs=${3:-1}
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} SHORT=${SHORT:-1000} UPDATES=${UPDATES:-1000}
-CHUNK=${CHUNK:-64} ROUNDS=${ROUNDS:-2} BATCH=${BATCH:-16} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
+CHUNK=${CHUNK:-64} ROUNDS=${ROUNDS:-2} BATCH=${BATCH:-16} PROJECTIONS=${PROJECTIONS:-none}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 for name in SHORT UPDATES CHUNK ROUNDS BATCH; do whole "$name" "${!name}" 1; done
 whole LENGTH "$length" 1
@@ -36,6 +38,10 @@ if ! [[ $system =~ ^(chunks|lsh)-([0-9]+)$ ]]; then
   echo "error: SYSTEM must be chunks-M or lsh-M, like chunks-8, but is $system" >&2
   exit 2
 fi
+case $PROJECTIONS in
+  none | qkv | qkvo) ;;
+  *) echo "error: PROJECTIONS must be none, qkv or qkvo, but is $PROJECTIONS" >&2; exit 2 ;;
+esac
 sparsity=${BASH_REMATCH[1]} memory=${BASH_REMATCH[2]}
 run=$WORK/majority/$length-$pairs-$system-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task majority_tagging --pairs $pairs"
@@ -48,9 +54,10 @@ trained() {
     "$BIN"/fairseq-train $task --length "$3" --criterion sequence_tagging --arch gmat_bert_tiny \
       --encoder-layers 2 --encoder-normalize-before --no-token-positional-embeddings \
       --max-positions "$3" --gmat-sparsity "$sparsity" --gmat-chunk "$4" --gmat-memory "$memory" \
-      --gmat-lsh-rounds "$ROUNDS" --dropout 0.0 --attention-dropout 0.0 --optimizer adam \
-      --adam-betas '(0.9, 0.98)' --warmup-updates 100 --clip-norm 1.0 --batch-size "$5" \
-      --max-update "$updates" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
+      --gmat-lsh-rounds "$ROUNDS" --gmat-memory-projections "$PROJECTIONS" \
+      --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas '(0.9, 0.98)' \
+      --warmup-updates 100 --clip-norm 1.0 --batch-size "$5" --max-update "$updates" \
+      --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
       --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
       --validate-interval-updates 500 --save-dir "$folder" --log-format simple --log-interval 100 \
       --log-file "$folder.log" "${@:6}"
@@ -60,7 +67,7 @@ trained() {
 
 one_budget "$run/short" "$SHORT"
 one_budget "$run" "$UPDATES"
-one_setting "$run" CHUNK ROUNDS BATCH
+for folder in "$run/short" "$run"; do one_setting "$folder" CHUNK ROUNDS BATCH PROJECTIONS; done
 trained "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
   --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
 trained "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \

@@ -7,7 +7,7 @@
 #   SYSTEM  full     attention over the whole input, the paper's (140 x 1, 0)
 #           chunks   in chunks of about half of it, (70 x 2, 0)
 #           tied     in chunks and with a memory, (70 x 2, 30)
-#           untied   likewise, the memory with projections of its own
+#           untied   likewise, with projections of its own for the attention that updates the memory
 #
 #   SENTENCES of a passage (default: 2)               LARGEST number that somebody has or gains at
 #                                                             once (default: 9)
@@ -65,8 +65,7 @@ programs
   --sentences "$SENTENCES" --largest "$LARGEST"
 
 one_budget "$run" "$UPDATES"
-one_setting "$run" BATCH
-one_setting "$base" BATCH
+for folder in "$base/chunks" "$run"; do one_setting "$folder" BATCH; done
 trained "$base/chunks" "$BASE" "$CHUNK" 1e-3 500 --gmat-memory 0 \
   --lr-scheduler polynomial_decay --total-num-update "$BASE"
 trained "$base/full" "$BASE" 512 1e-3 50 --gmat-memory 0 --lr-scheduler fixed \

@@ -10,7 +10,8 @@
 #   DATA     folder with squad/: dev-v1.1.json, and to train on the one file train-*.json (default: data)
 #   WORK     results (default: outputs/gmat)        SEED    default 42
 #   UPDATES  of 12 windows (default: 3000)          BIN     programs (default: .venv/bin)
-#   FROM     masked language model of the same sizes and pieces to start from (default: none)
+#   FROM     masked language model to start from, of the same sizes and of the pieces that this script
+#            makes in WORK/squad (default: none)
 #   DEVICE   flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
@@ -19,7 +20,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-42} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
-DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
 if ! [[ $system =~ ^([1-9][0-9]*)-([0-9]+)(-([1-3]))?$ ]]; then
@@ -28,6 +29,14 @@ if ! [[ $system =~ ^([1-9][0-9]*)-([0-9]+)(-([1-3]))?$ ]]; then
 fi
 arch="--arch gmat_bert_tiny --gmat-chunk ${BASH_REMATCH[1]} --gmat-memory ${BASH_REMATCH[2]}
   --gmat-compress-after ${BASH_REMATCH[4]:-0}"
+if [ "${BASH_REMATCH[2]}" -eq 0 ] && [ -n "${BASH_REMATCH[4]}" ]; then
+  echo "error: SYSTEM $system keeps a memory alone that has no vectors; MEMORY must be 1 or more" >&2
+  exit 2
+fi
+if [ -n "$FROM" ] && [ ! -f "$FROM" ]; then
+  echo "error: FROM must be a model of fairseq, but there is no file $FROM" >&2
+  exit 2
+fi
 gold=$DATA/squad/dev-v1.1.json
 train=("$DATA"/squad/train-*.json)
 if [ ! -f "$gold" ] || [ ${#train[@]} -ne 1 ] || [ ! -f "${train[0]}" ]; then

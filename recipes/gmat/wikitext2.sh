@@ -5,13 +5,15 @@
 #   recipes/gmat/wikitext2.sh SYSTEM
 #
 #   SYSTEM  CHUNKxCOUNT-M, in the paper's notation (CHUNK x COUNT, M): 64x8-0, 64x8-32, 512x1-0, 8x64-0
-#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 512x1-64-c3
+#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 512x1-64-c3,
+#           which learns to compress texts of 64, 128 and 256 tokens first
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/gmat)           SEED     default 1
 #   BASE    updates of what all systems begin with, on 64 tokens at a time and on 512 (default: 1500)
-#   UPDATES of each system after that (default: 500)  BIN      programs (default: .venv/bin)
+#   UPDATES of each system after that, and of each length that is compressed (default: 500)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
+#   BIN     programs (default: .venv/bin)
 #
 # The paper begins with BERT. The systems of a seed begin here with one model from scratch, without a
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
@@ -34,8 +36,12 @@ if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3]))?$ ]]; then
   exit 2
 fi
 chunk=${BASH_REMATCH[1]} length=$((BASH_REMATCH[1] * BASH_REMATCH[2])) memory=${BASH_REMATCH[3]}
-flags="--gmat-memory $memory"
-if [ -n "${BASH_REMATCH[5]}" ]; then flags="$flags --gmat-compress-after ${BASH_REMATCH[5]}"; fi
+compressed=${BASH_REMATCH[5]} flags="--gmat-memory $memory"
+if [ -n "$compressed" ]; then flags="$flags --gmat-compress-after $compressed"; fi
+if ((compressed && memory == 0)); then
+  echo "error: SYSTEM $system keeps a memory alone that has no vectors; M must be 1 or more" >&2
+  exit 2
+fi
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED base=$WORK/wikitext-2/base-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task masked_lm"
 
@@ -75,6 +81,11 @@ if [ "$memory" -gt 0 ]; then
       --arch gmat_bert_tiny --output "$start" --seed "$SEED" --flags="$flags"
   fi
 fi
+for ((size = 64; compressed && size < length; size *= 2)); do
+  trained "$run/$size" "$UPDATES" "$size" $((chunk < size ? chunk : size)) $flags --lr 1e-3 \
+    --lr-scheduler fixed --warmup-updates 50 --finetune-from-model "$start"
+  start=$run/$size/checkpoint_last.pt
+done
 trained "$run" "$UPDATES" "$length" "$chunk" $flags --lr 1e-3 --lr-scheduler polynomial_decay \
   --total-num-update "$UPDATES" --warmup-updates 50 --finetune-from-model "$start"
 

@@ -20,7 +20,7 @@ source recipes/discourse/corpus.sh
 source recipes/t5mem/variants.sh
 variant=$1
 DATA=${DATA:-outputs/t5mem/discourse/corpus} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1}
-UPDATES=${UPDATES:-10000} DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+UPDATES=${UPDATES:-10000} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
 run=$WORK/discourse/$variant-$SEED bin=$DATA/data/bin

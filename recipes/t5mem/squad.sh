@@ -17,7 +17,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "[ARCH]" "$@"
 arch=${1:-t5mem_v4}
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-42}
-DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 case $arch in
   t5mem_*) CHUNKS=${CHUNKS:-4} scale=--t5-scale-embeddings ;;
   t5) CHUNKS=${CHUNKS:-1} scale=--t5-scale-embeddings ;;

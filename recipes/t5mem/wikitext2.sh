@@ -22,7 +22,7 @@ source recipes/t5mem/variants.sh
 source recipes/wikitext2_pieces.sh
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-1000}
-DEVICE=${DEVICE:---cpu} BIN=${BIN:-.venv/bin}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED number=${system##*-}

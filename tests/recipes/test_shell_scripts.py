@@ -60,6 +60,11 @@ ROOT = Path(__file__).parents[2]
             {"CHUNK": "30"},
             "error: CHUNK must be a multiple of 4, but is 30",
         ),
+        (
+            "gmat/majority.sh lsh-8",
+            {"PROJECTIONS": "own"},
+            "error: PROJECTIONS must be none, qkv or qkvo, but is own",
+        ),
         ("gmat/majority.sh lsh-8", {"CHUNK": "x"}, "error: CHUNK must be a whole number"),
         ("gmat/numeric_reasoning.sh", {}, "usage: recipes/gmat/numeric_reasoning.sh SYSTEM"),
         (
@@ -85,6 +90,11 @@ ROOT = Path(__file__).parents[2]
             {},
             "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN",
         ),
+        (
+            "gmat/wikitext2.sh 512x1-0-c3",
+            {},
+            "error: SYSTEM 512x1-0-c3 keeps a memory alone that has no vectors",
+        ),
         ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
         ("gmat/compress.sh 64x8-32-c3", {}, "error: no trained model with compression in "),
         ("gmat/squad.sh", {}, "usage: recipes/gmat/squad.sh SYSTEM"),
@@ -95,6 +105,16 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/squad.sh 0-16", {}, "error: SYSTEM must be CHUNK-MEMORY"),
         ("gmat/squad.sh 64-16-4", {}, "error: SYSTEM must be CHUNK-MEMORY"),
+        (
+            "gmat/squad.sh 64-0-2",
+            {},
+            "error: SYSTEM 64-0-2 keeps a memory alone that has no vectors",
+        ),
+        (
+            "gmat/squad.sh 64-16",
+            {"FROM": "no.pt"},
+            "error: FROM must be a model of fairseq, but there is no file no.pt",
+        ),
         ("gmat/squad.sh 64-16", {"SEED": "-1"}, "error: SEED must be a whole number"),
         ("gmat/squad.sh 64-16", {}, "must hold dev-v1.1.json and one train-*.json; set DATA"),
     ],
@@ -113,7 +133,8 @@ def test_help_is_what_heads_the_script(tmp_path):
     assert lines[0].startswith("Majority tagging, the GMAT paper's table 1")
     assert "  recipes/gmat/majority.sh SYSTEM [LENGTH] [PAIRS]" in lines
     assert lines[-1] == (
-        "of another SHORT, UPDATES, CHUNK, ROUNDS or BATCH is refused, and needs another WORK."
+        "of another SHORT, UPDATES, CHUNK, ROUNDS, BATCH or PROJECTIONS is refused, "
+        "and needs another WORK."
     )
 
 
@@ -145,22 +166,29 @@ def test_finetuning_needs_a_model_that_is_trained(tmp_path):
 
 
 def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
-    commands = "source recipes/common.sh; CHUNK=64; one_setting $1/run CHUNK BATCH"
-    first, again, other = (
-        subprocess.run(
-            ["bash", "-c", commands, "recipes/gmat/majority.sh", tmp_path],
+    commands = (
+        "source recipes/common.sh; CHUNK=64; one_setting $1 CHUNK BATCH; one_budget $1 $BATCH"
+    )
+
+    def begin(batch):
+        return subprocess.run(
+            ["bash", "-c", commands, "recipes/gmat/majority.sh", tmp_path / "run"],
             cwd=ROOT,
             env={"PATH": os.environ["PATH"], "BATCH": batch},
             capture_output=True,
             text=True,
         )
-        for batch in ("16", "16", "8")
-    )
-    assert (first.returncode, again.returncode, other.returncode) == (0, 0, 2)
-    assert other.stderr == (
+
+    assert begin("4").returncode == 0
+    assert begin("16").returncode == 0  # the first failed before it had trained anything
+    (tmp_path / "run" / "checkpoint_last.pt").touch()
+    assert begin("16").returncode == 0
+    assert begin("8").stderr == (
         f"error: {tmp_path}/run is a training with CHUNK=64 BATCH=16, not with CHUNK=64 BATCH=8; "
         "keep to them, or write elsewhere\n"
     )
+    (tmp_path / "run" / "settings").unlink()
+    assert "is a training of 16 updates, not of 8; keep to them" in begin("8").stderr
 
 
 def script(folder, command, settings=None):
