@@ -60,6 +60,18 @@ one_setting() {
   echo "$now" > "$folder/settings"
 }
 
+# trained FOLDER UPDATES FLAGS...: fairseq-train, unless it is done; it would train for one update more
+trained() {
+  local folder=$1 updates=$2
+  one_budget "$folder" "$updates"
+  if [ -e "$folder/trained-$updates" ]; then return; fi
+  "$BIN"/fairseq-train --max-update "$updates" --seed "$SEED" --num-workers 0 \
+    --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
+    --keep-interval-updates 1 --validate-interval-updates 500 --save-dir "$folder" \
+    --log-format simple --log-interval 100 --log-file "$folder.log" "${@:3}"
+  touch "$folder/trained-$updates"
+}
+
 # whole NAME VALUE [LEAST]: a mistake is told before the data are prepared; fairseq takes 0 updates for
 # no limit
 whole() {

@@ -47,30 +47,22 @@ run=$WORK/majority/$length-$pairs-$system-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task majority_tagging --pairs $pairs"
 programs
 
-# trained FOLDER UPDATES LENGTH CHUNK BATCH FLAGS...
-trained() {
-  local folder=$1 updates=$2
-  if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
-    "$BIN"/fairseq-train $task --length "$3" --criterion sequence_tagging --arch gmat_bert_tiny \
-      --encoder-layers 2 --encoder-normalize-before --no-token-positional-embeddings \
-      --max-positions "$3" --gmat-sparsity "$sparsity" --gmat-chunk "$4" --gmat-memory "$memory" \
-      --gmat-lsh-rounds "$ROUNDS" --gmat-memory-projections "$PROJECTIONS" \
-      --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas '(0.9, 0.98)' \
-      --warmup-updates 100 --clip-norm 1.0 --batch-size "$5" --max-update "$updates" \
-      --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
-      --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
-      --validate-interval-updates 500 --save-dir "$folder" --log-format simple --log-interval 100 \
-      --log-file "$folder.log" "${@:6}"
-    touch "$folder/trained-$updates"
-  fi
+# tagged FOLDER UPDATES LENGTH CHUNK BATCH FLAGS...
+tagged() {
+  trained "$1" "$2" $task --length "$3" --criterion sequence_tagging --arch gmat_bert_tiny \
+    --encoder-layers 2 --encoder-normalize-before --no-token-positional-embeddings \
+    --max-positions "$3" --gmat-sparsity "$sparsity" --gmat-chunk "$4" --gmat-memory "$memory" \
+    --gmat-lsh-rounds "$ROUNDS" --gmat-memory-projections "$PROJECTIONS" \
+    --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas '(0.9, 0.98)' \
+    --warmup-updates 100 --clip-norm 1.0 --batch-size "$5" "${@:6}"
 }
 
 one_budget "$run/short" "$SHORT"
 one_budget "$run" "$UPDATES"
 for folder in "$run/short" "$run"; do one_setting "$folder" CHUNK ROUNDS BATCH PROJECTIONS; done
-trained "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
+tagged "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
   --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
-trained "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \
+tagged "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \
   --lr 5e-4 --lr-scheduler polynomial_decay --total-num-update "$UPDATES" \
   --finetune-from-model "$run/short/checkpoint_last.pt"
 

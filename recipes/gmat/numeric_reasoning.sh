@@ -44,20 +44,12 @@ data=$WORK/numbers base=$WORK/numbers/base-$CHUNK-$SEED
 run=$WORK/numbers/$system-$CHUNK-$MEMORY-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task translation -s input -t answer"
 
-# trained FOLDER UPDATES CHUNK RATE WARMUP FLAGS...
-trained() {
-  local folder=$1 updates=$2
-  one_budget "$folder" "$updates"
-  if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
-    "$BIN"/fairseq-train "$data/bin" $task --criterion sequence_tagging --arch gmat_genbert_tiny \
-      --gmat-chunk "$3" --encoder-normalize-before --dropout 0.0 --attention-dropout 0.0 \
-      --optimizer adam --adam-betas '(0.9, 0.98)' --lr "$4" \
-      --warmup-updates "$5" --clip-norm 1.0 --batch-size "$BATCH" --max-update "$updates" \
-      --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 --no-epoch-checkpoints \
-      --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 1000 \
-      --save-dir "$folder" --log-format simple --log-interval 100 --log-file "$folder.log" "${@:6}"
-    touch "$folder/trained-$updates"
-  fi
+# answering FOLDER UPDATES CHUNK RATE WARMUP FLAGS...
+answering() {
+  trained "$1" "$2" "$data/bin" $task --criterion sequence_tagging --arch gmat_genbert_tiny \
+    --gmat-chunk "$3" --encoder-normalize-before --dropout 0.0 --attention-dropout 0.0 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr "$4" --warmup-updates "$5" \
+    --clip-norm 1.0 --batch-size "$BATCH" --validate-interval-updates 1000 "${@:6}"
 }
 
 programs
@@ -66,9 +58,9 @@ programs
 
 one_budget "$run" "$UPDATES"
 for folder in "$base/chunks" "$run"; do one_setting "$folder" BATCH; done
-trained "$base/chunks" "$BASE" "$CHUNK" 1e-3 500 --gmat-memory 0 \
+answering "$base/chunks" "$BASE" "$CHUNK" 1e-3 500 --gmat-memory 0 \
   --lr-scheduler polynomial_decay --total-num-update "$BASE"
-trained "$base/full" "$BASE" 512 1e-3 50 --gmat-memory 0 --lr-scheduler fixed \
+answering "$base/full" "$BASE" 512 1e-3 50 --gmat-memory 0 --lr-scheduler fixed \
   --finetune-from-model "$base/chunks/checkpoint_last.pt"
 
 start=$base/full/checkpoint_last.pt
@@ -79,7 +71,7 @@ if [ -n "$memory" ]; then
       --arch gmat_genbert_tiny --output "$start" --seed "$SEED" --flags="$memory"
   fi
 fi
-trained "$run" "$UPDATES" "$chunk" 5e-4 50 ${memory:---gmat-memory 0} \
+answering "$run" "$UPDATES" "$chunk" 5e-4 50 ${memory:---gmat-memory 0} \
   --lr-scheduler polynomial_decay --total-num-update "$UPDATES" --finetune-from-model "$start"
 
 "$BIN"/fairseq-validate "$data/bin" $task --path "$run/checkpoint_last.pt" --valid-subset test \

@@ -52,18 +52,10 @@ programs
 "$BIN"/python data_prep/squad.py --output "$data" --spans --vocab-size 4000 \
   --files train="${train[0]}" valid="$gold"
 
-one_budget "$run" "$UPDATES"
 one_setting "$run" FROM
-if [ ! -e "$run/trained-$UPDATES" ]; then  # fairseq would train for one update more
-  "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $arch $schedule $DEVICE \
-    --task span_answering --criterion span_answering --window 384 --stride 128 --max-question 64 \
-    ${FROM:+--finetune-from-model "$FROM"} \
-    --max-update "$UPDATES" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
-    --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
-    --disable-validation --save-dir "$run" \
-    --log-format simple --log-interval 100 --log-file "$run.log"
-  touch "$run/trained-$UPDATES"
-fi
+trained "$run" "$UPDATES" "$data/bin" --user-dir fairseq_memattn $arch $schedule $DEVICE \
+  --task span_answering --criterion span_answering --window 384 --stride 128 --max-question 64 \
+  --disable-validation ${FROM:+--finetune-from-model "$FROM"}
 
 case $DEVICE in *--cpu*) where=--cpu ;; *) where= ;; esac
 "$BIN"/memattn spans "$data/bin" --path "$run/checkpoint_last.pt" $where --subset valid \

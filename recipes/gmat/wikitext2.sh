@@ -5,8 +5,7 @@
 #   recipes/gmat/wikitext2.sh SYSTEM
 #
 #   SYSTEM  CHUNKxCOUNT-M, in the paper's notation (CHUNK x COUNT, M): 64x8-0, 64x8-32, 512x1-0, 8x64-0
-#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 512x1-64-c3,
-#           which learns to compress texts of 64, 128 and 256 tokens first
+#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 512x1-64-c3
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/gmat)           SEED     default 1
@@ -17,7 +16,9 @@
 #
 # The paper begins with BERT. The systems of a seed begin here with one model from scratch, without a
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
-# BASE more: so small a model is slow to learn where to look in 512 at once. An update is 4096 tokens.
+# BASE more: so small a model is slow to learn where to look in 512 at once. Those that compress begin
+# with what has read texts of 64, and compress them, then those of 128 and 256, for UPDATES each: begun
+# with the model of 512, they learn it later. An update is 4096 tokens.
 #
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the
 # repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES
@@ -45,48 +46,41 @@ fi
 data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED base=$WORK/wikitext-2/base-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task masked_lm"
 
-# trained FOLDER UPDATES LENGTH CHUNK FLAGS...
-trained() {
-  local folder=$1 updates=$2
-  one_budget "$folder" "$updates"
-  if [ ! -e "$folder/trained-$updates" ]; then  # fairseq would train for one update more
-    "$BIN"/fairseq-train "$data/bin" $task --tokens-per-sample "$3" --sample-break-mode none \
-      --criterion masked_lm_error --arch gmat_bert_tiny --encoder-normalize-before \
-      --gmat-chunk "$4" --gmat-position-block 64 --dropout 0.0 --attention-dropout 0.0 \
-      --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --max-tokens 4096 \
-      --max-update "$updates" --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1 \
-      --no-epoch-checkpoints --save-interval-updates 500 --keep-interval-updates 1 \
-      --validate-interval-updates 500 --save-dir "$folder" --log-format simple --log-interval 50 \
-      --log-file "$folder.log" "${@:5}"
-    touch "$folder/trained-$updates"
-  fi
+# filling FOLDER UPDATES LENGTH CHUNK FLAGS...
+filling() {
+  trained "$1" "$2" "$data/bin" $task --tokens-per-sample "$3" --sample-break-mode none \
+    --criterion masked_lm_error --arch gmat_bert_tiny --encoder-normalize-before \
+    --gmat-chunk "$4" --gmat-position-block 64 --dropout 0.0 --attention-dropout 0.0 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --max-tokens 4096 \
+    --log-interval 50 "${@:5}"
 }
 
 wikitext2_pieces "$data" 2000
 
 one_budget "$run" "$UPDATES"
 mkdir -p "$base"
-trained "$base/64" "$BASE" 64 64 --gmat-memory 0 --lr-scheduler fixed --lr 2e-3 --warmup-updates 300
-for size in 128 256 512; do
+filling "$base/64" "$BASE" 64 64 --gmat-memory 0 --lr-scheduler fixed --lr 2e-3 --warmup-updates 300
+from=$((compressed ? 64 : 512))
+for ((size = 128; size <= from; size *= 2)); do
   updates=$((size < 512 ? 150 : BASE))
-  trained "$base/$size" "$updates" "$size" "$size" --gmat-memory 0 --lr-scheduler fixed --lr 1e-3 \
+  filling "$base/$size" "$updates" "$size" "$size" --gmat-memory 0 --lr-scheduler fixed --lr 1e-3 \
     --warmup-updates 20 --finetune-from-model "$base/$((size / 2))/checkpoint_last.pt"
 done
 
-start=$base/512/checkpoint_last.pt
+start=$base/$from/checkpoint_last.pt
 if [ "$memory" -gt 0 ]; then
   start=$run.start.pt
   if [ ! -e "$start" ]; then
-    "$BIN"/memattn convert "$data/bin" --path "$base/512/checkpoint_last.pt" \
+    "$BIN"/memattn convert "$data/bin" --path "$base/$from/checkpoint_last.pt" \
       --arch gmat_bert_tiny --output "$start" --seed "$SEED" --flags="$flags"
   fi
 fi
 for ((size = 64; compressed && size < length; size *= 2)); do
-  trained "$run/$size" "$UPDATES" "$size" $((chunk < size ? chunk : size)) $flags --lr 1e-3 \
+  filling "$run/$size" "$UPDATES" "$size" $((chunk < size ? chunk : size)) $flags --lr 1e-3 \
     --lr-scheduler fixed --warmup-updates 50 --finetune-from-model "$start"
   start=$run/$size/checkpoint_last.pt
 done
-trained "$run" "$UPDATES" "$length" "$chunk" $flags --lr 1e-3 --lr-scheduler polynomial_decay \
+filling "$run" "$UPDATES" "$length" "$chunk" $flags --lr 1e-3 --lr-scheduler polynomial_decay \
   --total-num-update "$UPDATES" --warmup-updates 50 --finetune-from-model "$start"
 
 for subset in valid test; do
