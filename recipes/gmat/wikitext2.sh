@@ -17,8 +17,8 @@
 # The paper begins with BERT. The systems of a seed begin here with one model from scratch, without a
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
 # BASE more: so small a model is slow to learn where to look in 512 at once. Those that compress begin
-# with what has read texts of 64, and compress them, then those of 128 and 256, for UPDATES each: begun
-# with the model of 512, they learn it later. An update is 4096 tokens.
+# with what has read texts of 64, and compress them, then those of 128 and 256, for UPDATES each. An
+# update is 4096 tokens.
 #
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the
 # repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES

@@ -275,12 +275,14 @@ def test_search(beam, loaded, theirs):
             for rank, row in enumerate(rows)
             if 1 in row
         }
-        # At the limit fairseq adds an end of sentence, transformers does not. And of several that
-        # end in the last step, transformers keeps them all where they beat those that ended before.
+        # At the limit fairseq adds an end of sentence, transformers does not, and so may prefer one
+        # without an end; whether there is such a sentence depends on the machine's arithmetic. And
+        # of several that end in the last step, transformers keeps them all where they beat those
+        # that ended before.
         for rank, hypo in enumerate(hypos):
             place = theirs_by_tokens.get(tuple((hypo["tokens"] - 1).tolist()))
             if place is None:
-                assert rank > 0 or len(hypo["tokens"]) > 30
+                assert rank > 0 or 1 not in rows[0]
                 continue
             best += rank == 0 and place == number * beam
             shared += 1
@@ -305,7 +307,7 @@ def test_generate_says_what_transformers_says(generated, loaded, folder, theirs)
     expected, scores = searched(theirs, sentences, 4, 31)
     dictionary, ended = loaded[1].target_dictionary, 0
     for number, hypothesis in hypotheses(generated).items():
-        if len(hypothesis.positional) > 30:
+        if 1 not in expected[number, 0]:
             continue
         ended += 1
         said = dictionary.string(expected[number, 0] + 1, extra_symbols_to_ignore={1})
