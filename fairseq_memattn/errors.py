@@ -3,10 +3,23 @@
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 
 class MemAttnError(ValueError):
     """Something the user can put right, told in one sentence."""
+
+
+def flag(name: str) -> str:
+    """An option, by its name in the program, as it is given on a command line."""
+    return "--" + name.replace("_", "-")
+
+
+def check_least(options: Any, name: str, least: int) -> None:
+    """Raises MemAttnError where the option of that name is less than `least`."""
+    value = getattr(options, name)
+    if value < least:
+        raise MemAttnError(f"{flag(name)} must be at least {least}, but is {value}")
 
 
 def end_commands_in_one_sentence() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.errors import check_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,10 +78,9 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     if args.output.exists() and not args.output.is_dir():
         raise ValueError(f"--output {args.output} is a file, not a folder")
-    if args.max_length is not None and args.max_length < 2:
-        raise ValueError(f"--max-length must be at least 2, but is {args.max_length}")
-    if args.max_tokens < 1:
-        raise ValueError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
+    if args.max_length is not None:
+        check_least(args, "max_length", 2)
+    check_least(args, "max_tokens", 1)
 
 
 def processes() -> tuple[int, int, int]:

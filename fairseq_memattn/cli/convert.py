@@ -16,6 +16,7 @@ from fairseq_memattn.cli.average import write
 from fairseq_memattn.cli.model_flags import model_flags
 from fairseq_memattn.cli.models import architecture, check_paths, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.errors import flag
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,9 +140,8 @@ def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Names
     given = vars(parser.parse_args(flags))
     sizes = [name for name in given if not name.startswith(("abc_", "gmat_"))]
     if sizes:
-        flag = "--" + sizes[0].replace("_", "-")
         raise ValueError(
-            f"{flag} is the checkpoint's; only the flags --abc-* and --gmat-* may be given"
+            f"{flag(sizes[0])} is the checkpoint's; only --abc-* and --gmat-* may be given"
         )
     args = argparse.Namespace(**fields | given | {"arch": arch, "_name": arch})
     ARCH_CONFIG_REGISTRY[arch](args)

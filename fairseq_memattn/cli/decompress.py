@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.errors import check_least
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,8 +76,7 @@ def check(args: argparse.Namespace) -> None:
     check_paths(str(args.store), args.path)
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
-    if args.max_tokens < 1:
-        raise ValueError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
+    check_least(args, "max_tokens", 1)
     check_outputs({"--output": args.output}, checkpoints(args.path))
     if not args.tokens and args.output.suffix != ".npz":
         raise ValueError(f"--output must end with .npz without --tokens, but is {args.output}")

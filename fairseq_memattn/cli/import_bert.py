@@ -16,6 +16,7 @@ from fairseq_memattn.cli.transformers_model import (
     read_weights,
     weight_files,
 )
+from fairseq_memattn.errors import flag
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +77,7 @@ def flags(model_options: dict[str, Any]) -> list[str]:
     """What fairseq-train is to be told of the model."""
     told = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
     for name, value in model_options.items():
-        told += ["--" + name.replace("_", "-"), str(value)]
+        told += [flag(name), str(value)]
     return told
 
 

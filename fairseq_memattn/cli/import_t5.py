@@ -16,6 +16,7 @@ from fairseq_memattn.cli.transformers_model import (
     read_weights,
     weight_files,
 )
+from fairseq_memattn.errors import flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +101,7 @@ def report(
 
 def flags(model_options: dict[str, Any]) -> str:
     """What fairseq-train is to be told of a model, where it is not the architecture's default."""
-    from fairseq_memattn.models.t5_config import T5Config, flag
+    from fairseq_memattn.models.t5_config import T5Config
 
     default = T5Config()
     told = [

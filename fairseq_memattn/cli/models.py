@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairseq_memattn.errors import MemAttnError, check_least
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -145,11 +147,9 @@ def load(args: argparse.Namespace) -> Loaded:
 
     from fairseq_memattn.data.collate import WindowOptions
     from fairseq_memattn.decoding.scoring import Scorer
-    from fairseq_memattn.errors import MemAttnError
 
     check_paths(args.data, args.path)
-    if args.max_tokens < 1:
-        raise MemAttnError(f"--max-tokens must be at least 1, but is {args.max_tokens}")
+    check_least(args, "max_tokens", 1)
     models: list[Any] = []
     task: Any = None
     for path in args.path.split(":"):
@@ -162,7 +162,7 @@ def load(args: argparse.Namespace) -> Loaded:
         wanted = getattr(args, f"{side}_context")
         wanted = trained if wanted is None else wanted
         if wanted < 0:
-            raise MemAttnError(f"--{side}-context must be 0 or more, but is {wanted}")
+            raise MemAttnError(f"--{side}-context must be at least 0, but is {wanted}")
         sampled = getattr(task.cfg, "sample_context", False)
         told = hasattr(task.cfg, f"{side}_context")
         if told and (wanted > trained or (wanted < trained and not sampled)):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.tables import table
 
 
@@ -89,8 +90,7 @@ def check(args: argparse.Namespace) -> None:
     """Refuses flags that make no sense, before anything is loaded."""
     if not args.stateful and not args.context_window:
         raise ValueError("give --context-window, --stateful or both")
-    if args.tokens_per_sample < 1:
-        raise ValueError(f"--tokens-per-sample must be at least 1, but is {args.tokens_per_sample}")
+    check_least(args, "tokens_per_sample", 1)
     for window in args.context_window:
         if not 0 <= window < args.tokens_per_sample:
             raise ValueError(

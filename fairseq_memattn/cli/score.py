@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.documents import Document, read_documents
 from fairseq_memattn.evaluation.generated import (
@@ -143,11 +144,10 @@ def check(args: argparse.Namespace) -> None:
     """Refuse options that cannot be, alone or together, before anything is read."""
     if args.per_document and not args.docids:
         raise ValueError("--per-document needs --docids")
-    if args.resamples is not None and args.resamples < 0:
-        raise ValueError(f"--resamples must be at least 0, but is {args.resamples}")
-    if args.seed < 1:
-        # sacreBLEU takes 0 for no seed at all.
-        raise ValueError(f"--seed must be at least 1, but is {args.seed}")
+    if args.resamples is not None:
+        check_least(args, "resamples", 0)
+    # sacreBLEU takes 0 for no seed at all.
+    check_least(args, "seed", 1)
     if args.comet and not args.source:
         raise ValueError("--comet needs --source")
     if args.source and not args.comet:

@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from fairseq_memattn.errors import flag
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `segmenter`."""
@@ -24,10 +26,10 @@ def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
 
     Raises ValueError for a file that is not there or no SentencePiece model.
     """
-    for flag in ("sentencepiece_model", "subword_nmt"):
-        path = getattr(args, flag)
+    for name in ("sentencepiece_model", "subword_nmt"):
+        path = getattr(args, name)
         if path and not path.is_file():
-            raise ValueError(f"--{flag.replace('_', '-')} {path}: there is no such file")
+            raise ValueError(f"{flag(name)} {path}: there is no such file")
     if args.sentencepiece_model:
         import sentencepiece
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.answers import official_answers, write_json
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.reading_comprehension import (
     HOTPOTQA,
     Fact,
@@ -71,9 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """Refuses flags that make no sense, before anything is loaded."""
     for name in ("n_best", "max_answer", "max_tokens"):
-        if getattr(args, name) < 1:
-            flag = "--" + name.replace("_", "-")
-            raise ValueError(f"{flag} must be at least 1, but is {getattr(args, name)}")
+        check_least(args, name, 1)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
     check_outputs(outputs, checkpoints(args.path))
     check_paths(args.data, args.path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli import segmentation
 from fairseq_memattn.cli.models import Encoder
+from fairseq_memattn.errors import check_least, flag
 from fairseq_memattn.evaluation.generated import read_lines
 
 if TYPE_CHECKING:
@@ -65,12 +66,11 @@ def read_line(args: argparse.Namespace) -> Line | None:
     Raises ValueError for flags that do not go together, files that are not there or of different
     lengths, an index past their end, and a line without text.
     """
-    if args.index < 0:
-        raise ValueError(f"--index must be 0 or more, but is {args.index}")
+    check_least(args, "index", 0)
     if args.text is None:
-        for flag in ("target", "sentencepiece_model", "subword_nmt"):
-            if getattr(args, flag):
-                raise ValueError(f"--{flag.replace('_', '-')} is for --text, which is not given")
+        for name in ("target", "sentencepiece_model", "subword_nmt"):
+            if getattr(args, name):
+                raise ValueError(f"{flag(name)} is for --text, which is not given")
         return None
     sources = _read("--text", args.text)
     targets = None if args.target is None else _read("--target", args.target)

@@ -12,7 +12,7 @@ from fairseq.models import register_model, register_model_architecture
 
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.modules.control_pool import global_positions
 
 # Classes made while running, which mypy takes for variables.
@@ -180,9 +180,9 @@ def check(args: Any, *kinds: str) -> None:
     Raises MemAttnError with one sentence that names the flag and the value.
     """
     slots = {f"--abc-{kind}-slots": getattr(args, f"abc_{kind}_slots") for kind in kinds}
-    for flag, value in slots.items():
+    for option, value in slots.items():
         if value < 0:
-            raise MemAttnError(f"{flag} must be 0 (softmax attention) or more, but is {value}")
+            raise MemAttnError(f"{option} must be 0 (softmax attention) or more, but is {value}")
     refusal = (CONTROLS | RIVALS)[args.abc_control].causal_refusal
     if refusal and "causal" in kinds and args.abc_causal_slots:
         raise MemAttnError(
@@ -200,19 +200,19 @@ def check(args: Any, *kinds: str) -> None:
             "which has an --arch of its own"
         )
     positions = global_positions(args.abc_global_positions)
-    for flag, value in slots.items():
+    for option, value in slots.items():
         if args.abc_control == "global" and 0 < value < len(positions):
             raise MemAttnError(
-                f"there are {len(positions)} --abc-global-positions, but only {value} {flag}"
+                f"there are {len(positions)} --abc-global-positions, but only {value} {option}"
             )
     if args.abc_control == "local_global":
-        for flag, value in slots.items():
-            _check_local(flag, value, args.abc_local_window or value // 2, len(positions))
+        for option, value in slots.items():
+            _check_local(option, value, args.abc_local_window or value // 2, len(positions))
     if args.abc_control == "rfa":
-        for flag, value in slots.items():
+        for option, value in slots.items():
             if value % 2:
                 raise MemAttnError(
-                    f"{flag} must be even with RFA, a sine and a cosine for each random vector, "
+                    f"{option} must be even with RFA, a sine and a cosine for each random vector, "
                     f"but is {value}"
                 )
     if args.abc_max_length < 0:
@@ -220,8 +220,7 @@ def check(args: Any, *kinds: str) -> None:
             "--abc-max-length must be 0 (the model's maximum of positions) or more, but is "
             f"{args.abc_max_length}"
         )
-    if args.abc_stride < 1:
-        raise MemAttnError(f"--abc-stride must be 1 or more, but is {args.abc_stride}")
+    check_least(args, "abc_stride", 1)
     for name, choices in (
         ("abc_activation", LOG_ACTIVATIONS),
         ("abc_phi_layers", ("shared", "separate")),
@@ -229,8 +228,7 @@ def check(args: Any, *kinds: str) -> None:
     ):
         value = str(getattr(args, name))
         if value not in choices:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f"{flag} must be one of {', '.join(choices)}, but is {value}")
+            raise MemAttnError(f"{flag(name)} must be one of {', '.join(choices)}, but is {value}")
 
 
 def _check_local(flag: str, slots: int, local: int, positions: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
 from fairseq_memattn.modules.gmat_attention import SPARSITIES
 from fairseq_memattn.modules.gmat_positions import BLOCK
@@ -158,17 +158,14 @@ def settle(args: Any, config: GMATConfig, longest: int) -> None:
         ("gmat_compress_after", 0),
         ("gmat_memory_layers", 0),
     ):
-        if getattr(args, name) < least:
-            raise MemAttnError(
-                f"{_flag(name)} must be {least} or more, but is {getattr(args, name)}"
-            )
+        check_least(args, name, least)
     for name, choices in (
         ("gmat_sparsity", SPARSITIES),
         ("gmat_memory_projections", UNTIED),
     ):
         if str(getattr(args, name)) not in choices:
             raise MemAttnError(
-                f"{_flag(name)} must be one of {', '.join(choices)}, but is {getattr(args, name)}"
+                f"{flag(name)} must be one of {', '.join(choices)}, but is {getattr(args, name)}"
             )
     if args.gmat_lsh_buckets % 2:
         raise MemAttnError(f"--gmat-lsh-buckets must be even, but is {args.gmat_lsh_buckets}")
@@ -201,7 +198,3 @@ def _check_compression(args: Any) -> None:
             "--no-token-positional-embeddings does not work with --gmat-compress-after, which "
             "decompresses into embeddings of positions"
         )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -9,7 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_memattn.attention.relative_position import relative_position_bucket
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.modules.t5_layers import T5Sizes
 
 
@@ -84,10 +84,8 @@ def sizes(args: Any, side: str) -> T5Sizes:
     )
     names = [f"{side}_{name}" for name in ("embed_dim", "ffn_embed_dim", "attention_heads")]
     for name in (*names, f"{side}_layers", "max_source_positions", "max_target_positions"):
-        if getattr(args, name) < 1:
-            raise MemAttnError(f"{flag(name)} must be 1 or more, but is {getattr(args, name)}")
-    if args.t5_head_dim < 0:
-        raise MemAttnError(f"--t5-head-dim must be 0 or more, but is {args.t5_head_dim}")
+        check_least(args, name, 1)
+    check_least(args, "t5_head_dim", 0)
     if not 0 <= args.dropout < 1:
         raise MemAttnError(f"--dropout must be from 0 to below 1, but is {args.dropout}")
     _check_positions(args.t5_position_buckets, args.t5_max_distance)
@@ -121,7 +119,3 @@ def _check_positions(buckets: int, max_distance: int) -> None:
         raise MemAttnError(
             f"--t5-position-buckets {buckets} with --t5-max-distance {max_distance}: {error}"
         ) from None
-
-
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -13,9 +13,9 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model, register_model_architecture
 from torch import Tensor
 
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.models.t5 import T5
-from fairseq_memattn.models.t5_config import T5Config, flag, set_defaults
+from fairseq_memattn.models.t5_config import T5Config, set_defaults
 from fairseq_memattn.modules.abc_layers import check_dictionary
 from fairseq_memattn.modules.t5_layers import T5Sizes
 from fairseq_memattn.modules.t5_stacks import T5Decoder
@@ -110,8 +110,7 @@ class T5Mem(T5):
     @classmethod
     def _sizes(cls, args: Any, sizes: T5Sizes) -> T5MemSizes:
         for name in ("t5mem_slots", "t5mem_sequences"):
-            if getattr(args, name) < 1:
-                raise MemAttnError(f"{flag(name)} must be 1 or more, but is {getattr(args, name)}")
+            check_least(args, name, 1)
         query = str(args.t5mem_selector_query)
         if query not in QUERY_CHOICES:
             raise MemAttnError(

@@ -23,7 +23,7 @@ from fairseq_memattn.data.documents import Documents, read_docids
 from fairseq_memattn.decoding.context_generator import ContextEnsemble, ContextGenerator
 from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines
 from fairseq_memattn.decoding.document_decoder import DocumentDecoder, Hypotheses
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.evaluation import validation_bleu
 
 logger = logging.getLogger(__name__)
@@ -200,8 +200,9 @@ class DocumentTranslationTask(TranslationTask):
         for name in ("source_context", "target_context", "context_separator"):
             before, now = getattr(trained, name, None), getattr(self.cfg, name)
             if before is not None and before != now and name not in self._warned:
-                flag = "--" + name.replace("_", "-")
-                logger.warning(f"the model was trained with {flag} {before}, but now it is {now}")
+                logger.warning(
+                    f"the model was trained with {flag(name)} {before}, but now it is {now}"
+                )
                 self._warned.add(name)
 
     def get_batch_iterator(
@@ -285,8 +286,7 @@ class DocumentTranslationTask(TranslationTask):
             "prefix_size",
         ):
             if getattr(args, name, None):
-                flag = "--" + name.replace("_", "-")
-                raise MemAttnError(f"{flag} does not work with --task document_translation")
+                raise MemAttnError(f"{flag(name)} does not work with --task document_translation")
         if getattr(args, "diverse_beam_groups", 0) > 1:
             raise MemAttnError(
                 "--diverse-beam-groups does not work with --task document_translation"
@@ -423,13 +423,13 @@ class DocumentTranslationTask(TranslationTask):
 
 
 def _check(cfg: DocumentTranslationConfig) -> None:
-    for name, least in (("source_context", 0), ("target_context", 0), ("parallel_documents", 1)):
-        value = getattr(cfg, name)
-        if value < least:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f"{flag} must be {least} or more, but is {value}")
-    if cfg.num_shards < 1:
-        raise MemAttnError(f"--num-shards must be 1 or more, but is {cfg.num_shards}")
+    for name, least in (
+        ("source_context", 0),
+        ("target_context", 0),
+        ("parallel_documents", 1),
+        ("num_shards", 1),
+    ):
+        check_least(cfg, name, least)
     if not 0 <= cfg.shard_id < cfg.num_shards:
         raise MemAttnError(
             f"--shard-id must be from 0 to {cfg.num_shards - 1} with --num-shards "

@@ -11,7 +11,7 @@ from torch import nn
 
 from fairseq_memattn.data.majority import SPLITS, Majority
 from fairseq_memattn.data.majority_dataset import MajorityDataset
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 
 
 @dataclass
@@ -95,8 +95,5 @@ class MajorityTaggingTask(FairseqTask):
 def _check(cfg: MajorityTaggingConfig) -> None:
     """Refuses options that cannot be."""
     for name in ("length", "pairs", *(f"{split}_examples" for split in SPLITS)):
-        if getattr(cfg, name) < 1:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f"{flag} must be at least 1, but is {getattr(cfg, name)}")
-    if cfg.data_seed < 0:
-        raise MemAttnError(f"--data-seed must be at least 0, but is {cfg.data_seed}")
+        check_least(cfg, name, 1)
+    check_least(cfg, "data_seed", 0)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_memattn.data.chunks import check_chunks
 from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.data.sentinels import add_sentinels
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.evaluation import validation_answers
 from fairseq_memattn.evaluation.generated import detokenise
 from fairseq_memattn.evaluation.question_sets import read_records
@@ -238,10 +238,7 @@ def _check(cfg: QuestionAnsweringConfig) -> None:
         ("max_target_length", 1),
         ("sentinels", 0),
     ):
-        value = getattr(cfg, name)
-        if value < least:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f"{flag} must be {least} or more, but is {value}")
+        check_least(cfg, name, least)
     if cfg.max_source_length % cfg.chunks:
         raise MemAttnError(
             f"--max-source-length must be a multiple of --chunks {cfg.chunks}, but is "

@@ -16,7 +16,7 @@ from torch import nn
 from fairseq_memattn.data.span_dataset import AROUND, SpanDataset, SpanOptions
 from fairseq_memattn.decoding.answer_gatherer import AnswerGatherer
 from fairseq_memattn.decoding.span_texts import read_texts
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.evaluation import validation_answers
 from fairseq_memattn.evaluation.span_records import NOT_PUBLIC, read_numbers
 from fairseq_memattn.modules.span_head import SpanHead
@@ -235,9 +235,7 @@ def _read(reader: Callable[..., Any], *args: Any) -> Any:
 
 def _check(cfg: SpanAnsweringConfig) -> None:
     for name, least in (("stride", 1), ("max_question", 1)):
-        if getattr(cfg, name) < least:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f"{flag} must be {least} or more, but is {getattr(cfg, name)}")
+        check_least(cfg, name, least)
     if cfg.window <= cfg.max_question + AROUND:
         raise MemAttnError(
             f"--window must be more than --max-question {cfg.max_question} and the {AROUND} "

@@ -26,7 +26,7 @@ from fairseq_memattn.data.span_corruption import (
     SpanOptions,
     natural,
 )
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)
@@ -206,12 +206,13 @@ class SpanCorruptionTask(FairseqTask):
 def _check(cfg: SpanCorruptionConfig) -> None:
     if not 0 < cfg.noise_density < 1:
         raise MemAttnError(f"--noise-density must be between 0 and 1, but is {cfg.noise_density}")
-    if cfg.mean_span_length < 1:
-        raise MemAttnError(f"--mean-span-length must be 1 or more, but is {cfg.mean_span_length}")
-    for name, least in (("source_length", 3), ("chunks", 1), ("sentinels", 1)):
-        if getattr(cfg, name) < least:
-            flag = "--" + name.replace("_", "-")
-            raise MemAttnError(f"{flag} must be {least} or more, but is {getattr(cfg, name)}")
+    for name, least in (
+        ("mean_span_length", 1),
+        ("source_length", 3),
+        ("chunks", 1),
+        ("sentinels", 1),
+    ):
+        check_least(cfg, name, least)
     if cfg.source_length % cfg.chunks:
         raise MemAttnError(
             f"--source-length {cfg.source_length} is no multiple of --chunks {cfg.chunks}"

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from fairseq_memattn.errors import flag
+
 logger = logging.getLogger(__name__)
 
 
@@ -15,5 +17,4 @@ def warn_of_others(trained: Any, now: Any, names: Iterable[str]) -> None:
     for name in names:
         before, after = getattr(trained, name, None), getattr(now, name)
         if before is not None and before != after:
-            flag = "--" + name.replace("_", "-")
-            logger.warning(f"the model was trained with {flag} {before}, but now it is {after}")
+            logger.warning(f"the model was trained with {flag(name)} {before}, but now {after}")

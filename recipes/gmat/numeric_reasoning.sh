@@ -12,13 +12,15 @@
 #   SENTENCES of a passage (default: 2)               LARGEST number that somebody has or gains at
 #                                                             once (default: 9)
 #   CHUNK   tokens of a chunk (default: 16)           MEMORY  vectors (default: 8)
+#   START   tokens of a chunk in what all begin with (default: 16)
 #   TRAIN   examples to train on (default: 100000)    BATCH   examples (default: 128)
-#   BASE    updates in chunks, and as many of full attention, that all begin with (default: 3000)
+#   BASE    updates in chunks of START, and as many of full attention, that all begin with (default:
+#           3000)
 #   UPDATES of each system after that (default: 1000) SEED    default 1
 #   WORK    data and results (default: outputs/gmat)  BIN     programs (default: .venv/bin)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
-# The paper's sizes are SENTENCES=5 LARGEST=9999 TRAIN=223067 CHUNK=70 MEMORY=30.
+# The paper's sizes are SENTENCES=5 LARGEST=9999 TRAIN=223067 START=70 CHUNK=70 MEMORY=30.
 #
 # The paper begins with BERT. The systems of a seed begin here with one model without a memory, trained
 # on the same examples in chunks at first, which is learned sooner.
@@ -30,9 +32,12 @@ arguments "SYSTEM" "$@"
 system=$1
 WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} BASE=${BASE:-3000} UPDATES=${UPDATES:-1000}
 SENTENCES=${SENTENCES:-2} LARGEST=${LARGEST:-9} TRAIN=${TRAIN:-100000} BATCH=${BATCH:-128}
-CHUNK=${CHUNK:-16} MEMORY=${MEMORY:-8} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
+CHUNK=${CHUNK:-16} START=${START:-16} MEMORY=${MEMORY:-8}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-for name in BASE UPDATES BATCH SENTENCES LARGEST TRAIN CHUNK MEMORY; do whole "$name" "${!name}" 1; done
+for name in BASE UPDATES BATCH SENTENCES LARGEST TRAIN CHUNK START MEMORY; do
+  whole "$name" "${!name}" 1
+done
 case $system in
   full) chunk=512 memory= ;;
   chunks) chunk=$CHUNK memory= ;;
@@ -40,7 +45,7 @@ case $system in
   untied) chunk=$CHUNK memory="--gmat-memory $MEMORY --gmat-memory-projections qkv" ;;
   *) echo "error: SYSTEM must be full, chunks, tied or untied, but is $system" >&2; exit 2 ;;
 esac
-data=$WORK/numbers base=$WORK/numbers/base-$CHUNK-$SEED
+data=$WORK/numbers base=$WORK/numbers/base-$START-$SEED
 run=$WORK/numbers/$system-$CHUNK-$MEMORY-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task translation -s input -t answer"
 
@@ -57,8 +62,8 @@ programs
   --sentences "$SENTENCES" --largest "$LARGEST"
 
 one_budget "$run" "$UPDATES"
-for folder in "$base/chunks" "$run"; do one_setting "$folder" BATCH; done
-answering "$base/chunks" "$BASE" "$CHUNK" 1e-3 500 --gmat-memory 0 \
+for folder in "$base/chunks" "$run"; do one_setting "$folder" BATCH START; done
+answering "$base/chunks" "$BASE" "$START" 1e-3 500 --gmat-memory 0 \
   --lr-scheduler polynomial_decay --total-num-update "$BASE"
 answering "$base/full" "$BASE" 512 1e-3 50 --gmat-memory 0 --lr-scheduler fixed \
   --finetune-from-model "$base/chunks/checkpoint_last.pt"

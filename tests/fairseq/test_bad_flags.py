@@ -19,7 +19,7 @@ MISTAKES = {
     "but is 3",
     "--arch abc_workspace_transformer --abc-causal-slots 4": "--abc-causal-slots must be 0 with "
     "the control workspace, but is 4: its control vectors are made from the whole sequence",
-    "--abc-stride 0": "--abc-stride must be 1 or more, but is 0",
+    "--abc-stride 0": "--abc-stride must be at least 1, but is 0",
     "--abc-max-length -1": "--abc-max-length must be 0 (the model's maximum of positions) or more, "
     "but is -1",
     "--arch abc_global_transformer --abc-global-positions 1,x": "--abc-global-positions must be "

@@ -297,7 +297,7 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--source-context -1", "--source-context must be 0 or more, but is -1"),
+        ("--source-context -1", "--source-context must be at least 0, but is -1"),
         ("--context-separator a\u00a0b", "--context-separator must be one symbol"),
         ("--max-source-positions 5", "tokens are more than the 5 of --max-source-positions"),
         ("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
@@ -313,7 +313,7 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ("--eval-bleu --eval-bleu-remove-bpe x", "--eval-bleu-remove-bpe must be sentencepiece,"),
         ("--num-shards 99", "--num-shards 99 is more than the 4 documents of test"),
         ("--eval-bleu --eval-bleu-detok m", "--eval-bleu-detok must be one of moses, nltk, space"),
-        ("--num-shards 0", "--num-shards must be 1 or more, but is 0"),
+        ("--num-shards 0", "--num-shards must be at least 1, but is 0"),
         ("--num-shards 3 --shard-id 5", "--shard-id must be from 0 to 2 with --num-shards 3, but"),
     ],
 )

@@ -328,11 +328,11 @@ def test_compression_layer_by_layer(alone):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gmat_chunk": 0}, "--gmat-chunk must be 1 or more, but is 0"),
-        ({"gmat_memory": -1}, "--gmat-memory must be 0 or more, but is -1"),
+        ({"gmat_chunk": 0}, "--gmat-chunk must be at least 1, but is 0"),
+        ({"gmat_memory": -1}, "--gmat-memory must be at least 0, but is -1"),
         ({"gmat_sparsity": "x"}, "--gmat-sparsity must be one of chunks, lsh, window, but is x"),
         ({"gmat_lsh_buckets": 7}, "--gmat-lsh-buckets must be even, but is 7"),
-        ({"gmat_position_block": 0}, "--gmat-position-block must be 1 or more, but is 0"),
+        ({"gmat_position_block": 0}, "--gmat-position-block must be at least 1, but is 0"),
         ({"gmat_memory_layers": 1}, "--gmat-memory-layers must be 0 without"),
         ({"gmat_compress_after": 2, "gmat_memory_layers": 1}, "must leave some of the 3"),
         ({"gmat_compress_after": 1, "gmat_memory": 0}, "so --gmat-memory must not be 0"),

@@ -323,7 +323,7 @@ def test_sentences_of_a_window_are_cut_one_by_one():
 # What is refused.
 
 EARLY = [
-    (["--index", "-1"], "--index must be 0 or more, but is -1"),
+    (["--index", "-1"], "--index must be at least 0, but is -1"),
     (["--text", "nowhere"], "--text nowhere: there is no such file"),
     (["--text", "one", "--target", "two"], "--target two has 2 lines, but --text one has 1"),
     (

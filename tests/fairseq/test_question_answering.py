@@ -279,9 +279,9 @@ def test_flags_that_do_not_fit(flags, reason, question_data, tmp_path) -> None:
     "changes, reason",
     [
         ({"chunks": 3}, "--max-source-length must be a multiple of --chunks 3, but is 512"),
-        ({"chunks": 0}, "--chunks must be 1 or more, but is 0"),
-        ({"max_target_length": 0}, "--max-target-length must be 1 or more, but is 0"),
-        ({"sentinels": -1}, "--sentinels must be 0 or more, but is -1"),
+        ({"chunks": 0}, "--chunks must be at least 1, but is 0"),
+        ({"max_target_length": 0}, "--max-target-length must be at least 1, but is 0"),
+        ({"sentinels": -1}, "--sentinels must be at least 0, but is -1"),
         ({}, "nowhere/question/dict.txt: there is no such file; data_prep/squad.py writes it"),
     ],
 )

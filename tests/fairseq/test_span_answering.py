@@ -365,8 +365,8 @@ def test_every_masked_language_model_can_answer(arch, tmp_path):
     "options, expected",
     [
         ({"window": 15}, "--window must be more than --max-question 12 and the 3 symbols around"),
-        ({"stride": 0}, "--stride must be 1 or more, but is 0"),
-        ({"max_question": -1}, "--max-question must be 1 or more, but is -1"),
+        ({"stride": 0}, "--stride must be at least 1, but is 0"),
+        ({"max_question": -1}, "--max-question must be at least 1, but is -1"),
     ],
 )
 def test_flags_that_cannot_be(options, expected, tmp_path):

@@ -335,10 +335,10 @@ def begin(data, *flags):
     [
         ("--noise-density 1", "--noise-density must be between 0 and 1, but is 1.0"),
         ("--noise-density 0", "--noise-density must be between 0 and 1, but is 0.0"),
-        ("--mean-span-length 0.5", "--mean-span-length must be 1 or more, but is 0.5"),
-        ("--source-length 2", "--source-length must be 3 or more, but is 2"),
-        ("--chunks 0", "--chunks must be 1 or more, but is 0"),
-        ("--sentinels 0", "--sentinels must be 1 or more, but is 0"),
+        ("--mean-span-length 0.5", "--mean-span-length must be at least 1, but is 0.5"),
+        ("--source-length 2", "--source-length must be at least 3, but is 2"),
+        ("--chunks 0", "--chunks must be at least 1, but is 0"),
+        ("--sentinels 0", "--sentinels must be at least 1, but is 0"),
         ("--chunks 3", "--source-length 64 is no multiple of --chunks 3"),
         ("--chunks 4", "--chunks 4 needs a model that takes several sequences, such as t5mem_v4"),
         (

@@ -162,7 +162,7 @@ TRAIN = [*T5MEM, *CONTEXT, "--max-update", 99]
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--t5mem-slots 0", "--t5mem-slots must be 1 or more, but is 0"),
+        ("--t5mem-slots 0", "--t5mem-slots must be at least 1, but is 0"),
         ("--t5mem-sequences 3", "--source-context 3 and the current sentence are more sequences"),
         ("--arch t5mem_v2 --finetune-from-model {}", "the checkpoint was trained with another --"),
         ("--t5mem-slots 1 --finetune-from-model {}", "the checkpoint was trained with another --"),
