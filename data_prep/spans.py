@@ -67,6 +67,8 @@ def write_records(
                     continue
                 counts["questions"] += 1
                 counts.update([f"without {missing}, kept"] if missing else [])
+                if lacking := _lacking(question, made):
+                    counts["supporting facts that the context lacks"] += lacking
                 reading.count_public(counts, question, source)
                 records.write(record_line(corpus.rules, question, made))
                 for file, text in zip(texts, (question.question, made.text), strict=True):
@@ -87,6 +89,12 @@ def _missing(question: Question, passage: Passage) -> str:
     if question.answers and not passage.answers:
         return "an answer in the context"
     return ""
+
+
+def _lacking(question: Question, passage: Passage) -> int:
+    """How many supporting facts are none of the sentences."""
+    there = {(sentence.title, sentence.number) for sentence in passage.sentences}
+    return len(set(getattr(question, "supporting_facts", ())) - there)
 
 
 def record_line(rules: str, question: Question, passage: Passage) -> str:

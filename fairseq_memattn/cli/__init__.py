@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -45,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         command.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads it, such as `head`, has read enough; what is left goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ImportError, OSError, ValueError) as error:
         # What a user can cause and mend: files, options, data, the installation.
         print(f"memattn {args.command}: error: {error}", file=sys.stderr)

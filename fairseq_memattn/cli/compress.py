@@ -17,7 +17,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.models import (
+    check_one_folder,
+    check_paths,
+    checkpoints,
+    load_model,
+    open_checkpoint,
+)
 from fairseq_memattn.errors import check_least
 
 if TYPE_CHECKING:
@@ -74,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """Refuses what makes no sense, before anything is loaded."""
     check_paths(args.data, args.path)
+    check_one_folder(args.data)
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     if args.output.exists() and not args.output.is_dir():
@@ -123,9 +130,9 @@ def run(args: argparse.Namespace) -> None:
     on_gpu = torch.cuda.is_available() and not args.cpu
     if on_gpu and local >= torch.cuda.device_count():
         raise ValueError(f"process {local} of this machine has no GPU; --cpu computes without")
-    header = header_of(model, task.source_dictionary, args.dtype)
+    header = header_of(model, task, args.dtype)
     shard, store = open_for_writing(args.output, header, rank)
-    keep_dictionaries(Path(args.data.split(":")[0]), args.output, rank)
+    keep_dictionaries(Path(args.data), args.output, rank)
     model.to(f"cuda:{local}" if on_gpu else "cpu")
     mine = share(pieces, world, rank)
     name = "compress" if world == 1 else f"compress {rank + 1}/{world}"
@@ -149,7 +156,7 @@ def read(args: argparse.Namespace, model: Any, task: Any) -> "Corpus":
 
     from fairseq_memattn.compression.corpus import Corpus, documents_of
 
-    split = Path(args.data.split(":")[0]) / args.subset
+    split = Path(args.data) / args.subset
     side = ""
     if getattr(task.cfg, "source_lang", None):
         split = split.with_name(f"{split.name}.{task.cfg.source_lang}-{task.cfg.target_lang}")

@@ -24,8 +24,6 @@ from fairseq_memattn.errors import check_least
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairseq_memattn.compression.store import Store
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -46,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--drop-damaged",
         action="store_true",
-        help="with --check, remove those that are not; the memattn compress that made the store "
-        "then makes them again",
+        help="with --check, remove those that are not, and files that cannot be read at all; the "
+        "memattn compress that made the store then makes them again",
     )
     add(
         "--max-tokens",
@@ -86,13 +84,13 @@ def run(args: argparse.Namespace) -> None:
     check(args)
     from fairseq_memattn.compression.store import Store
 
+    if args.check:
+        check_store(args.store, args.drop_damaged)
+        return
     store = Store(args.store)
     if args.list:
         for id, length in store.lengths():
             print(f"{id}\t{length}")
-        return
-    if args.check:
-        check_store(store, args.drop_damaged)
         return
     ids = list(store.ids()) if args.ids is None else args.ids
     for number, id in enumerate(args.ids or ()):
@@ -108,10 +106,10 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.compression.compress import decompress, encoder_of, header_of
 
-    state, task = open_checkpoint(args.path, str(args.store))
+    state, task = open_checkpoint(args.path, str(args.store), languages=store.header.languages)
     model = load_model(args.path, str(args.store), state, task).eval()
     encoder, wanted = encoder_of(model), store.header.dtype
-    header_of(model, task.source_dictionary, wanted).check_same(store.header, args.store)
+    header_of(model, task, wanted).check_same(store.header, args.store)
     if args.tokens and not hasattr(model.encoder, "lm_head"):
         raise ValueError(f"--tokens: --path {args.path} is no masked language model")
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
@@ -129,18 +127,23 @@ def run(args: argparse.Namespace) -> None:
     print(f"wrote {len(ids)} records to {args.output}")
 
 
-def check_store(store: "Store", drop: bool) -> None:
-    """Raises ValueError where a record is not whole, unless that is to be removed."""
-    total, faults = len(list(store.ids())), store.damaged(drop)
-    for fault in faults:
+def check_store(folder: Path, drop: bool) -> None:
+    """Raises ValueError where a record or a file is not whole, unless that is to be removed."""
+    from fairseq_memattn.compression.repair import faults
+    from fairseq_memattn.compression.store import files
+
+    if not files(folder):
+        raise ValueError(f"{folder} is no store: it has no shards")
+    found, whole = faults(folder, drop)
+    for fault in found:
         print(fault, file=sys.stderr)
-    if faults and not drop:
+    if found and not drop:
         raise ValueError(
-            f"{store.folder}: {len(faults)} of {total} records are damaged; --drop-damaged removes "
-            "them, and memattn compress makes them again"
+            f"{folder}: {whole} records are whole, and as above {len(found)} records or files are "
+            "not; --drop-damaged removes them, and memattn compress makes them again"
         )
-    removed = f"; {len(faults)} were removed" if faults else ""
-    print(f"{store.folder}: {total - len(faults)} records are whole{removed}")
+    removed = f"; as above {len(found)} records or files were removed" if found else ""
+    print(f"{folder}: {whole} records are whole{removed}")
 
 
 def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:

@@ -5,6 +5,7 @@ a memory; fairseq's commands take both.
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def run(args: argparse.Namespace) -> None:
 
     config = read_json(config_file)
     model_options = bert_import.options(config)
-    names, order = bert_import.symbols(pieces(vocabulary_file), config["vocab_size"])
+    vocabulary = pieces(vocabulary_file)
+    names, order = bert_import.symbols(vocabulary, config["vocab_size"])
     weights, unread = bert_import.weights(read_weights(files), order)
     told = flags(model_options)
     symbols = dictionary([*names, "<mask>"])
@@ -70,6 +72,12 @@ def run(args: argparse.Namespace) -> None:
     count = sum(w.numel() for name, w in weights.items() if name != "encoder.lm_head.weight")
     print(f"imported {count} weights: {args.output}")
     print(f"dictionary of {len(symbols)} symbols, <mask> included: {args.dict}")
+    if unnamed := config["vocab_size"] - len(vocabulary):
+        print(
+            f"warning: {unnamed} of the {config['vocab_size']} pieces have no line in vocab.txt; "
+            "unless they are padding, it is another model's or not whole",
+            file=sys.stderr,
+        )
     print(f"to train it: --finetune-from-model {args.output} {' '.join(told)}")
 
 

@@ -56,6 +56,12 @@ def check_paths(data: str, path: str) -> None:
             raise ValueError(f"{folder}: there is no such folder")
 
 
+def check_one_folder(data: str) -> None:
+    """Refuses the several folders that fairseq takes one after another in training."""
+    if ":" in data:
+        raise ValueError(f"the data must be one folder, but are {data}; give one after another")
+
+
 def architecture(state: dict[str, Any]) -> str | None:
     """The registered name of the checkpoint's model, where it says so."""
     model = (state.get("cfg") or {}).get("model") or state.get("args") or {}
@@ -63,8 +69,13 @@ def architecture(state: dict[str, Any]) -> str | None:
     return fields.get("_name") or fields.get("arch")
 
 
-def open_checkpoint(path: str, data: str) -> tuple[dict[str, Any], Any]:
+def open_checkpoint(
+    path: str, data: str, *, languages: str = "", only: str | None = None
+) -> tuple[dict[str, Any], Any]:
     """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
+
+    languages: "SOURCE TARGET" where neither the checkpoint nor names of files in `data` tell
+    only: the task that it must have been trained with
 
     Raises ValueError for a model or a task that nothing here has registered, and for a folder that
     lacks what the task reads.
@@ -86,7 +97,14 @@ def open_checkpoint(path: str, data: str) -> tuple[dict[str, Any], Any]:
             raise ValueError(
                 f"--path {path}: its {kind} is {name}, which neither fairseq nor this plugin has"
             )
-    task = _task(state["cfg"]["task"], data)
+    settings = state["cfg"]["task"]
+    if only and settings["_name"] != only:
+        raise ValueError(
+            f"--path {path}: trained with --task {settings['_name']}, but this needs --task {only}"
+        )
+    if languages and "source_lang" in settings and not settings["source_lang"]:
+        settings["source_lang"], settings["target_lang"] = languages.split()
+    task = _task(settings, data)
     # Otherwise a task learns how its model takes context only when it builds it.
     model = ARCH_MODEL_REGISTRY.get(architecture(state))
     task.as_sequences = getattr(model, "takes_sequences", False)

@@ -18,7 +18,13 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.models import (
+    check_one_folder,
+    check_paths,
+    checkpoints,
+    load_model,
+    open_checkpoint,
+)
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.tables import table
@@ -107,6 +113,7 @@ def check(args: argparse.Namespace) -> None:
             raise ValueError(f"--{flag} needs --stateful")
     check_outputs({"--json": args.json}, checkpoints(args.path))
     check_paths(args.data, args.path)
+    check_one_folder(args.data)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -181,7 +188,7 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
 
     if not isinstance(model.decoder, ABCTransformerDecoder):
         raise ValueError(f"--path {args.path}: softmax attention has no memory to be carried on")
-    dictionary, split = task.source_dictionary, Path(args.data.split(":")[0]) / args.subset
+    dictionary, split = task.source_dictionary, Path(args.data) / args.subset
     lines = load_indexed_dataset(str(split), dictionary)
     if lines is None:
         raise ValueError(f"--subset {args.subset}: there is no {split}.bin")

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.answers import official_answers, write_json
-from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.models import (
+    check_one_folder,
+    check_paths,
+    checkpoints,
+    load_model,
+    open_checkpoint,
+)
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.reading_comprehension import (
@@ -76,6 +82,7 @@ def check(args: argparse.Namespace) -> None:
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
     check_outputs(outputs, checkpoints(args.path))
     check_paths(args.data, args.path)
+    check_one_folder(args.data)
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
 
@@ -89,14 +96,8 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.decoding.spans import SpanFinder
 
-    state, task = open_checkpoint(args.path, args.data)
-    trained = state["cfg"]["task"]["_name"]
-    if trained != "span_answering":
-        raise ValueError(
-            f"--path {args.path}: trained with --task {trained}, but only span_answering has a "
-            "head for spans"
-        )
-    texts = load_texts(task, Path(args.data.split(":")[0]), args.subset)
+    state, task = open_checkpoint(args.path, args.data, only="span_answering")
+    texts = load_texts(task, Path(args.data), args.subset)
     model = load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
     options = {"longest": args.max_answer, "most": args.n_best}

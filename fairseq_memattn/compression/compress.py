@@ -35,12 +35,14 @@ def encoder_of(model: Any) -> GMATEncoder:
     return encoder
 
 
-def header_of(model: Any, dictionary: Any, dtype: str) -> Header:
+def header_of(model: Any, task: Any, dtype: str) -> Header:
     """What a store of the model's says of itself."""
     encoder = encoder_of(model)
-    symbols = hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
+    symbols = hashlib.sha256("\n".join(task.source_dictionary.symbols).encode()).hexdigest()
     size = encoder.embed_tokens.embedding_dim
-    return Header(fingerprint(model), symbols, encoder.slots, size, dtype)
+    pair = (getattr(task.cfg, "source_lang", None), getattr(task.cfg, "target_lang", None))
+    languages = f"{pair[0]} {pair[1]}" if all(pair) else ""
+    return Header(fingerprint(model), symbols, encoder.slots, size, dtype, languages)
 
 
 def fingerprint(model: Any) -> str:

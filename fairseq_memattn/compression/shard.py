@@ -43,6 +43,7 @@ class Header:
     """What all records of a store have in common.
 
     model, dictionary: fingerprints; vectors: M; size: E; dtype: one of DTYPES
+    languages: of a translation model, "SOURCE TARGET", by which its dictionaries are found
     """
 
     model: str
@@ -50,6 +51,7 @@ class Header:
     vectors: int
     size: int
     dtype: str
+    languages: str = ""
 
     def check_same(self, other: "Header", file: Path) -> None:
         """Raises MemAttnError where `other`, that of the file, is of another model or kind."""
@@ -60,7 +62,7 @@ class Header:
                     f"{file} was made with another {name}: its fingerprint is {theirs[:12]}, not "
                     f"{mine[:12]}"
                 )
-        for name in ("vectors", "size", "dtype"):
+        for name in ("vectors", "size", "dtype", "languages"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 told = f"; add to it with --dtype {theirs}" if name == "dtype" else ""
@@ -75,6 +77,10 @@ class Record:
     length: int
     source: bytes
     vectors: NDArray[Any]
+
+
+class Damaged(MemAttnError):
+    """A record or a file that is not what was written."""
 
 
 class Shard:
@@ -122,28 +128,33 @@ class Shard:
         return None
 
     def get(self, id: str) -> Record | None:
-        """Raises MemAttnError where it is damaged."""
+        """Raises Damaged where it is."""
         for row in self._select(f"SELECT {COLUMNS} FROM records WHERE id = ?", id):
             return self._record(*row)
         return None
 
     def damaged(self) -> dict[int, str]:
-        """What is wrong with the records that are not whole, by number.
-
-        Raises MemAttnError where SQLite finds the file inconsistent.
-        """
-        for (found,) in self._select("PRAGMA integrity_check(1)"):
-            if found != "ok":
-                raise MemAttnError(f"{self.file} is damaged: {found.splitlines()[-1]}")
+        """What is wrong with the records that are not whole, by number."""
         # One by one: whoever reads for long keeps others from writing.
         faults = {}
         for (number,) in list(self._select("SELECT number FROM records")):
             try:
                 for row in self._select(f"SELECT {COLUMNS} FROM records WHERE number = ?", number):
                     self._record(*row)
-            except MemAttnError as error:
+            except Damaged as error:
                 faults[number] = str(error)
         return faults
+
+    def check_consistent(self) -> None:
+        """Raises Damaged where SQLite finds the file inconsistent."""
+        for (found,) in self._select("PRAGMA integrity_check(1)"):
+            if found != "ok":
+                raise Damaged(f"{self.file} is damaged: {found.splitlines()[-1]}")
+
+    def index_again(self) -> None:
+        """Finds records by the ids that they have, whatever their index says."""
+        with self._explained():
+            self._connection.execute("REINDEX")
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Removes records."""
@@ -163,12 +174,12 @@ class Shard:
         assert header is not None
         blobs = isinstance(source, bytes) and isinstance(vectors, bytes)
         if not blobs or checked != checksum(id, length, source, vectors):
-            raise MemAttnError(
+            raise Damaged(
                 f"{self.file}: the record {id!r} is damaged: it does not have its checksum"
             )
         numbers = np.frombuffer(vectors, DTYPES[header.dtype])
         if numbers.size != header.vectors * header.size:
-            raise MemAttnError(
+            raise Damaged(
                 f"{self.file}: the record {id!r} has {numbers.size} numbers, not "
                 f"{header.vectors} x {header.size}"
             )
@@ -196,11 +207,12 @@ class Shard:
                 int(found["vectors"]),
                 int(found["size"]),
                 found["dtype"],
+                found.get("languages", ""),
             )
         except (KeyError, ValueError):
             header = None
         if header is None or header.dtype not in DTYPES:
-            raise MemAttnError(f"{self.file} is damaged: its header is not whole")
+            raise Damaged(f"{self.file} is damaged: its header is not whole")
         return header
 
     def _select(self, query: str, *values: str | int) -> Iterator[tuple[Any, ...]]:
@@ -228,7 +240,9 @@ class Shard:
                 f"{self.file} is being written by another process ({error})"
             ) from error
         except sqlite3.Error as error:
-            raise MemAttnError(f"{self.file} cannot be used as a store: {error}") from error
+            passing = isinstance(error, sqlite3.OperationalError)
+            kind = MemAttnError if passing else Damaged
+            raise kind(f"{self.file} cannot be used as a store: {error}") from error
 
 
 def checksum(id: Any, length: Any, source: bytes, vectors: bytes) -> bytes:

@@ -3,21 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_memattn.compression.shard import Header, Record, Shard
+from fairseq_memattn.compression.shard import Damaged, Header, Record, Shard
 from fairseq_memattn.errors import MemAttnError
 
 FILES = "shard-*.sqlite"
+MADE = ".made"  # ends the name of an empty file beside each shard that was made
 
 
 class Store:
     """All shards of a folder, to be read, those without records left out.
 
-    Raises MemAttnError where there is none, and where they are of several models.
+    Raises MemAttnError where there is none, where one that was made is lost, and where they are of
+    several models.
     """
 
     def __init__(self, folder: Path) -> None:
-        shards = [Shard(file) for file in sorted(folder.glob(FILES))]
-        self.shards = [shard for shard in shards if shard.header is not None]
+        self.shards = shards(folder)
         if not self.shards or self.shards[0].header is None:
             raise MemAttnError(f"{folder} is no store: it has no {FILES} with a header")
         self.folder = folder
@@ -51,34 +52,59 @@ class Store:
         found = (shard.source(id) for shard in self.shards)
         return next((source for source in found if source is not None), None)
 
-    def damaged(self, drop: bool = False) -> list[str]:
-        """What is wrong with the records that are not whole, which `drop` removes.
-
-        Raises MemAttnError for a file that is not whole itself.
-        """
-        found: list[str] = []
-        for shard in self.shards:
-            faults = shard.damaged()
-            found += faults.values()
-            if drop:
-                shard.drop(faults)
-        return found
-
     def close(self) -> None:
         for shard in self.shards:
             shard.close()
 
 
+def shards(folder: Path) -> list[Shard]:
+    """Those of a folder, to be read. Raises Damaged, and tells the way out, where one is lost."""
+    try:
+        return [shard for shard in map(opened, files(folder)) if shard is not None]
+    except Damaged as error:
+        raise Damaged(
+            f"{error}; memattn decompress {folder} --check --drop-damaged gives it up, and "
+            "memattn compress makes its records again"
+        ) from None
+
+
+def files(folder: Path) -> list[Path]:
+    """Those of the shards of a folder, lost ones included."""
+    there = set(folder.glob(FILES))
+    return sorted(there | {made.with_name(made.stem) for made in folder.glob(FILES + MADE)})
+
+
+def mark(file: Path) -> Path:
+    """What tells that a shard was made."""
+    return file.with_name(file.name + MADE)
+
+
+def opened(file: Path) -> Shard | None:
+    """A shard to be read, or None for one that was never begun.
+
+    Raises Damaged for one that is lost.
+    """
+    if not file.exists():
+        raise Damaged(f"{file} is missing")
+    shard = Shard(file)
+    if shard.header is None:
+        shard.close()
+        if mark(file).exists():
+            raise Damaged(f"{file} has lost its records")
+        return None
+    return shard
+
+
 def open_for_writing(folder: Path, header: Header, rank: int) -> tuple[Shard, Store]:
     """The shard of a process, made where it is missing, and the store that it is part of.
 
-    Raises MemAttnError where any shard has another header.
+    Raises MemAttnError where any shard is lost or has another header.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Before a shard is made, which would not go with the others.
-    for file in sorted(folder.glob(FILES)):
-        found = Shard(file).header
-        if found is not None:
-            header.check_same(found, file)
+    for other in shards(folder):
+        assert other.header is not None
+        header.check_same(other.header, other.file)
     shard = Shard(folder / FILES.replace("*", f"{rank:05d}"), header)
+    mark(shard.file).touch()
     return shard, Store(folder)

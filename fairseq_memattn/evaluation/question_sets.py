@@ -239,7 +239,7 @@ def _get(entry: Any, key: str, kind: type, where: str) -> Any:
     if key not in entry:
         raise ValueError(f"{where}: has no key {key!r}")
     value = entry[key]
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{where}: {key!r} must be {NAMES[kind]}, but is {value!r:.60}")
     return value
 

@@ -99,9 +99,11 @@ class GMATBert(RobertaModel):
     def build_model(cls, args: Any, task: Any) -> "GMATBert":
         args = as_namespace(args)
         base_architecture(args)
-        longest = getattr(args, "max_positions", None) or task.max_positions()
+        told, longest = getattr(args, "max_positions", None), task.max_positions()
         if not getattr(args, "no_token_positional_embeddings", False):
-            check_positions("--max-positions, or the task's longest sequence,", longest)
+            check_positions("--max-positions", told or 0)
+            check_positions("the task's longest sequence (--tokens-per-sample, --window)", longest)
+        longest = told or longest
         args.max_positions = longest
         settle(args, GMATBertConfig(), longest)
         check_heads(args, "encoder")

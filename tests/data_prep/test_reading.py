@@ -168,6 +168,10 @@ SQUAD_MISTAKES = {
         squad_file([[squad_question("q1", answers=[{"text": "x"}])]]),
         "question 1 (id 'q1'), answer 1: has no key 'answer_start'",
     ),
+    "a place": (
+        squad_file([[squad_question("q1", answers=[{"text": "x", "answer_start": True}])]]),
+        "answer 1: 'answer_start' must be a whole number, but is True",
+    ),
     "an article": ({"data": [{"title": "A"}]}, "a.json, article 1: has no key 'paragraphs'"),
     "another corpus": ([], "a.json: not SQuAD's JSON, which is an object with the key 'data'"),
     "no data": ({}, "a.json: has no key 'data'"),

@@ -284,7 +284,8 @@ def test_hotpotqa_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run(hotpotqa, one, "--vocab-size 60 --repeat-question", **files) == 0
     told = capsys.readouterr().out
     assert "1 without an answer in the context, left out" in told
-    assert "text-valid: 3 questions, 1 without an answer in the context, kept" in told
+    facts = "3 supporting facts that the context lacks"
+    assert f"text-valid: 3 questions, {facts}, 1 without an answer in the context, kept" in told
     assert "pieces-valid: 3 questions" in told and "1 without an answer to find" in told
     assert run(hotpotqa, two, "--vocab-size 60 --repeat-question --workers 2", **files) == 0
     for path in (one / "bin").rglob("*"):

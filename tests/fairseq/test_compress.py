@@ -21,6 +21,7 @@ from fairseq_memattn.cli import main
 from fairseq_memattn.cli.transformers_model import checkpoint
 from fairseq_memattn.compression.compress import record_of
 from fairseq_memattn.compression.corpus import Piece, batches, documents_of
+from fairseq_memattn.compression.repair import faults
 from fairseq_memattn.compression.shard import Header, Record, Shard
 from fairseq_memattn.compression.store import Store, open_for_writing
 from fairseq_memattn.errors import MemAttnError
@@ -163,17 +164,17 @@ def test_documents_of_several_lines_and_pieces(made, tmp_path, capsys):
         assert_close(torch.from_numpy(found[id]), whole(model, tokens), rtol=0, atol=1e-5)
 
 
-def test_sources_of_a_translator(tmp_path):
-    """They have no <s>, and are padded on the left in training."""
+@pytest.mark.parametrize("told", [True, False])
+def test_sources_of_a_translator(tmp_path, told):
+    """They have no <s>, and are padded on the left in training.
+
+    told: whether training was told the languages, or found them in the names of the data's files
+    """
     for language in "ab":
         dictionary().save(str(tmp_path / f"dict.{language}.txt"))
     lines = binarise(tmp_path / "test.a-b.a", [5, 9])
-    flags = [
-        "--task=translation",
-        "--source-lang=a",
-        "--target-lang=b",
-        "--max-source-positions=24",
-    ]
+    flags = ["--task=translation", "--max-source-positions=24"]
+    flags += ["--source-lang=a", "--target-lang=b"] if told else []
     model, path = save(tmp_path, arch="gmat_transformer", flags=[*COMPRESSES, *flags])
     store, output = tmp_path / "s", tmp_path / "f.npz"
     flags = ["--path", str(path), "--cpu", "--output"]
@@ -267,6 +268,8 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
         ours(folder, store, *flags, path=path, status=1)
         assert message in capsys.readouterr().err
     flags = ["--path", str(folder / "model.pt"), "--output", str(store), "--cpu"]
+    assert main(["compress", f"{tmp_path}:{tmp_path}", *flags]) == 1
+    assert f"the data must be one folder, but are {tmp_path}:{tmp_path}" in capsys.readouterr().err
     assert main(["compress", str(tmp_path), *flags]) == 1
     assert "has a record 'test-0' already, of another text" in capsys.readouterr().err
     flags = ["--path", str(folder / "other.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
@@ -325,13 +328,83 @@ def test_damaged_records_are_made_again(made, tmp_path, capsys):
     assert main(["decompress", str(store), "--check"]) == 1
     told = capsys.readouterr().err
     assert "'test-4' is damaged" in told and "'test-7' is damaged" in told
-    assert "2 of 10 records are damaged; --drop-damaged removes them, and memattn" in told
+    assert "8 records are whole, and as above 2 records or files are not; --drop-damaged" in told
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
-    assert "8 records are whole; 2 were removed" in capsys.readouterr().out
+    assert "8 records are whole; as above 2 records or files were rem" in capsys.readouterr().out
+    made_again(folder, store, before)
+
+
+def made_again(folder, store, before):
     ours(folder, store)
     after = content(store)
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[id].vectors, after[id].vectors) for id in before)
+
+
+def test_a_damaged_id_costs_its_record_alone(made, tmp_path, capsys):
+    """The index of ids does not have it any more."""
+    folder, store = made[0], tmp_path / "s"
+    ours(folder, store)
+    (file,) = store.glob("*.sqlite")
+    before = content(store)
+    raw = bytearray(file.read_bytes())
+    places = [at for at in range(len(raw)) if raw.startswith(b"test-4", at)]
+    row = next(at for at in places if len(raw[at:].split(b"test-", 2)[1]) > 100)
+    raw[row + 5 : row + 6] = b"x"
+    file.write_bytes(raw)
+    assert main(["decompress", str(store), "--check"]) == 1
+    assert f"{file} is damaged: " in capsys.readouterr().err
+    assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
+    said = capsys.readouterr()
+    assert "the record 'test-x' is damaged" in said.err and "9 records are whole" in said.out
+    made_again(folder, store, before)
+
+
+@pytest.mark.parametrize(
+    "loss, told",
+    [
+        (lambda file: file.unlink(), "is missing"),
+        (lambda file: file.write_bytes(b""), "has lost its records"),
+        (lambda file: file.write_bytes(file.read_bytes()[:5000]), "cannot be used as a store: "),
+    ],
+)
+def test_a_lost_file_does_not_go_unnoticed(made, tmp_path, capsys, monkeypatch, loss, told):
+    folder, store = made[0], tmp_path / "s"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        ours(folder, store)
+    monkeypatch.delenv("WORLD_SIZE"), monkeypatch.delenv("RANK")
+    before = content(store)
+    file = store / "shard-00001.sqlite"
+    loss(file)
+    for command in (["--check"], ["--list"]):
+        assert main(["decompress", str(store), *command]) == 1
+        assert f"{file} {told}" in capsys.readouterr().err
+    ours(folder, store, status=1)
+    way_out = f"memattn decompress {store} --check --drop-damaged gives it up, and memattn compress"
+    assert way_out in capsys.readouterr().err
+    assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
+    assert "records are whole; as above 1 records or files were removed" in capsys.readouterr().out
+    ours(folder, store)
+    assert content(store).keys() == before.keys()
+    assert main(["decompress", str(store), "--check"]) == 0
+    (tmp_path / "none").mkdir()
+    assert main(["decompress", str(tmp_path / "none"), "--check"]) == 1
+    assert "is no store: it has no shards" in capsys.readouterr().err
+
+
+def test_whoever_reads_the_list_may_stop(made):
+    script = "from fairseq_memattn.cli import main; raise SystemExit(main())"
+    command = f"{sys.executable} -c '{script}' decompress {made[0] / 'store'} --list | head -n 0"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=Path(__file__).parents[2],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_documents_are_listed(made, tmp_path, capsys):
@@ -357,7 +430,7 @@ def test_a_batch_is_there_or_is_not(tmp_path):
     shard.append(records("a", "bb"))
     with pytest.raises(MemAttnError, match="is being written by another process"):
         shard.append(records("c", "a"))
-    assert list(store.ids()) == ["a", "bb"] and not store.damaged()
+    assert list(store.ids()) == ["a", "bb"] and faults(tmp_path) == ([], 2)
     assert np.array_equal(store["bb"].vectors, records("bb")[0].vectors)
     with pytest.raises(MemAttnError, match="has no record 'c'"):
         store["c"]
@@ -372,16 +445,18 @@ def test_numbers_beyond_float16_are_refused():
 
 
 def test_every_field_is_checked(tmp_path):
-    shard, store = open_for_writing(tmp_path, HEADER, 0)
+    shard, _ = open_for_writing(tmp_path, HEADER, 0)
     shard.append(records("a"))
     for change in ("id = 'b'", "length = 5", "source = x'00'", "vectors = x'00'", "checksum = ''"):
         with sqlite3.connect(shard.file) as raw:
             before = raw.execute("SELECT * FROM records").fetchone()
             raw.execute(f"UPDATE records SET {change}")
-        assert "is damaged" in "".join(store.damaged())
+        shard.index_again()
+        found, whole = faults(tmp_path)
+        assert "is damaged" in "".join(found) and not whole
         with sqlite3.connect(shard.file) as raw:
             raw.execute("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", before)
-    assert not store.damaged()
+    assert faults(tmp_path) == ([], 1)
 
 
 def test_a_file_that_was_never_begun_is_no_shard(tmp_path):

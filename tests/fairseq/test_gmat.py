@@ -275,6 +275,14 @@ def test_positions_of_other_blocks_are_refused():
         bert(gmat_position_block=60).load_state_dict(bert().state_dict())
 
 
+def test_a_task_may_not_have_longer_sequences_than_positions():
+    """Nor at run time, where the model has been trained with fewer."""
+    with pytest.raises(MemAttnError, match="the task's longest .* 32769 positions, but"):
+        bert(longest=MAX_POSITIONS + 1, max_positions=512)
+    with pytest.raises(MemAttnError, match="--max-positions .* 32769 positions, but"):
+        bert(max_positions=MAX_POSITIONS + 1)
+
+
 def test_without_positions_there_may_be_more_than_have_embeddings():
     model = bert(longest=2 * MAX_POSITIONS, no_token_positional_embeddings=True)
     assert model.max_positions() == 2 * MAX_POSITIONS
@@ -506,6 +514,13 @@ def test_from_bert(berts, tmp_path, capsys):
     expected = theirs(tokens, attention_mask=real.long()).prediction_logits
     out = model(index[tokens])[0][..., index]
     assert_close(out[real], expected[real][:, : len(PIECES)], rtol=0, atol=1e-5)
+
+
+def test_vectors_without_a_piece_are_told(berts, tmp_path, capsys):
+    assert import_bert(berts[0], tmp_path) == 0
+    vectors = len(PIECES) + UNUSED
+    told = f"warning: {UNUSED} of the {vectors} pieces have no line in vocab.txt"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

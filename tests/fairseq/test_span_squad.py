@@ -86,7 +86,10 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
     assert main([*argv, "--max-tokens", "50"]) == 1
     assert "--max-tokens 50 must be at least the" in capsys.readouterr().err
     assert main(["spans", str(squad_data), "--path", str(start)]) == 1
-    assert "the model's task masked_lm" in capsys.readouterr().err
+    assert (
+        "trained with --task masked_lm, but this needs --task span_answering"
+        in capsys.readouterr().err
+    )
 
 
 def test_validation_on_two_processes(squad_data, tmp_path):

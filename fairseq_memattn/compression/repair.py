@@ -1,0 +1,49 @@
+"""What is not whole in a store, and the way out: give it up, and compress it again."""
+
+from pathlib import Path
+
+from fairseq_memattn.compression.shard import Damaged
+from fairseq_memattn.compression.store import files, mark, opened
+
+
+def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
+    """What is wrong with the files and the records that are not whole, and how many records are.
+
+    drop: removes these records; where a file cannot be read at all, the whole file
+    """
+    found: list[str] = []
+    whole = 0
+    for file in files(folder):
+        try:
+            wrong, right = _of_file(file, drop)
+        except Damaged as error:
+            wrong, right = [str(error)], 0
+            if drop:
+                _remove(file)
+        found += wrong
+        whole += right
+    return found, whole
+
+
+def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:
+    """Raises Damaged where the file cannot be read as a whole."""
+    shard = opened(file)
+    if shard is None:
+        return [], 0
+    try:
+        if drop:
+            shard.index_again()
+        shard.check_consistent()
+        wrong = shard.damaged()
+        right = sum(1 for _ in shard.lengths()) - len(wrong)
+        if drop:
+            shard.drop(wrong)
+    finally:
+        shard.close()
+    return list(wrong.values()), right
+
+
+def _remove(file: Path) -> None:
+    """The mark last: whoever is killed before it can do this again."""
+    for lost in (file, file.with_name(f"{file.name}-journal"), mark(file)):
+        lost.unlink(missing_ok=True)
