@@ -17,4 +17,6 @@ def warn_of_others(trained: Any, now: Any, names: Iterable[str]) -> None:
     for name in names:
         before, after = getattr(trained, name, None), getattr(now, name)
         if before is not None and before != after:
-            logger.warning(f"the model was trained with {flag(name)} {before}, but now {after}")
+            logger.warning(
+                f"the model was trained with {flag(name)} {before}, but now it is {after}"
+            )
