@@ -55,11 +55,19 @@ class GMATGenBert(FairseqEncoderDecoderModel):
         for side in ("source", "target"):
             check_positions(f"--max-{side}-positions", getattr(args, f"max_{side}_positions"))
         settle(args, GenBertConfig(), args.max_source_positions)
+        if args.decoder_layers is None:
+            args.decoder_layers = args.encoder_layers
         _check(args)
         check_heads(args, "encoder")
         table = nn.Embedding(len(source), args.encoder_embed_dim, source.pad())
         encoder = GMATEncoder(TransformerConfig.from_namespace(args), source, table)
-        decoder = GenBertDecoder(target, encoder, args.activation_fn, args.max_target_positions)
+        decoder = GenBertDecoder(
+            target,
+            encoder,
+            layers=args.decoder_layers,
+            activation=args.activation_fn,
+            max_positions=args.max_target_positions,
+        )
         model = cls(encoder, decoder)
         model.apply(init_bert_params)
         set_layer_norm_eps(model, args.gmat_layer_norm_eps)
@@ -92,6 +100,11 @@ def _check(args: Any) -> None:
         raise MemAttnError(
             "--gmat-sparsity lsh has no keys of its own, which --arch gmat_genbert's decoder "
             "needs to share"
+        )
+    if not 1 <= args.decoder_layers <= args.encoder_layers:
+        raise MemAttnError(
+            f"--decoder-layers must be from 1 to the {args.encoder_layers} --encoder-layers, "
+            f"but is {args.decoder_layers}"
         )
     if args.encoder_layerdrop:
         raise MemAttnError(

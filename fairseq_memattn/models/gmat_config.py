@@ -97,6 +97,10 @@ class GenBertConfig(GMATBertConfig):
     """What the encoder-decoder of one set of weights adds; sizes are BERT-base's."""
 
     encoder_layers: int = field(default=12, metadata={"help": "layers, which decode as well"})
+    decoder_layers: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
+        default=None,
+        metadata={"help": "how many of them decode, the last ones; all unless told, as in GenBERT"},
+    )
     encoder_embed_dim: int = field(default=768, metadata={"help": "size of the states"})
     encoder_ffn_embed_dim: int = field(
         default=3072, metadata={"help": "inner size of the feed-forward layers"}

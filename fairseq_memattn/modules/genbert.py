@@ -1,10 +1,11 @@
 """GenBERT's decoder, whose weights are its encoder's (GMAT paper, section 3.2 and appendix A.1).
 
 Source: Geva et al., "Injecting Numerical Reasoning Skills into Language Models" (GenBERT). Every
-layer of the decoder is the encoder's layer of the same number: causal self-attention, then cross
-attention to the encoder's tokens through the same projections and the same norm (a choice; the
-papers say that the weights are tied), then the same feed-forward layer. What the memory of the
-encoder has for itself, `--gmat-memory-projections`, the decoder does not use.
+layer of the decoder is the encoder's layer of the same number, or, where fewer layers decode (our
+own option), one of the encoder's last: causal self-attention, then cross attention to the
+encoder's tokens through the same projections and the same norm (a choice; the papers say that the
+weights are tied), then the same feed-forward layer. What the memory of the encoder has for itself,
+`--gmat-memory-projections`, the decoder does not use.
 """
 
 from typing import Any
@@ -122,20 +123,29 @@ class GenBertDecoderLayer(nn.Module):
 class GenBertDecoder(FairseqIncrementalDecoder):
     """The encoder's embeddings and layers, and BERT's language modelling head.
 
+    layers: how many of the encoder's layers decode, the last ones; all of them in GenBERT
+
     What it reads is told from what the encoder reads by a learned vector that is added to every
     embedding: the difference of BERT's segments 1 and 0 (segment 0 is part of the embeddings of
     positions, as in fairseq's RoBERTa: a choice).
     """
 
     def __init__(
-        self, dictionary: Any, encoder: GMATEncoder, activation: str, max_positions: int
+        self,
+        dictionary: Any,
+        encoder: GMATEncoder,
+        *,
+        layers: int,
+        activation: str,
+        max_positions: int,
     ) -> None:
         super().__init__(dictionary)
         self.positions = max_positions
         self._encoder = (encoder,)
         table = encoder.embed_tokens
         self.segment = nn.Parameter(0.02 * torch.randn(table.embedding_dim))
-        self.layers = nn.ModuleList(GenBertDecoderLayer(layer) for layer in encoder.layers)
+        last = list(encoder.layers)[-layers:]
+        self.layers = nn.ModuleList(GenBertDecoderLayer(layer) for layer in last)
         self.lm_head = RobertaLMHead(
             table.embedding_dim, len(dictionary), activation, weight=table.weight
         )

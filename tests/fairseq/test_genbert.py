@@ -21,6 +21,7 @@ DESIGNS = {
     "window": {"gmat_sparsity": "window", "gmat_window": 2},
     "no memory": {"gmat_memory": 0},
     "norm before": {"encoder_normalize_before": True},
+    "the last layer decodes": {"decoder_layers": 1},
 }
 each_design = pytest.mark.parametrize("design", DESIGNS)
 
@@ -36,8 +37,9 @@ def batch():
 class Literal:
     """The decoder, an attention at a time, from the encoder's weights."""
 
-    def __init__(self, model):
-        self.model, self.encoder = model, model.encoder
+    def __init__(self, model, first):
+        """first: of the encoder's layers that decode."""
+        self.model, self.encoder, self.first = model, model.encoder, first
 
     def attention(self, layer, x, states, visible):
         """x: (T, E); states: (S, E); visible: (T, S)."""
@@ -69,18 +71,19 @@ class Literal:
         places = encoder.embed_positions.weight[PAD + 1 : PAD + 1 + len(fed)]
         embedded = encoder.embed_tokens.weight[fed] + places + encoder.embed_positions.blocks[0]
         x = self.norm(encoder.layernorm_embedding, embedded + decoder.segment)
-        for layer in encoder.layers:
+        for layer in encoder.layers[self.first :]:
             x = self.layer(layer, x, states)
         return decoder.lm_head(x)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("design", ["chunks", "untied", "no memory"])
+@pytest.mark.parametrize("design", ["chunks", "untied", "no memory", "the last layer decodes"])
 def test_the_decoder_written_out(design):
     model, (source, _, fed) = genbert(design), batch()
     out, _ = model(source, None, fed)
+    first = 2 if design == "the last layer decodes" else 0
     for b in range(2):
-        expected = Literal(model)(source[b][source[b].ne(PAD)], fed[b][fed[b].ne(PAD)])
+        expected = Literal(model, first)(source[b][source[b].ne(PAD)], fed[b][fed[b].ne(PAD)])
         assert_close(out[b, : len(expected)], expected, rtol=0, atol=1e-5)
 
 
@@ -144,6 +147,8 @@ def test_the_encoder_is_gmat_s_bert():
         ({"encoder_layerdrop": 0.1}, "--encoder-layerdrop must be 0 .* but is 0.1"),
         ({"max_target_positions": 40000}, "--max-target-positions has 40000 positions, but"),
         ({"gmat_chunk": 0}, "--gmat-chunk must be at least 1"),
+        ({"decoder_layers": 0}, "--decoder-layers must be from 1 to the 3 .*, but is 0"),
+        ({"decoder_layers": 4}, "--decoder-layers must be from 1 to the 3 .*, but is 4"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, message):
