@@ -152,9 +152,15 @@ class Shard:
                 raise Damaged(f"{self.file} is damaged: {found.splitlines()[-1]}")
 
     def index_again(self) -> None:
-        """Finds records by the ids that they have, whatever their index says."""
+        """Finds records by the ids that they have, whatever their index says.
+
+        Raises Damaged where two of them have the same one.
+        """
         with self._explained():
-            self._connection.execute("REINDEX")
+            try:
+                self._connection.execute("REINDEX")
+            except sqlite3.IntegrityError as error:
+                raise Damaged(f"{self.file} is damaged: two records have the same id") from error
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Removes records."""

@@ -341,8 +341,15 @@ def made_again(folder, store, before):
     assert all(np.array_equal(before[id].vectors, after[id].vectors) for id in before)
 
 
-def test_a_damaged_id_costs_its_record_alone(made, tmp_path, capsys):
-    """The index of ids does not have it any more."""
+@pytest.mark.parametrize(
+    "digit, told, whole",
+    [
+        (b"x", "the record 'test-x' is damaged", 9),
+        (b"7", "two records have the same id", 0),
+    ],
+)
+def test_a_damaged_id_costs_its_record(made, tmp_path, capsys, digit, told, whole):
+    """The index of ids does not have it any more. Of two with the same id, the whole file."""
     folder, store = made[0], tmp_path / "s"
     ours(folder, store)
     (file,) = store.glob("*.sqlite")
@@ -350,13 +357,13 @@ def test_a_damaged_id_costs_its_record_alone(made, tmp_path, capsys):
     raw = bytearray(file.read_bytes())
     places = [at for at in range(len(raw)) if raw.startswith(b"test-4", at)]
     row = next(at for at in places if len(raw[at:].split(b"test-", 2)[1]) > 100)
-    raw[row + 5 : row + 6] = b"x"
+    raw[row + 5 : row + 6] = digit
     file.write_bytes(raw)
     assert main(["decompress", str(store), "--check"]) == 1
     assert f"{file} is damaged: " in capsys.readouterr().err
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
     said = capsys.readouterr()
-    assert "the record 'test-x' is damaged" in said.err and "9 records are whole" in said.out
+    assert told in said.err and f"{whole} records are whole" in said.out
     made_again(folder, store, before)
 
 

@@ -77,6 +77,12 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "-1"},
             "error: UPDATES must be a whole number",
         ),
+        (
+            "gmat/numeric_reasoning.sh full",
+            {"DECODING": "5"},
+            "error: DECODING must be at most LAYERS, 4, but is 5",
+        ),
+        ("gmat/numeric_reasoning.sh full", {"SIZE": "66"}, "error: SIZE must be a multiple of 4"),
         ("t5mem/squad.sh", {"CHUNKS": "0"}, "error: CHUNKS must be a whole number of 1 or more"),
         (
             "t5mem/discourse.sh v3",
