@@ -37,7 +37,8 @@ from training import (
     softmax_operations,
 )
 
-from fairseq_memattn.attention import abc_attention, causal
+from fairseq_memattn.attention import abc_attention
+from fairseq_memattn.attention.ops.abc import chunked as causal
 
 CONTENDERS: Contenders = {
     "abc": partial(abc_attention, causal=True),

@@ -2,7 +2,7 @@
 
 Contenders, on the same q, k, v of (B, H, T, D):
 
-    window    fairseq_memattn.attention.window.window_attention, the last M tokens of each query
+    window    fairseq_memattn.attention.window_attention, the last M tokens of each query
     softmax   torch.nn.functional.scaled_dot_product_attention, is_causal=True
 
 The time is that of one forward and one backward pass, median over rounds in which the contenders
@@ -34,7 +34,7 @@ from training import (
     softmax_operations,
 )
 
-from fairseq_memattn.attention.window import BLOCK_SIZE, Window, window_attention
+from fairseq_memattn.attention.ops.window.chunked import BLOCK_SIZE, Window, window_attention
 
 
 def make_contenders(args: Namespace) -> Contenders:

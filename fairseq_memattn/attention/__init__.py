@@ -9,39 +9,39 @@ One letter names each axis, here and everywhere else:
     K  sequences in an input, each with a slot of M memory tokens (T5Mem)
 """
 
-from fairseq_memattn.attention.additive import (
+from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
+from fairseq_memattn.attention.ops.additive import (
     additive_attention,
     additive_step,
     additive_write,
 )
-from fairseq_memattn.attention.bounded_memory import abc_attention, abc_read, abc_step, abc_write
-from fairseq_memattn.attention.global_memory import (
+from fairseq_memattn.attention.ops.global_memory import (
     global_memory_attention,
     window_memory_attention,
 )
-from fairseq_memattn.attention.kernel_attention import (
+from fairseq_memattn.attention.ops.kernel import (
     KernelState,
     kernel_attention,
     kernel_read,
     kernel_step,
     kernel_write,
 )
-from fairseq_memattn.attention.lsh import lsh_buckets, lsh_memory_attention
-from fairseq_memattn.attention.memory_slots import mem_attention
-from fairseq_memattn.attention.relative_position import (
-    position_bias,
-    relative_position_bucket,
-    slot_position_bias,
-)
-from fairseq_memattn.attention.selector import (
+from fairseq_memattn.attention.ops.lsh import lsh_buckets, lsh_memory_attention
+from fairseq_memattn.attention.ops.memory_slots import mem_attention
+from fairseq_memattn.attention.ops.mixture import (
     MixtureState,
     mixture_attention,
     mixture_read,
     mixture_write,
     select_sequences,
 )
-from fairseq_memattn.attention.state import MemoryState
-from fairseq_memattn.attention.window import (
+from fairseq_memattn.attention.ops.relative_position import (
+    position_bias,
+    relative_position_bucket,
+    slot_position_bias,
+)
+from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.window import (
     Window,
     WindowState,
     window_attention,

@@ -8,7 +8,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from fairseq_memattn.attention.relative_position import relative_position_bucket
+from fairseq_memattn.attention.ops.relative_position import relative_position_bucket
 from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.modules.t5_layers import T5Sizes
 

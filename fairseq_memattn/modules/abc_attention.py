@@ -8,7 +8,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control, State
-from fairseq_memattn.attention.state import MemoryState, is_written
+from fairseq_memattn.attention.ops.state import MemoryState, is_written
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 
 

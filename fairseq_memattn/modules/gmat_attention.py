@@ -6,13 +6,13 @@ import torch
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.global_memory import (
+from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     global_memory_attention,
     window_memory_attention,
 )
-from fairseq_memattn.attention.lsh import lsh_memory_attention
-from fairseq_memattn.attention.window import Window
+from fairseq_memattn.attention.ops.lsh.chunked import lsh_memory_attention
+from fairseq_memattn.attention.ops.window.chunked import Window
 
 SPARSITIES = ("chunks", "lsh", "window")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu, scaled_dot_product_attention
 
-from fairseq_memattn.attention.relative_position import position_bias, relative_position_bucket
+from fairseq_memattn.attention.ops.relative_position import position_bias, relative_position_bucket
 from fairseq_memattn.modules.incremental import IncrementalState, Remembering
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.memory_slots import mem_attention
-from fairseq_memattn.attention.relative_position import slot_position_bias
+from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
+from fairseq_memattn.attention.ops.relative_position import slot_position_bias
 from fairseq_memattn.modules.t5_layers import (
     Residual,
     Source,

@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.selector import mixture_read, mixture_write, select_sequences
+from fairseq_memattn.attention.ops.mixture.attention import (
+    mixture_read,
+    mixture_write,
+    select_sequences,
+)
 from fairseq_memattn.modules.incremental import IncrementalState, Remembering
 from fairseq_memattn.modules.t5_layers import T5Projections, linear
 from fairseq_memattn.modules.t5mem_layers import T5MemSizes

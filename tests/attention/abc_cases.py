@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention import MemoryState, abc_attention, abc_step, causal, reference
+from fairseq_memattn.attention import MemoryState, abc_attention, abc_step
+from fairseq_memattn.attention.ops.abc import chunked as causal
+from fairseq_memattn.attention.ops.abc import naive as reference
 
 
 class Case(NamedTuple):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fairseq_memattn.attention import causal
+from fairseq_memattn.attention.ops.abc import chunked as causal
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,9 @@ import pytest
 import torch
 from abc_cases import STEEP, Case, CountingStable, assert_all_close, fast, inputs, oracle
 
-from fairseq_memattn.attention import abc_attention, abc_step, causal, reference
+from fairseq_memattn.attention import abc_attention, abc_step
+from fairseq_memattn.attention.ops.abc import chunked as causal
+from fairseq_memattn.attention.ops.abc import naive as reference
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -25,8 +25,8 @@ from fairseq_memattn.attention import (
     window_attention,
     window_memory_attention,
 )
-from fairseq_memattn.attention import global_memory as module
-from fairseq_memattn.attention import global_memory_reference as reference
+from fairseq_memattn.attention.ops.global_memory import chunked as module
+from fairseq_memattn.attention.ops.global_memory import naive as reference
 
 any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 any_padding = pytest.mark.parametrize("pad", PADDING)

@@ -8,12 +8,12 @@ import pytest
 SHOW_LOADED = "import sys, {module}; print(*sys.modules)"
 MODULES = [
     "fairseq_memattn.attention",
-    "fairseq_memattn.attention.reference",
+    "fairseq_memattn.attention.ops.abc.naive",
     "fairseq_memattn.attention.controls",
-    "fairseq_memattn.attention.kernel_reference",
-    "fairseq_memattn.attention.window_reference",
-    "fairseq_memattn.attention.slots_reference",
-    "fairseq_memattn.attention.global_memory_reference",
+    "fairseq_memattn.attention.ops.kernel.naive",
+    "fairseq_memattn.attention.ops.window.naive",
+    "fairseq_memattn.attention.ops.memory_slots.naive",
+    "fairseq_memattn.attention.ops.global_memory.naive",
 ]
 
 

@@ -10,15 +10,15 @@ from torch.autograd import gradcheck
 from torch.nn.functional import elu, linear, logsigmoid, normalize
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import kernel_reference as reference
-from fairseq_memattn.attention.kernel_attention import (
+from fairseq_memattn.attention.kernels import ELUFeatures, Gate, RandomFeatures, T2RFeatures
+from fairseq_memattn.attention.ops.kernel import naive as reference
+from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
     kernel_attention,
     kernel_read,
     kernel_step,
     kernel_write,
 )
-from fairseq_memattn.attention.kernels import ELUFeatures, Gate, RandomFeatures, T2RFeatures
 
 
 class Case(NamedTuple):

@@ -19,8 +19,8 @@ from torch.autograd import gradcheck
 from torch.nn.functional import normalize, scaled_dot_product_attention
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import global_memory_reference as reference
 from fairseq_memattn.attention import lsh_buckets, lsh_memory_attention
+from fairseq_memattn.attention.ops.lsh import naive as reference
 
 any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 any_padding = pytest.mark.parametrize("pad", PADDING)

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import mem_attention, slot_position_bias
-from fairseq_memattn.attention import slots_reference as reference
+from fairseq_memattn.attention.ops.memory_slots import naive as reference
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fairseq_memattn.attention import position_bias, relative_position_bucket, slot_position_bias
-from fairseq_memattn.attention import slots_reference as reference
-from fairseq_memattn.attention.relative_position import slot_position_bucket
+from fairseq_memattn.attention.ops.memory_slots import naive as reference
+from fairseq_memattn.attention.ops.relative_position import slot_position_bucket
 
 SIZES = [(32, 128), (32, 20), (8, 128), (12, 50), (64, 1000)]
 either_side = pytest.mark.parametrize("bidirectional", [True, False], ids=["both", "causal"])

@@ -16,7 +16,7 @@ from fairseq_memattn.attention import (
     mixture_write,
     select_sequences,
 )
-from fairseq_memattn.attention import slots_reference as reference
+from fairseq_memattn.attention.ops.mixture import naive as reference
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
 

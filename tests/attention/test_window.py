@@ -9,9 +9,9 @@ import torch
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import window as window_module
-from fairseq_memattn.attention import window_reference as reference
-from fairseq_memattn.attention.window import (
+from fairseq_memattn.attention.ops.window import chunked as window_module
+from fairseq_memattn.attention.ops.window import naive as reference
+from fairseq_memattn.attention.ops.window.chunked import (
     BLOCK_SIZE,
     Window,
     WindowState,

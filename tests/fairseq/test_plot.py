@@ -11,8 +11,8 @@ from harness import COMMON, LANGUAGE_MODEL, SIZES, TRANSLATOR, lines_of, run, tr
 from matplotlib.image import imread
 from torch import nn
 
-from fairseq_memattn.attention import reference
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS, ControlOptions
+from fairseq_memattn.attention.ops.abc import naive as reference
 from fairseq_memattn.cli import main, plot, texts
 from fairseq_memattn.evaluation import plots
 from fairseq_memattn.modules.abc_attention import ABCAttention

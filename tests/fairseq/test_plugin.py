@@ -99,7 +99,7 @@ ATTEND = (
         "from fairseq_memattn.attention import abc_attention",
         "import fairseq_memattn.attention as attention; abc_attention = attention.abc_attention",
         "from importlib import import_module as load\n"
-        "abc_attention = load('fairseq_memattn.attention.bounded_memory').abc_attention",
+        "abc_attention = load('fairseq_memattn.attention.ops.abc').abc_attention",
     ],
 )
 def test_attention_leaves_fairseq_alone(fairseq, statement):

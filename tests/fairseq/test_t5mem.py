@@ -9,7 +9,8 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import slots_reference as reference
+from fairseq_memattn.attention.ops.memory_slots import naive as reference
+from fairseq_memattn.attention.ops.mixture import naive as mixture_reference
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.t5mem import DESIGNS, T5Mem
 from fairseq_memattn.modules.t5mem_layers import T5MemSizes
@@ -180,7 +181,7 @@ class Literal:
             frame = layer.cross_attention
             normed, block = frame.norm(x), frame.block
             query = normed if selector.by_layer else embedded
-            selection = reference.select_sequences(
+            selection = mixture_reference.select_sequences(
                 selector.q_proj(query),
                 selector.k_proj(slots).flatten(2),
                 padding.all(dim=2),
@@ -189,7 +190,7 @@ class Literal:
             w_key, w_value = (
                 f.weight.unflatten(0, (2, -1)).transpose(1, 2) for f in (block.k_proj, block.v_proj)
             )
-            out = reference.mixture_attention(
+            out = mixture_reference.mixture_attention(
                 self.heads(block.q_proj, normed),
                 sentences,
                 w_key,

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.additive import additive_attention, additive_step, additive_write
-from fairseq_memattn.attention.bounded_memory import abc_attention, abc_read, abc_step, abc_write
-from fairseq_memattn.attention.state import MemoryState, is_written
+from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
+from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
+from fairseq_memattn.attention.ops.state import MemoryState, is_written
 
 
 @dataclass(frozen=True)

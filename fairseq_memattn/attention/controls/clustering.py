@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.bounded_memory import abc_attention, abc_step
 from fairseq_memattn.attention.controls.base import NormalisedControl, drop_writes
-from fairseq_memattn.attention.state import MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.abc import abc_attention, abc_step
+from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
 
 ITERATIONS = 10
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_memattn.attention.bounded_memory import abc_read, abc_step, abc_write
 from fairseq_memattn.attention.controls.base import Control, ControlOptions, drop_writes
-from fairseq_memattn.attention.state import EMPTY, MemoryState
+from fairseq_memattn.attention.ops.abc import abc_read, abc_step, abc_write
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState
 
 DAMPING = 16.0
 

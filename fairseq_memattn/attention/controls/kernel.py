@@ -7,19 +7,19 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import Control, ControlOptions, drop_writes
-from fairseq_memattn.attention.kernel_attention import (
-    KernelState,
-    kernel_attention,
-    kernel_read,
-    kernel_step,
-    kernel_write,
-)
 from fairseq_memattn.attention.kernels import (
     ELUFeatures,
     FeatureMap,
     Gate,
     RandomFeatures,
     T2RFeatures,
+)
+from fairseq_memattn.attention.ops.kernel.chunked import (
+    KernelState,
+    kernel_attention,
+    kernel_read,
+    kernel_step,
+    kernel_write,
 )
 
 

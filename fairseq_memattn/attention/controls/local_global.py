@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.controls.base import Control, ControlOptions, positions_of
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
-from fairseq_memattn.attention.window import Window, window_attention, window_write
+from fairseq_memattn.attention.ops.window.chunked import Window, window_attention, window_write
 
 
 class LocalGlobalState(NamedTuple):

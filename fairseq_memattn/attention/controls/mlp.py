@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.bounded_memory import abc_write
 from fairseq_memattn.attention.controls.activations import log_control
 from fairseq_memattn.attention.controls.base import (
     ControlOptions,
     NormalisedControl,
     drop_writes,
 )
-from fairseq_memattn.attention.state import MemoryState
+from fairseq_memattn.attention.ops.abc import abc_write
+from fairseq_memattn.attention.ops.state import MemoryState
 
 
 class MLPControl(NormalisedControl):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import Control, ControlOptions
-from fairseq_memattn.attention.units import unit_values
-from fairseq_memattn.attention.window import (
+from fairseq_memattn.attention.ops.one_hot_values import unit_values
+from fairseq_memattn.attention.ops.window.chunked import (
     Window,
     WindowState,
     window_attention,

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from fairseq_memattn.attention.controls.base import Control, ControlOptions, NormalisedControl
-from fairseq_memattn.attention.state import accumulation_dtype
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
 class WorkspaceControl(NormalisedControl):

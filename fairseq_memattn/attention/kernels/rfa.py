@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize
 
 from fairseq_memattn.attention.kernels.base import FeatureMap
-from fairseq_memattn.attention.precision import full_precision
-from fairseq_memattn.attention.state import accumulation_dtype
+from fairseq_memattn.attention.ops.precision import full_precision
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 # Shorter queries and keys are not stretched to unit length: the slope at 0 would be infinite.
 SHORTEST = 1e-3

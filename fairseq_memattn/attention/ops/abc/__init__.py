@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.causal import causal_attention
-from fairseq_memattn.attention.checks import check_causal, check_shapes, check_state
-from fairseq_memattn.attention.precision import full_precision, scaled
-from fairseq_memattn.attention.state import EMPTY, MemoryState, accumulation_dtype, is_written
+from fairseq_memattn.attention.ops.abc.chunked import causal_attention
+from fairseq_memattn.attention.ops.checks import check_causal, check_shapes, check_state
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
 
 @full_precision

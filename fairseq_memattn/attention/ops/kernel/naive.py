@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.kernel_attention import KernelState
+from fairseq_memattn.attention.ops.kernel.chunked import KernelState
 
 
 def shares(log_gate: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def kernel_attention(
     key_padding_mask: Tensor | None = None,
     floor: float = 0.0,
 ) -> Tensor:
-    """The same function as `fairseq_memattn.attention.kernel_attention`, from the definition."""
+    """The same function as `fairseq_memattn.attention.ops.kernel.chunked`, from the definition."""
     phi_q, phi_k, v = (tensor.double() for tensor in (phi_q, phi_k, v))
     if log_gate is not None:
         log_gate = log_gate.double().expand(*phi_k.shape[:3])

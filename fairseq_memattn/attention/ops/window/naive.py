@@ -6,8 +6,8 @@ Loops over queries, everything in float64; and the recurrences of the paper, tak
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.reference import read
-from fairseq_memattn.attention.window import Window
+from fairseq_memattn.attention.ops.abc.naive import read
+from fairseq_memattn.attention.ops.window.chunked import Window
 
 
 def seen_from(t: int, length: int, window: Window, causal: bool) -> list[int]:
@@ -32,7 +32,7 @@ def window_attention(
     scale: float | None = None,
     global_mask: Tensor | None = None,
 ) -> Tensor:
-    """The same function as `fairseq_memattn.attention.window.window_attention`."""
+    """The same function as `fairseq_memattn.attention.window_attention`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     q, k, v = (tensor.double() for tensor in (q, k, v))
     nothing = torch.zeros(k.shape[0], k.shape[2], dtype=torch.bool)

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.memory_slots import check_mask
-from fairseq_memattn.attention.precision import full_precision, scaled
-from fairseq_memattn.attention.state import EMPTY, accumulation_dtype
+from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
 
 class MixtureState(NamedTuple):

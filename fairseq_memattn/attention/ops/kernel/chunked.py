@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from fairseq_memattn.attention.causal import CHUNK_SIZE, chunked
-from fairseq_memattn.attention.precision import full_precision
-from fairseq_memattn.attention.state import accumulation_dtype
+from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE, chunked
+from fairseq_memattn.attention.ops.precision import full_precision
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 # A normaliser up to this is 0 but for what rounding left: nothing is read.
 NOTHING = 1e-30

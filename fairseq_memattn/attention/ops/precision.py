@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.state import accumulation_dtype
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 P = ParamSpec("P")
 R = TypeVar("R")

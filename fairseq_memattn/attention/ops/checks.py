@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.state import MemoryState
+from fairseq_memattn.attention.ops.state import MemoryState
 
 
 def check_shapes(
@@ -61,3 +61,13 @@ def check_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
         raise ValueError(
             f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
         )
+
+
+def check_mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Raises ValueError for a mask of another shape or dtype than it has to be of."""
+    if mask is None or (mask.shape == shape and mask.dtype == torch.bool):
+        return
+    raise ValueError(
+        f"`{name}` must be {shape} of torch.bool, "
+        f"but is {tuple(mask.shape)} of {mask.dtype} instead."
+    )

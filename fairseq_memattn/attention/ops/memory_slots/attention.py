@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.precision import full_precision, scaled
-from fairseq_memattn.attention.state import EMPTY
+from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.state import EMPTY
 
 
 @full_precision
@@ -72,16 +73,6 @@ def mem_attention(
     if key_padding_mask is not None:
         out = out.masked_fill(_hidden(key_padding_mask, slots)[:, :, None, :, None], 0.0)
     return out.to(q.dtype)
-
-
-def check_mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raises ValueError for a mask of another shape or dtype than it has to be of."""
-    if mask is None or (mask.shape == shape and mask.dtype == torch.bool):
-        return
-    raise ValueError(
-        f"`{name}` must be {shape} of torch.bool, "
-        f"but is {tuple(mask.shape)} of {mask.dtype} instead."
-    )
 
 
 def _split(x: Tensor, slots: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ Loops over positions, everything in float64, and a softmax wherever the paper di
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.state import MemoryState
+from fairseq_memattn.attention.ops.state import MemoryState
 
 
 def memory(k: Tensor, v: Tensor, log_alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,34 +87,3 @@ def recurrent_attention(
         reading = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t]).softmax(dim=-1)
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
     return torch.stack(outputs, dim=2), MemoryState(keys, values, mass.log())
-
-
-def additive_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    phi: Tensor,
-    *,
-    causal: bool,
-    key_padding_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Tensor:
-    """`fairseq_memattn.attention.additive_attention`: the recurrence of Table 1, step by step."""
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    q, k, v, phi = (tensor.double() for tensor in (q, k, v, phi))
-    phi = phi.expand(-1, q.shape[1], -1, -1)
-    if key_padding_mask is not None:
-        phi = phi * ~key_padding_mask[:, None, :, None]
-    keys = [k.new_zeros(*phi.shape[:2], phi.shape[3], k.shape[3])]
-    values = [torch.zeros_like(keys[0])]
-    for t in range(k.shape[2]):
-        keys.append(keys[-1] + phi[:, :, t, :, None] * k[:, :, t, None, :])
-        values.append(values[-1] + phi[:, :, t, :, None] * v[:, :, t, None, :])
-    outputs = []
-    for t in range(q.shape[2]):
-        last = t + 1 if causal else k.shape[2]
-        written = (phi[:, :, :last] != 0).any(dim=2)
-        logits = scale * torch.einsum("bhmd,bhd->bhm", keys[last], q[:, :, t])
-        reading = logits.masked_fill(~written, -torch.inf).softmax(dim=-1).nan_to_num()
-        outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values[last]))
-    return torch.stack(outputs, dim=2)

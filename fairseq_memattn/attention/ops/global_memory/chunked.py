@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.blocks import blocks, joined
-from fairseq_memattn.attention.memory_slots import check_mask
-from fairseq_memattn.attention.precision import full_precision, scaled
-from fairseq_memattn.attention.state import EMPTY
-from fairseq_memattn.attention.window import Window, window_attention
+from fairseq_memattn.attention.ops.blocks import blocks, joined
+from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.state import EMPTY
+from fairseq_memattn.attention.ops.window.chunked import Window, window_attention
 
 # Explicit logits are not kept for chunks larger than this, whatever the memory.
 TINY_CHUNK = 32

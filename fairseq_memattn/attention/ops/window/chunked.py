@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.blocks import blocks, joined, lengthen, take
-from fairseq_memattn.attention.checks import check_causal, check_shapes
+from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
+from fairseq_memattn.attention.ops.checks import check_causal, check_shapes
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
 BLOCK_SIZE = 64

@@ -1,4 +1,4 @@
-"""Slow, obvious forms of GMAT's attention: the oracle of `global_memory.py` and `lsh.py`.
+"""Slow, obvious forms of GMAT's attention: the oracle of its chunks and windows.
 
 Loops over queries, everything in float64: which tokens a query sees is a list, and equation 3 is
 softmax attention over those tokens and the memory.
@@ -10,9 +10,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.reference import read
-from fairseq_memattn.attention.window import Window
-from fairseq_memattn.attention.window_reference import seen_from
+from fairseq_memattn.attention.ops.abc.naive import read
+from fairseq_memattn.attention.ops.window.chunked import Window
+from fairseq_memattn.attention.ops.window.naive import seen_from
 
 # Which positions the query at t of head h in sequence b sees, of the real tokens (by position).
 Seen = Callable[[int, int, int, list[int]], list[int]]
@@ -30,7 +30,7 @@ def attention_with_memory(
     key_padding_mask: Tensor | None,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """Equation 3. Shapes as in `global_memory.global_memory_attention`."""
+    """Equation 3. Shapes as in `fairseq_memattn.attention.global_memory_attention`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out, out_mem = torch.zeros_like(q), torch.zeros_like(q_mem)
     for b, h in product(range(q.shape[0]), range(q.shape[1])):
@@ -57,7 +57,7 @@ def global_memory_attention(
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Chunks: the same function as `global_memory.global_memory_attention`."""
+    """Chunks: the same function as `fairseq_memattn.attention.global_memory_attention`."""
 
     def seen(b: int, h: int, t: int, tokens: list[int]) -> list[int]:
         return [i for i in tokens if i // chunk_size == t // chunk_size]
@@ -86,59 +86,6 @@ def window_memory_attention(
 
     inputs = [x.double() for x in (q, k, v, q_mem, k_mem, v_mem)]
     return attention_with_memory(*inputs, seen=seen, key_padding_mask=key_padding_mask, scale=scale)
-
-
-def lsh_memory_attention(
-    qk: Tensor,
-    v: Tensor,
-    q_mem: Tensor,
-    k_mem: Tensor,
-    v_mem: Tensor,
-    bucket: Tensor,
-    *,
-    chunk_size: int,
-    key_padding_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Hashing: the same function as `lsh.lsh_memory_attention`, from the buckets of all rounds.
-
-    bucket: (B, H, rounds, S)
-    """
-
-    def seen(b: int, h: int, t: int, tokens: list[int]) -> list[int]:
-        met: set[int] = set()
-        for of_round in bucket[b, h].tolist():
-            met |= set(met_in_a_round(t, tokens, of_round, chunk_size))
-        others = sorted(met - {t})
-        return others if others or k_mem.shape[2] else [t]
-
-    qk, v, q_mem, k_mem, v_mem = (x.double() for x in (qk, v, q_mem, k_mem, v_mem))
-    k, k_mem = (x / x.norm(dim=3, keepdim=True) for x in (qk, k_mem))
-    inputs = [qk, k, v, q_mem, k_mem, v_mem]
-    return attention_with_memory(*inputs, seen=seen, key_padding_mask=key_padding_mask, scale=scale)
-
-
-def met_in_a_round(t: int, tokens: list[int], bucket: list[int], chunk_size: int) -> list[int]:
-    """Reformer's equations 5 and 6: of t's bucket, in its chunk or in the one before."""
-    order = sorted(tokens, key=lambda i: (bucket[i], i))
-    chunk = {token: place // chunk_size for place, token in enumerate(order)}
-    return [i for i in tokens if bucket[i] == bucket[t] and chunk[t] - chunk[i] in (0, 1)]
-
-
-def rounds_by_equation(
-    q: Tensor, k: Tensor, v: Tensor, met: list[list[int]], scale: float
-) -> Tensor:
-    """Reformer's appendix A for one query: rounds, pairs divided by N, combined by normalisers.
-
-    q: (D,); k, v: (S, D); met: what the query sees in each round. Returns (D,).
-    """
-    total, normaliser = torch.zeros_like(q), torch.zeros_like(q[0])
-    for seen in met:
-        for j in seen:
-            times = sum(j in other for other in met)
-            weight = (scale * (k[j] @ q)).exp() / times
-            total, normaliser = total + weight * v[j], normaliser + weight
-    return total / normaliser
 
 
 def _real(key_padding_mask: Tensor | None, b: int, length: int) -> list[int]:

@@ -23,15 +23,15 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_memattn.attention.blocks import blocks, joined, lengthen, take
-from fairseq_memattn.attention.global_memory import (
+from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
+from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     check_inputs,
     check_size,
     hide_padding,
 )
-from fairseq_memattn.attention.precision import full_precision, scaled
-from fairseq_memattn.attention.state import EMPTY, accumulation_dtype
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
 # What a token's logit with itself is lowered by: far above any logit, and far from `EMPTY`.
 SELF_PENALTY = 1e5

@@ -33,7 +33,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_memattn.attention.state import EMPTY, MemoryState, is_written
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
 
 # exp(60) times any sensible activation stays inside float32, and what exp(-60) rounds away is
 # below the precision of the sum it belongs to.

@@ -1,7 +1,7 @@
 """Bounded memories whose control vectors nothing divides: Linformer, random, global, compressive.
 
 Source: Peng et al., "ABC: Attention with Bounded-memory Control", equations 3-5 and Table 1. As
-in `bounded_memory.py`, but with the control vectors phi themselves, of any sign:
+in `ops.abc`, but with the control vectors phi themselves, of any sign:
 
     K~_t = K~_{t-1} + phi_t (x) k_t,   V~_t = V~_{t-1} + phi_t (x) v_t
 
@@ -12,11 +12,11 @@ memory is a `MemoryState` whose log_mass is 0 in the slots that hold something.
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.bounded_memory import abc_read
-from fairseq_memattn.attention.causal import additive_causal_attention
-from fairseq_memattn.attention.checks import check_causal, check_shapes, check_state
-from fairseq_memattn.attention.precision import full_precision, scaled
-from fairseq_memattn.attention.state import EMPTY, MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.abc import abc_read
+from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
+from fairseq_memattn.attention.ops.checks import check_causal, check_shapes, check_state
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
 
 
 @full_precision
