@@ -1,62 +1,49 @@
-"""fairseq-memattn: long-context transformers with a bounded memory, as a fairseq plugin.
+"""Long-context transformers with a bounded memory: a plugin for fairseq, and a PyTorch library.
 
-`import fairseq_memattn`, which `--user-dir fairseq_memattn` does, registers every model with
-fairseq. `from fairseq_memattn.attention import ...` needs torch alone and leaves fairseq out,
-and so does the `memattn` command; a program that starts so and wants the models too calls
-`fairseq_memattn.register()`.
+`import fairseq_memattn` changes nothing and imports neither torch nor fairseq. The attention
+layers in `fairseq_memattn.attention` need PyTorch alone. The models and tasks are registered with
+fairseq in one of three ways:
+
+- `--user-dir fairseq_memattn`, or `user_dir` of fairseq's `from_pretrained`, registers all of them;
+- `fairseq_memattn.register()` does the same in a program;
+- importing a module of `fairseq_memattn.models`, `.tasks` or `.criterions` registers what it holds.
 """
 
 import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pkgutil import iter_modules
 
 __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Registers everything with fairseq; a second call does nothing.
+    """Registers all models, tasks and criterions with fairseq. A second call does nothing.
 
-    Raises ImportError, saying what to install, where fairseq is missing or cannot work.
+    Raises ImportError, which names what to install, if fairseq is missing or does not work.
     """
-    from fairseq_memattn.compat import prepare_fairseq
-    from fairseq_memattn.errors import end_commands_in_one_sentence
-
-    prepare_fairseq()
-    end_commands_in_one_sentence()
-    import fairseq_memattn.criterions.masked_lm_error
-    import fairseq_memattn.criterions.sequence_tagging
-    import fairseq_memattn.criterions.span_answering
-    import fairseq_memattn.models.abc_roberta
-    import fairseq_memattn.models.abc_transformer
-    import fairseq_memattn.models.abc_transformer_lm
-    import fairseq_memattn.models.genbert
-    import fairseq_memattn.models.gmat_bert
-    import fairseq_memattn.models.gmat_transformer
-    import fairseq_memattn.models.t5
-    import fairseq_memattn.models.t5mem
-    import fairseq_memattn.tasks.document_translation
-    import fairseq_memattn.tasks.majority_tagging
-    import fairseq_memattn.tasks.question_answering
-    import fairseq_memattn.tasks.span_answering
-    import fairseq_memattn.tasks.span_corruption  # noqa: F401
+    for name in ("criterions", "models", "tasks"):
+        folder = import_module(f"{__name__}.{name}")
+        for module in iter_modules(folder.__path__):
+            import_module(f"{folder.__name__}.{module.name}")
 
 
-WITHOUT_FAIRSEQ = ("attention", "cli", "evaluation", "errors")
+class _UserDirectory(list[str]):
+    """The folders of this package, in the form that fairseq asks for.
 
-
-def _registration_is_wanted() -> bool:
-    """False in the first half of `import fairseq_memattn.attention` and its like.
-
-    Python runs a package before its submodules and does not tell it why; the import system's
-    own frame, further up the stack, knows the name that was asked for.
+    fairseq's `import_user_module` imports the files of a user directory only if the package is not
+    imported yet. For a package that is, it asks `directory in package.__path__` and does nothing
+    more. A program that has imported the attention layers first gets its models at that question.
     """
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_name == "_find_and_load":
-            wanted = str(frame.f_locals.get("name"))
-            if wanted.startswith(tuple(f"{__name__}.{name}" for name in WITHOUT_FAIRSEQ)):
-                return False
-    return True
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        super().__init__(folders)
+
+    def __contains__(self, folder: object) -> bool:
+        found = super().__contains__(folder)
+        if found and "fairseq.utils" in sys.modules:
+            register()
+        return found
 
 
-if _registration_is_wanted():
-    register()
+__path__ = _UserDirectory(__path__)

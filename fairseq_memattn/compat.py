@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, install_excepthook
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
@@ -34,14 +34,20 @@ class CheckpointError(MemAttnError):
     """A checkpoint that is refused or cannot be read; the message names the file and says why."""
 
 
+@functools.cache
 def prepare_fairseq() -> None:
-    """Check the installation, then make fairseq work on it; calling it again changes nothing."""
+    """Checks the installation, then repairs fairseq for today's Python, torch and numpy.
+
+    This is the complete list of what registration changes outside this package. A second call
+    does nothing.
+    """
     check_environment()
     allow_fairseq_globals()
     explain_checkpoint_errors()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()
+    install_excepthook()
 
 
 def check_environment() -> None:
@@ -112,8 +118,6 @@ def explain_checkpoint_errors() -> None:
     from fairseq import checkpoint_utils
 
     load = checkpoint_utils.load_checkpoint_to_cpu
-    if hasattr(load, "__wrapped__"):
-        return
 
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -165,9 +169,6 @@ def end_prefetching_in_time() -> None:
     report failure after all was done and saved.
     """
     from fairseq.data import iterators
-
-    if hasattr(iterators.BackgroundConsumer, "stop"):
-        return
 
     class BackgroundConsumer(iterators.BackgroundConsumer):
         def __init__(self, batches: Any, source: Any, *args: Any) -> None:

@@ -22,7 +22,7 @@ def check_least(options: Any, name: str, least: int) -> None:
         raise MemAttnError(f"{flag(name)} must be at least {least}, but is {value}")
 
 
-def end_commands_in_one_sentence() -> None:
+def install_excepthook() -> None:
     """Lets a fairseq command that fails on a `MemAttnError` print its sentence, no traceback.
 
     So does a file that is missing or cannot be read, as fairseq reports it, and input that is not

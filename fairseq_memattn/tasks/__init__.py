@@ -1,1 +1,13 @@
-"""fairseq tasks of the plugin."""
+"""One fairseq task a file. Importing a file registers it.
+
+fairseq imports the files of `models` and `tasks` in a user directory, but not of `criterions`:
+hence the imports below.
+"""
+
+from fairseq_memattn.compat import prepare_fairseq
+
+prepare_fairseq()
+
+import fairseq_memattn.criterions.masked_lm_error  # noqa: E402
+import fairseq_memattn.criterions.sequence_tagging  # noqa: E402
+import fairseq_memattn.criterions.span_answering  # noqa: E402, F401

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from harness import ROOT
+from harness import PLUGIN, ROOT
 
 import fairseq_memattn
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS
@@ -49,15 +49,29 @@ def test_registering_again_changes_nothing():
     assert before == (ARCH_MODEL_REGISTRY, MODEL_REGISTRY)
 
 
-def test_importing_again_from_scratch_registers_the_same_names():
-    """As a notebook does that drops the package from sys.modules to reload it."""
+REGISTERED = (
+    "from fairseq.models import ARCH_MODEL_REGISTRY as models\n"
+    "from fairseq.tasks import TASK_REGISTRY as tasks\n"
+    "from fairseq.criterions import CRITERION_REGISTRY as criterions\n"
+    f"assert {{f'{{name}}_transformer' for name in {list(MODELS)}}} <= set(models)\n"
+    "assert {'t5', 't5mem_v1', 'gmat_bert', 'gmat_genbert', 'gmat_transformer'} <= set(models)\n"
+    "assert {'document_translation', 'span_corruption', 'question_answering', 'span_answering',"
+    " 'majority_tagging'} <= set(tasks)\n"
+    "assert {'masked_lm_error', 'sequence_tagging', 'span_answering'} <= set(criterions)\n"
+)
+IMPORT_USER_DIR = (
+    "from argparse import Namespace; from fairseq.utils import import_user_module\n"
+    f"import_user_module(Namespace(user_dir={str(PLUGIN)!r}))\n"
+)
+
+
+def test_reloading_the_package_registers_the_same_names():
+    """As a notebook does that drops the package from sys.modules to import it again."""
     done = python(
         "import sys, fairseq_memattn\n"
-        "from fairseq.models import ARCH_MODEL_REGISTRY as registry\n"
-        "names = set(registry)\n"
+        "fairseq_memattn.register()\n"
         "del sys.modules['fairseq_memattn']\n"
-        "import fairseq_memattn\n"
-        "assert set(registry) == names and 'abc_mlp_transformer' in names\n"
+        f"import fairseq_memattn\nfairseq_memattn.register()\n{REGISTERED}"
     )
     assert done.returncode == 0, done.stderr
 
@@ -65,21 +79,85 @@ def test_importing_again_from_scratch_registers_the_same_names():
 @pytest.mark.parametrize(
     "statement",
     [
-        "import fairseq_memattn",
-        "import fairseq_memattn.models.abc_transformer",
-        "import importlib; importlib.import_module('fairseq_memattn')",
+        "import fairseq_memattn; fairseq_memattn.register()",
+        IMPORT_USER_DIR,
+        f"import fairseq_memattn\n{IMPORT_USER_DIR}",
+        f"import fairseq_memattn.attention\n{IMPORT_USER_DIR}",
+        f"import fairseq_memattn.models.t5\n{IMPORT_USER_DIR}",
     ],
+    ids=["register", "user-dir", "user-dir-of-imported", "user-dir-after-attention", "after-model"],
 )
-def test_import_registers(statement):
+def test_everything_is_registered(statement):
+    done = python(f"{statement}\n{REGISTERED}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_from_pretrained_after_the_attention_was_imported(translator):
+    folder, name = translator.checkpoint.parent, translator.checkpoint.name
     done = python(
-        f"{statement}\nfrom fairseq.models import ARCH_MODEL_REGISTRY as registry\n"
-        f"assert {{f'{{prefix}}_transformer' for prefix in {list(MODELS)}}} <= set(registry)"
+        "import fairseq_memattn.attention\n"
+        "from fairseq.models.transformer import TransformerModel\n"
+        f"hub = TransformerModel.from_pretrained({str(folder)!r}, checkpoint_file={name!r},"
+        f" data_name_or_path={str(translator.data)!r}, user_dir={str(PLUGIN)!r})\n"
+        "assert type(hub.models[0]).__name__ == 'abc_mlp_transformer', type(hub.models[0])\n"
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_import_without_fairseq_says_what_to_install():
-    done = python("import sys; sys.modules['fairseq'] = None\nimport fairseq_memattn")
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (
+            "from fairseq_memattn.models.abc_transformer import ABCTransformer",
+            "abc_mlp_transformer",
+        ),
+        ("from fairseq_memattn.models.gmat_bert import GMATBert", "gmat_bert"),
+    ],
+)
+def test_importing_a_model_registers_it(statement, name):
+    done = python(
+        f"{statement}\nfrom fairseq.models import ARCH_MODEL_REGISTRY as registry\n"
+        f"assert {name!r} in registry and 't5' not in registry"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_changes_nothing():
+    """No module of others is loaded, no filter, hook, thread or attribute of fairseq is set."""
+    done = python(
+        "import numpy, sys, threading, warnings, torch\n"
+        "from fairseq import checkpoint_utils\n"
+        "from fairseq.data import data_utils, iterators\n"
+        "from fairseq.models import ARCH_MODEL_REGISTRY\n"
+        "from torch.serialization import get_safe_globals\n"
+        "def seen(): return (list(warnings.filters), sys.excepthook, threading.active_count(),"
+        " list(sys.meta_path), list(sys.path_hooks), list(sys.path), len(get_safe_globals()),"
+        " iterators.BackgroundConsumer, data_utils.np, checkpoint_utils.load_checkpoint_to_cpu,"
+        " len(ARCH_MODEL_REGISTRY), set(sys.modules))\n"
+        "before = seen()\n"
+        "import fairseq_memattn, fairseq_memattn.attention, fairseq_memattn.attention.controls\n"
+        "import fairseq_memattn.attention.nn, fairseq_memattn.errors, fairseq_memattn.compat\n"
+        "import fairseq_memattn.evaluation, fairseq_memattn.cli\n"
+        "after = seen()\n"
+        "assert after[:-1] == before[:-1], [a for a, b in zip(after, before) if a != b]\n"
+        "assert not {n for n in after[-1] - before[-1] if n.startswith('fairseq.')}\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_alone_loads_nothing():
+    done = python(
+        "import sys, pkgutil; before = set(sys.modules)\nimport fairseq_memattn\n"
+        "assert set(sys.modules) - before == {'fairseq_memattn'}, set(sys.modules) - before"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_registering_without_fairseq_says_what_to_install():
+    done = python(
+        "import sys; sys.modules['fairseq'] = None\n"
+        "import fairseq_memattn; fairseq_memattn.register()"
+    )
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: fairseq_memattn needs fairseq, which is missing: run")
@@ -124,6 +202,7 @@ def test_prefetching_ends_before_the_interpreter():
     """A thread that frees tensors of numpy's memory while Python shuts down aborts the process."""
     done = python(
         "import fairseq_memattn, numpy, torch\n"
+        "fairseq_memattn.register()\n"
         "from fairseq.data.iterators import BufferedIterator\n"
         "class Endless:\n"
         "    def __len__(self): return 10**9\n"
