@@ -1,0 +1,6 @@
+"""Attention layers for any PyTorch program: batch first, every state explicit."""
+
+from fairseq_memattn.attention.nn.global_memory import GlobalMemoryAttention
+from fairseq_memattn.attention.nn.memory_slots import MemorySlotAttention, SlotPositionBias
+
+__all__ = ["GlobalMemoryAttention", "MemorySlotAttention", "SlotPositionBias"]

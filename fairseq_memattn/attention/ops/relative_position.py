@@ -77,6 +77,11 @@ def slot_position_bucket(
     return torch.cat([index.flatten(2), own[:, slots:].expand(sequences, -1, -1)], dim=2)
 
 
+def check_buckets(*, bidirectional: bool, buckets: int, max_distance: int) -> None:
+    """Raises ValueError for the sizes that `relative_position_bucket` refuses."""
+    _starts(_buckets_on_a_side(buckets, bidirectional), max_distance)
+
+
 def position_bias(table: Tensor, index: Tensor) -> Tensor:
     """The biases of buckets. table: (buckets, H); index: (*, T, S). Returns (*, H, T, S)."""
     return embedding(index, table).movedim(-1, -3)

@@ -1,0 +1,264 @@
+"""GlobalMemoryAttention against the oracle of its operations, and what it works under."""
+
+import nn_cases_memory as cases
+import pytest
+import torch
+from torch.nn.functional import linear
+from torch.testing import assert_close
+
+from fairseq_memattn.attention.nn import GlobalMemoryAttention
+from fairseq_memattn.attention.ops.global_memory import naive
+from fairseq_memattn.attention.ops.lsh import lsh_buckets
+from fairseq_memattn.attention.ops.lsh import naive as lsh_naive
+from fairseq_memattn.attention.ops.window import Window
+
+KINDS = {
+    "chunks": dict(chunk_size=4),
+    "window": dict(sparsity="window", window=2),
+    "lsh": dict(sparsity="lsh", chunk_size=4, rounds=2, buckets=4),
+}
+PADDING = {"none": [], "right": [(0, slice(8, None))], "left": [(0, slice(0, 5))]}
+PADDING["holes"] = [(0, slice(1, None, 3)), (1, slice(0, None, 4))]
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_projections = pytest.mark.parametrize("own", ["", "qkv", "qkvo"])
+
+
+def layer(kind="chunks", own="", dtype=torch.float32, **options):
+    torch.manual_seed(1)
+    made = GlobalMemoryAttention(8, 2, memory_projections=own, **KINDS[kind] | options)
+    return made.to(dtype)
+
+
+def inputs(length=11, slots=3, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(length)
+    made = (torch.randn(2, size, 8, generator=generator) for size in (length, slots))
+    return [x.to(dtype).requires_grad_() for x in made]
+
+
+def padding(pad, length=11):
+    if pad == "none":
+        return None
+    mask = torch.zeros(2, length, dtype=torch.bool)
+    for row, where in PADDING[pad]:
+        mask[row, where] = True
+    return mask
+
+
+def options(pad, length=11):
+    return {} if pad == "none" else {"key_padding_mask": padding(pad, length)}
+
+
+class Literal:
+    """The layer from its weights, by the oracles of its operations. The dtype is float64."""
+
+    def __init__(self, module):
+        self.module, self.own = module, dict(module.memory_proj.items())
+
+    def heads(self, name, x):
+        projection = getattr(self.module, f"{name}_proj")
+        return self.split(projection, x)
+
+    def split(self, projection, x):
+        return linear(x, projection.weight, projection.bias).unflatten(2, (2, 4)).transpose(1, 2)
+
+    def joined(self, projection, x):
+        return linear(x.transpose(1, 2).flatten(2), projection.weight, projection.bias)
+
+    def attend(self, tokens, memory, mask):
+        sparsity = self.module.sparsity
+        if sparsity.kind == "lsh":
+            generator = torch.Generator().manual_seed(sparsity.seed)
+            qk, v = tokens
+            unit = torch.nn.functional.normalize(qk, dim=3)
+            bucket = lsh_buckets(unit, sparsity.buckets, sparsity.rounds, generator)
+            return lsh_naive.lsh_memory_attention(
+                qk, v, *memory, bucket, chunk_size=sparsity.size, key_padding_mask=mask
+            )
+        if sparsity.kind == "window":
+            window = Window(2 * sparsity.window + 1)
+            return naive.window_memory_attention(
+                *tokens, *memory, window=window, key_padding_mask=mask
+            )
+        return naive.attention_with_memory(
+            *tokens, *memory, seen=self.same_chunk, key_padding_mask=mask, scale=None
+        )
+
+    def same_chunk(self, b, h, t, tokens):
+        """Chunks are cut from the tokens, wherever padding is."""
+        size = self.module.sparsity.size
+        return [i for i in tokens if tokens.index(i) // size == tokens.index(t) // size]
+
+    def __call__(self, x, memory, key_padding_mask=None):
+        names = "qv" if self.module.sparsity.kind == "lsh" else "qkv"
+        of_tokens = [self.heads(name, x) for name in names]
+        q, *k, v = (self.heads(name, memory) for name in names)
+        readings, updated = self.attend(of_tokens, (q, *(k or [q]), v), key_padding_mask)
+        out = self.joined(self.module.out_proj, readings)
+        if not self.own:
+            return out, self.joined(self.module.out_proj, updated)
+        # Equation 3, on the right: softmax attention, which windows of the whole length are.
+        q, k, v = (self.split(self.own[name], memory) for name in "qkv")
+        tokens = (self.split(self.own[name], x) for name in "kkv")
+        _, updated = naive.global_memory_attention(
+            *tokens, q, k, v, chunk_size=99, key_padding_mask=key_padding_mask
+        )
+        return out, self.joined(self.own.get("o", self.module.out_proj), updated)
+
+
+@pytest.mark.parametrize(
+    "kind, own, pad, length, slots",
+    [
+        ("chunks", "", "none", 11, 3),
+        ("chunks", "", "left", 13, 1),
+        ("chunks", "qkv", "holes", 11, 3),
+        ("chunks", "qkvo", "right", 9, 2),
+        ("chunks", "", "right", 11, 0),
+        ("chunks", "", "left", 3, 2),
+        ("window", "", "left", 11, 3),
+        ("window", "qkvo", "holes", 13, 1),
+        ("window", "qkv", "none", 9, 2),
+        ("lsh", "", "right", 11, 3),
+        ("lsh", "qkv", "left", 13, 2),
+        ("lsh", "qkvo", "holes", 9, 1),
+        ("lsh", "", "none", 11, 0),
+    ],
+)
+def test_equation_3(kind, own, pad, length, slots):
+    module = layer(kind, own, torch.float64).eval()
+    x, given = inputs(length, slots, torch.float64), options(pad, length)
+    expected = cases.results(
+        lambda *leaves: hidden(Literal(module)(*leaves, **given), given), module, x
+    )
+    actual = cases.results(lambda *leaves: hidden(module(*leaves, **given), given), module, x)
+    assert_close(actual, expected, rtol=0, atol=1e-9)
+
+
+def hidden(outs, given):
+    """Without what is at padding, which is undefined."""
+    mask = given.get("key_padding_mask")
+    x, memory = outs
+    return (x if mask is None else x.masked_fill(mask.unsqueeze(2), 0.0)), memory
+
+
+@each_kind
+@pytest.mark.parametrize("own", ["", "qkvo"])
+@pytest.mark.parametrize("slots", [0, 3])
+def test_without_tokens_the_memory_attends_to_itself(kind, own, slots):
+    module = layer(kind, own).eval()
+    x, memory = inputs(0, slots)
+    out, updated = module(x, memory)
+    assert out.shape == (2, 0, 8) and updated.shape == (2, slots, 8)
+    if slots:
+        long, _ = inputs(11, slots)
+        absent = torch.ones(2, 11, dtype=torch.bool)
+        _, expected = module(long, memory, key_padding_mask=absent)
+        assert_close(updated, expected)
+
+
+@each_kind
+def test_hashing_is_fresh_in_training_and_seeded_in_evaluation(kind):
+    module, x = layer(kind, chunk_size=4), inputs(64, 0)
+    module.eval()
+    assert torch.equal(module(*x)[0], module(*x)[0])
+    module.train()
+    assert torch.equal(module(*x)[0], module(*x)[0]) == (kind != "lsh")
+
+
+@each_kind
+def test_fewer_memory_vectors_fit_the_weights(kind):
+    module = layer(kind, "qkv").eval()
+    for slots in (0, 1, 5):
+        assert module(*inputs(7, slots))[1].shape == (2, slots, 8)
+
+
+def test_without_biases():
+    names = [name for name, _ in layer(own="qkvo", bias=False).named_parameters()]
+    assert len(names) == 8 and all(name.endswith("weight") for name in names)
+
+
+# --- What it works under
+
+
+@each_kind
+def test_autocast(kind):
+    # A rounded vector may fall into another bucket.
+    tolerance = 1.0 if kind == "lsh" else 0.05
+    cases.check_autocast(layer(kind, "qkvo"), *inputs(), tolerance=tolerance, **options("left"))
+
+
+@each_kind
+def test_activation_checkpointing(kind):
+    cases.check_checkpointing(layer(kind, "qkv", dropout=0.2), *inputs(), **options("right"))
+
+
+@each_kind
+def test_copies_after_a_training_step(kind):
+    cases.check_copies(layer(kind, "qkv", dropout=0.2), *inputs(), **options("holes"))
+
+
+@each_kind
+def test_state_dict(kind):
+    cases.check_state_dict(lambda: layer(kind, "qkvo"), *inputs())
+
+
+@each_kind
+def test_the_graph_is_freed(kind):
+    cases.check_graph_is_freed(layer(kind, "qkv", dropout=0.2), *inputs(), **options("left"))
+
+
+@pytest.mark.parametrize(
+    "kind, pad, training, fullgraph",
+    [
+        ("chunks", "left", False, True),
+        ("window", "none", True, True),
+        ("window", "left", False, False),
+        ("lsh", "left", True, True),
+        ("lsh", "right", False, False),
+    ],
+)
+def test_compile(kind, pad, training, fullgraph):
+    module = layer(kind, "qkv").train(training)
+    cases.check_compile(module, *inputs(), fullgraph=fullgraph, **options(pad))
+
+
+def test_distributed(tmp_path):
+    cases.check_distributed(layer("lsh", "qkvo"), tmp_path, *inputs(), **options("left"))
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(num_heads=3), "`num_heads` must divide `embed_dim` 8, but is 3 instead"),
+        (dict(num_heads=0), "`num_heads` must divide `embed_dim` 8, but is 0 instead"),
+        (dict(sparsity="x"), "`sparsity` must be one of chunks, lsh, window, but is x instead"),
+        (dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
+        (dict(window=-1), "`window` must be at least 0, but is -1 instead"),
+        (dict(rounds=0), "`rounds` must be at least 1, but is 0 instead"),
+        (dict(buckets=0), "`buckets` must be at least 2, but is 0 instead"),
+        (dict(buckets=3), "`buckets` must be even, but is 3 instead"),
+        (dict(memory_projections="qk"), '`memory_projections` must be .* but is "qk" instead'),
+        (dict(dropout=1.0), "`dropout` must be from 0 to below 1, but is 1.0 instead"),
+    ],
+)
+def test_refused_options(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        GlobalMemoryAttention(**dict(embed_dim=8, num_heads=2) | wrong)
+
+
+@pytest.mark.parametrize(
+    "x, memory, mask, message",
+    [
+        ((2, 5, 6), (2, 3, 8), None, r"`x` must be \(B, S, 8\), but is \(2, 5, 6\) instead"),
+        ((5, 8), (2, 3, 8), None, r"`x` must be \(B, S, 8\), but is \(5, 8\) instead"),
+        ((2, 5, 8), (1, 3, 8), None, r"`memory` must be \(2, M, 8\), but is \(1, 3, 8\) instead"),
+        ((2, 5, 8), (3, 8), None, r"`memory` must be \(2, M, 8\), but is \(3, 8\) instead"),
+        ((2, 5, 8), (2, 3, 8), (2, 8), r"`key_padding_mask` must be \(2, 5\) of torch.bool"),
+    ],
+)
+def test_refused_inputs(x, memory, mask, message):
+    given = {} if mask is None else {"key_padding_mask": torch.zeros(mask, dtype=torch.bool)}
+    with pytest.raises(ValueError, match=message):
+        layer()(torch.zeros(x), torch.zeros(memory), **given)

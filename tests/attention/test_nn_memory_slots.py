@@ -1,0 +1,211 @@
+"""MemorySlotAttention against the oracle of its operation, and what it works under."""
+
+import nn_cases_memory as cases
+import pytest
+import torch
+from torch.nn.functional import linear
+from torch.testing import assert_close
+
+from fairseq_memattn.attention.nn import MemorySlotAttention, SlotPositionBias
+from fairseq_memattn.attention.ops.memory_slots import naive
+
+DESIGNS = {
+    "own positions": {},
+    "one output": dict(separate_output=False),
+    "no positions": dict(relative_positions=False, bias=True),
+    "wide heads": dict(head_dim=5, buckets=8, max_distance=6),
+}
+each_design = pytest.mark.parametrize("design", DESIGNS)
+
+
+def layer(design="own positions", dtype=torch.float32, **options):
+    torch.manual_seed(1)
+    return MemorySlotAttention(8, 2, **DESIGNS[design] | options).to(dtype)
+
+
+def inputs(sequences=3, slots=2, length=5, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(length)
+    shapes = ((2, sequences, size, 8) for size in (length, slots))
+    return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
+
+
+def padding(pad, sequences=3, length=5):
+    mask = torch.zeros(2, sequences, length, dtype=torch.bool)
+    if pad == "right":
+        mask[0, 0, -1:] = mask[1, -1, 1:] = True
+    elif pad == "holes":
+        mask[0, :, 1::3] = mask[1, 0, ::2] = True
+    elif pad == "absent":
+        mask[0, 0] = mask[1, 1:] = True
+    return mask
+
+
+def options(pad, *sizes):
+    return {} if pad == "none" else {"key_padding_mask": padding(pad, *sizes)}
+
+
+class Literal:
+    """The layer from its weights, by the oracle of its operation. The dtype is float64."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def project(self, name, x):
+        projection = getattr(self.module, name)
+        return linear(x, projection.weight, projection.bias)
+
+    def heads(self, tokens, memory):
+        return torch.cat([memory, tokens], dim=2).unflatten(3, (2, -1)).transpose(2, 3)
+
+    def bias(self, count, slots, length):
+        own = self.module.position_bias
+        if own is None:
+            return None
+        table, (rows, _) = own.table, own.table.shape
+        places = (count, slots + length, count * slots + length)
+        index = torch.empty(places, dtype=torch.long)
+        for i in range(count):
+            for query in range(places[1]):
+                for column in range(places[2]):
+                    distance = naive.slot_distance(i, query, column, count, slots)
+                    sizes = (True, rows - 1, own.max_distance)
+                    bucket = rows - 1 if distance is None else naive.bucket(distance, *sizes)
+                    index[i, query, column] = bucket
+        return table[index].permute(0, 3, 1, 2)
+
+    def __call__(self, tokens, memory, key_padding_mask=None):
+        count, slots, length = memory.shape[1], memory.shape[2], tokens.shape[2]
+        q = self.heads(self.project("q_proj", tokens), self.project("slot_q_proj", memory))
+        k, v = (
+            self.heads(self.project(name, tokens), self.project(name, memory))
+            for name in ("k_proj", "v_proj")
+        )
+        out = naive.mem_attention(
+            q,
+            k,
+            v,
+            slots=slots,
+            bias=self.bias(count, slots, length),
+            key_padding_mask=key_padding_mask,
+        )
+        out = out.transpose(2, 3).flatten(3)
+        of_slots = "out_proj" if self.module.slot_out_proj is None else "slot_out_proj"
+        return (
+            self.project("out_proj", out[:, :, slots:]),
+            self.project(of_slots, out[:, :, :slots]),
+        )
+
+
+@pytest.mark.parametrize(
+    "design, pad, sequences, slots, length",
+    [
+        ("own positions", "right", 3, 2, 5),
+        ("own positions", "none", 1, 1, 7),
+        ("one output", "absent", 3, 1, 7),
+        ("no positions", "holes", 3, 3, 5),
+        ("wide heads", "holes", 3, 1, 5),
+        ("wide heads", "absent", 3, 2, 1),
+    ],
+)
+def test_equations_6_to_14(design, pad, sequences, slots, length):
+    module = layer(design, torch.float64).eval()
+    x, given = inputs(sequences, slots, length, torch.float64), options(pad, sequences, length)
+    expected = cases.results(lambda *leaves: Literal(module)(*leaves, **given), module, x)
+    actual = cases.results(lambda *leaves: module(*leaves, **given), module, x)
+    assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def test_a_position_bias_that_layers_share():
+    module, x = layer(), inputs()
+    shared = SlotPositionBias(8, 2)
+    shared.load_state_dict(module.position_bias.state_dict())
+    other = layer(relative_positions=False)
+    other.load_state_dict(module.state_dict(), strict=False)
+    bias = shared(3, 2, 5)
+    assert bias.shape == (3, 2, 7, 11)
+    expected = module(*x)
+    assert all(map(torch.equal, other(*x, position_bias=bias), expected))
+    assert all(map(torch.equal, module(*x, position_bias=bias), expected))
+    assert not torch.equal(module(*x, position_bias=2 * bias)[0], expected[0])
+
+
+@each_design
+def test_absent_sequences_and_more_padding_change_nothing(design):
+    module = layer(design, torch.float64).eval()
+    tokens, memory = (x.detach() for x in inputs(dtype=torch.float64))
+    mask = padding("right")
+    out, updated = module(tokens, memory, key_padding_mask=mask)
+    wider = torch.nn.functional.pad(tokens, (0, 0, 0, 3, 0, 2), value=9.0)
+    more = torch.nn.functional.pad(memory, (0, 0, 0, 0, 0, 2), value=9.0)
+    mask = torch.nn.functional.pad(mask, (0, 3, 0, 2), value=True)
+    again, updated_again = module(wider, more, key_padding_mask=mask)
+    assert_close(again[:, :3, :5], out)
+    assert_close(updated_again[:, :3], updated)
+
+
+# --- What it works under
+
+
+@each_design
+def test_autocast(design):
+    cases.check_autocast(layer(design), *inputs(), **options("absent"))
+
+
+@each_design
+def test_activation_checkpointing(design):
+    cases.check_checkpointing(layer(design, dropout=0.2), *inputs(), **options("holes"))
+
+
+def test_copies_after_a_training_step():
+    cases.check_copies(layer(dropout=0.2), *inputs(), **options("right"))
+
+
+@each_design
+def test_state_dict(design):
+    cases.check_state_dict(lambda: layer(design), *inputs())
+
+
+def test_the_graph_is_freed():
+    cases.check_graph_is_freed(layer(dropout=0.2), *inputs(), **options("right"))
+
+
+@pytest.mark.parametrize("design", ["own positions", "no positions"])
+def test_compile(design):
+    cases.check_compile(layer(design), *inputs(), **options("absent"))
+
+
+def test_distributed(tmp_path):
+    cases.check_distributed(layer(), tmp_path, *inputs(), **options("right"))
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(num_heads=3), "`num_heads` must divide `embed_dim` 8, but is 3 instead"),
+        (dict(buckets=31), "`buckets` must be even, .* but is 31 instead"),
+        (dict(max_distance=8), "`max_distance` must be above the 8 distances .* but is 8 instead"),
+        (dict(dropout=-0.1), "`dropout` must be from 0 to below 1, but is -0.1 instead"),
+    ],
+)
+def test_refused_options(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        MemorySlotAttention(**dict(embed_dim=8, num_heads=2) | wrong)
+
+
+@pytest.mark.parametrize(
+    "tokens, memory, mask, message",
+    [
+        ((2, 3, 5, 6), (2, 3, 2, 8), None, r"`tokens` must be \(B, K, S, 8\), .* \(2, 3, 5, 6\)"),
+        ((2, 3, 0, 8), (2, 3, 2, 8), None, r"`tokens` must be .* none of them empty, but is"),
+        ((2, 3, 5, 8), (2, 2, 2, 8), None, r"`memory` must be \(2, 3, M, 8\), but is \(2, 2, 2"),
+        ((2, 3, 5, 8), (2, 3, 0, 8), None, "`memory` must have at least one memory token, but"),
+        ((2, 3, 5, 8), (2, 3, 2, 8), (2, 3, 7), r"`key_padding_mask` must be \(2, 3, 5\) of tor"),
+    ],
+)
+def test_refused_inputs(tokens, memory, mask, message):
+    given = {} if mask is None else {"key_padding_mask": torch.zeros(mask, dtype=torch.bool)}
+    with pytest.raises(ValueError, match=message):
+        layer()(torch.zeros(tokens), torch.zeros(memory), **given)
