@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.cli.transformers_model import (
+from fairseq_memattn.cli.hf_checkpoint import (
     checkpoint,
     dictionary,
     read_json,
     read_weights,
     weight_files,
 )
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import flag
 
 
@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> None:
 
     fairseq_memattn.register()
     from fairseq_memattn.cli.average import write
-    from fairseq_memattn.models import bert_import
+    from fairseq_memattn.models import hf_bert
     from fairseq_memattn.models.gmat_bert import GMATBert
 
     config = read_json(config_file)
-    model_options = bert_import.options(config)
+    model_options = hf_bert.options(config)
     vocabulary = pieces(vocabulary_file)
-    names, order = bert_import.symbols(vocabulary, config["vocab_size"])
-    weights, unread = bert_import.weights(read_weights(files), order)
+    names, order = hf_bert.symbols(vocabulary, config["vocab_size"])
+    weights, unread = hf_bert.weights(read_weights(files), order)
     told = flags(model_options)
     symbols = dictionary([*names, "<mask>"])
     # fairseq's initialisation after BERT needs numbers to work on.

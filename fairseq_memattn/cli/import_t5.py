@@ -8,14 +8,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.cli.transformers_model import (
+from fairseq_memattn.cli.hf_checkpoint import (
     checkpoint,
     dictionary,
     read_json,
     read_weights,
     weight_files,
 )
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import flag
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def run(args: argparse.Namespace) -> None:
 
     fairseq_memattn.register()
     from fairseq_memattn.cli.average import write
-    from fairseq_memattn.models import t5_import
+    from fairseq_memattn.models import hf_t5
     from fairseq_memattn.models.t5 import T5
 
     config = read_json(config_file)
-    model_options = t5_import.options(config)
-    names = t5_import.symbols(pieces(pieces_file), args.extra_ids, config["vocab_size"])
-    weights, unread = t5_import.weights(read_weights(files))
+    model_options = hf_t5.options(config)
+    names = hf_t5.symbols(pieces(pieces_file), args.extra_ids, config["vocab_size"])
+    weights, unread = hf_t5.weights(read_weights(files))
     symbols = dictionary(names)
     told = ["--task", "translation", *flags(model_options).split()]
     write(checkpoint(T5, told, weights, symbols), args.output)

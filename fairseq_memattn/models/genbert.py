@@ -24,9 +24,8 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
 )
 from fairseq_memattn.models.gmat_bert import set_layer_norm_eps, tiny_sizes
-from fairseq_memattn.models.gmat_config import GenBertConfig, settle
-from fairseq_memattn.modules.genbert import GenBertDecoder
-from fairseq_memattn.modules.gmat_encoder import GMATEncoder
+from fairseq_memattn.models.gmat_config import GenBertConfig, resolve_defaults
+from fairseq_memattn.modules.genbert_decoder import GenBertDecoder, GenBertEncoder
 from fairseq_memattn.modules.gmat_positions import check_positions
 
 
@@ -54,16 +53,16 @@ class GMATGenBert(FairseqEncoderDecoderModel):
         base(args)
         for side in ("source", "target"):
             check_positions(f"--max-{side}-positions", getattr(args, f"max_{side}_positions"))
-        settle(args, GenBertConfig(), args.max_source_positions)
+        resolve_defaults(args, GenBertConfig(), args.max_source_positions)
         if args.decoder_layers is None:
             args.decoder_layers = args.encoder_layers
         _check(args)
         check_heads(args, "encoder")
         table = nn.Embedding(len(source), args.encoder_embed_dim, source.pad())
-        encoder = GMATEncoder(TransformerConfig.from_namespace(args), source, table)
+        encoder = GenBertEncoder(TransformerConfig.from_namespace(args), source, table)
         decoder = GenBertDecoder(
             target,
-            encoder,
+            table,
             layers=args.decoder_layers,
             activation=args.activation_fn,
             max_positions=args.max_target_positions,

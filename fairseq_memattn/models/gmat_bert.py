@@ -18,7 +18,7 @@ from fairseq_memattn.models.abc_config import (
     check_heads,
     set_defaults,
 )
-from fairseq_memattn.models.gmat_config import GMATBertConfig, settle
+from fairseq_memattn.models.gmat_config import GMATBertConfig, resolve_defaults
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS, check_positions
 
@@ -105,7 +105,7 @@ class GMATBert(RobertaModel):
             check_positions("the task's longest sequence (--tokens-per-sample, --window)", longest)
         longest = told or longest
         args.max_positions = longest
-        settle(args, GMATBertConfig(), longest)
+        resolve_defaults(args, GMATBertConfig(), longest)
         check_heads(args, "encoder")
         return cls(args, GMATBertEncoder(args, task.source_dictionary))
 

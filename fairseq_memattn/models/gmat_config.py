@@ -1,4 +1,4 @@
-"""The flags of the GMAT family, in one place for the command line and for YAML."""
+"""The flags of the GMAT family, for the command line and for YAML."""
 
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -6,13 +6,13 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
 from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
-from fairseq_memattn.modules.gmat_attention import SPARSITIES
 from fairseq_memattn.modules.gmat_positions import BLOCK
 
 UNTIED = ("none", "qkv", "qkvo")
-# Classes made while running, which mypy takes for variables.
+# Classes made at run time, which mypy takes for variables.
 KINDS = ChoiceEnum(list(SPARSITIES))
 PROJECTIONS = ChoiceEnum(list(UNTIED))
 DECODER_CONTROLS = ChoiceEnum([*CONTROLS, *RIVALS])
@@ -20,86 +20,100 @@ DECODER_CONTROLS = ChoiceEnum([*CONTROLS, *RIVALS])
 
 @dataclass
 class GMATConfig(FairseqDataclass):
-    """What every encoder with a global memory needs."""
+    """The flags of every encoder with a global memory."""
 
     gmat_sparsity: KINDS = field(  # type: ignore[valid-type]
         default="chunks",
         metadata={
-            "help": "what tokens see of one another, beside the memory: their own of contiguous "
-            "chunks, what they meet by locality-sensitive hashing, or a window around them"
+            "help": "which tokens a token attends to, besides the memory: those of its chunk of "
+            "contiguous tokens (chunks), those it meets by locality-sensitive hashing (lsh), or "
+            "a window around it (window)"
         },
     )
     gmat_chunk: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
         default=None,
         metadata={
-            "help": "tokens of a chunk; 512 unless told, with lsh Reformer's 64. Another one may "
-            "be chosen after training"
+            "help": "tokens of a chunk (default: 512; with lsh 64, as in Reformer). It may be "
+            "changed after training"
         },
     )
     gmat_memory: int = field(
         default=64,
         metadata={
-            "help": "M, vectors of the global memory; 0 is none. Fewer may be chosen after "
-            "training: the first ones stay"
+            "help": "M, the number of memory vectors; 0 is no memory. It may be reduced after "
+            "training, which keeps the first vectors"
         },
     )
     gmat_memory_projections: PROJECTIONS = field(  # type: ignore[valid-type]
         default="none",
         metadata={
-            "help": "projections of the attention that updates the memory, queries, keys, values "
-            "and outputs, instead of sharing those that update tokens"
+            "help": "projections that the attention which updates the memory does not share with "
+            "the attention which updates the tokens: queries, keys and values (qkv), and outputs "
+            "(qkvo)"
         },
     )
     gmat_window: int = field(
         default=256,
-        metadata={"help": "with --gmat-sparsity window, tokens seen on either side of each"},
+        metadata={
+            "help": "with --gmat-sparsity window, the tokens on either side that a token sees"
+        },
     )
-    gmat_lsh_rounds: int = field(default=8, metadata={"help": "rounds of hashing"})
+    gmat_lsh_rounds: int = field(default=8, metadata={"help": "with lsh, rounds of hashing"})
     gmat_lsh_buckets: int = field(
         default=0,
         metadata={
-            "help": "buckets of each round, an even number; 0 is Reformer's choice, twice as many "
-            "as the longest sequence that the task allows has chunks"
+            "help": "with lsh, buckets of each round, an even number; 0 is twice the number of "
+            "chunks in the longest sequence that the task allows, as in Reformer"
         },
     )
     gmat_position_block: int = field(
         default=BLOCK,
         metadata={
-            "help": "N of the learned positions, sums of two vectors, of p mod N and of p div N: a "
-            "model trained on sequences of N tokens goes on to longer ones"
+            "help": "N of the learned positions. Position p has the sum of two vectors, of p mod N "
+            "and of p div N, so that a model trained on sequences of N tokens can continue with "
+            "longer ones"
         },
     )
     gmat_compress_after: int = field(
         default=0,
         metadata={
-            "help": "N_c, layers after which the memory is all that is kept of the input; 0 keeps "
-            "the tokens"
+            "help": "N_c, the number of layers after which only the memory is kept; 0 keeps the "
+            "tokens"
         },
     )
     gmat_memory_layers: int = field(
         default=0,
-        metadata={"help": "N_m, layers on the memory alone after those; the others decompress"},
+        metadata={
+            "help": "N_m, the number of layers after those that work on the memory alone; the "
+            "remaining layers decompress it"
+        },
     )
 
 
 @dataclass
 class GMATBertConfig(GMATConfig):
-    """What the masked language model adds."""
+    """The flags of the masked language model."""
 
     gmat_layer_norm_eps: float = field(
         default=1e-5,
-        metadata={"help": "what layer norms add to the variance; RoBERTa's; BERT has 1e-12"},
+        metadata={
+            "help": "epsilon that layer norms add to the variance; the default is RoBERTa's, BERT "
+            "has 1e-12"
+        },
     )
 
 
 @dataclass
 class GenBertConfig(GMATBertConfig):
-    """What the encoder-decoder of one set of weights adds; sizes are BERT-base's."""
+    """The flags of GenBERT; its default sizes are those of BERT-base."""
 
-    encoder_layers: int = field(default=12, metadata={"help": "layers, which decode as well"})
+    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder"})
     decoder_layers: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
         default=None,
-        metadata={"help": "how many of them decode, the last ones; all unless told, as in GenBERT"},
+        metadata={
+            "help": "how many of the encoder's layers decode, counted from the last (default: all "
+            "of them, as in GenBERT)"
+        },
     )
     encoder_embed_dim: int = field(default=768, metadata={"help": "size of the states"})
     encoder_ffn_embed_dim: int = field(
@@ -107,20 +121,25 @@ class GenBertConfig(GMATBertConfig):
     )
     encoder_attention_heads: int = field(default=12, metadata={"help": "heads of attention"})
     encoder_normalize_before: bool = field(
-        default=False, metadata={"help": "norms before each block and not behind it, as in BERT"}
+        default=False,
+        metadata={"help": "layer norm before each block; BERT has it after each block"},
     )
     dropout: float = field(default=0.1, metadata={"help": "dropout of states"})
-    attention_dropout: float = field(default=0.1, metadata={"help": "of attention weights"})
+    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of attention weights"})
     activation_dropout: float = field(
-        default=0.0, metadata={"help": "inside the feed-forward layers"}
+        default=0.0, metadata={"help": "dropout inside the feed-forward layers"}
     )
-    max_source_positions: int = field(default=1024, metadata={"help": "of the longest source"})
-    max_target_positions: int = field(default=1024, metadata={"help": "of the longest target"})
+    max_source_positions: int = field(
+        default=1024, metadata={"help": "tokens of the longest source"}
+    )
+    max_target_positions: int = field(
+        default=1024, metadata={"help": "tokens of the longest target"}
+    )
 
 
 @dataclass
 class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
-    """What the encoder-decoder adds: ABC's flags, whose default here is softmax attention."""
+    """The flags of the encoder-decoder: ABC's for the decoder, with softmax as the default."""
 
     gmat_decoder_control: DECODER_CONTROLS = field(  # type: ignore[valid-type]
         default="mlp",
@@ -142,40 +161,56 @@ class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     )
 
 
-def settle(args: Any, config: GMATConfig, longest: int) -> None:
-    """Gives args what neither user nor architecture has set, and refuses what makes no sense.
+# The flags of the options of `Sparsity`, by the names in its messages.
+SPARSITY_FLAGS = {
+    "sparsity": "gmat_sparsity",
+    "chunk_size": "gmat_chunk",
+    "window": "gmat_window",
+    "rounds": "gmat_lsh_rounds",
+    "buckets": "gmat_lsh_buckets",
+}
+
+
+def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
+    """Gives args the values that neither the user nor the architecture has set, and checks all.
 
     longest: tokens of the longest sequence that the task allows
 
     Raises MemAttnError with one sentence that names the flag and the value.
     """
     set_defaults(args, config)
-    if args.gmat_chunk is None:
-        args.gmat_chunk = 64 if str(args.gmat_sparsity) == "lsh" else 512
+    args.gmat_chunk = _sparsity(args).size
     for name, least in (
-        ("gmat_chunk", 1),
         ("gmat_memory", 0),
-        ("gmat_window", 0),
-        ("gmat_lsh_rounds", 1),
-        ("gmat_lsh_buckets", 0),
         ("gmat_position_block", 1),
         ("gmat_compress_after", 0),
         ("gmat_memory_layers", 0),
     ):
         check_least(args, name, least)
-    for name, choices in (
-        ("gmat_sparsity", SPARSITIES),
-        ("gmat_memory_projections", UNTIED),
-    ):
-        if str(getattr(args, name)) not in choices:
-            raise MemAttnError(
-                f"{flag(name)} must be one of {', '.join(choices)}, but is {getattr(args, name)}"
-            )
-    if args.gmat_lsh_buckets % 2:
-        raise MemAttnError(f"--gmat-lsh-buckets must be even, but is {args.gmat_lsh_buckets}")
+    if str(args.gmat_memory_projections) not in UNTIED:
+        raise MemAttnError(
+            f"--gmat-memory-projections must be one of {', '.join(UNTIED)}, but is "
+            f"{args.gmat_memory_projections}"
+        )
     if not args.gmat_lsh_buckets:
         args.gmat_lsh_buckets = 2 * -(-longest // args.gmat_chunk)
     _check_compression(args)
+
+
+def _sparsity(args: Any) -> Sparsity:
+    try:
+        return Sparsity(
+            str(args.gmat_sparsity),
+            args.gmat_chunk,
+            args.gmat_window,
+            args.gmat_lsh_rounds,
+            args.gmat_lsh_buckets or None,
+        )
+    except ValueError as error:
+        message = str(error).removesuffix(" instead.")
+        for name, option in SPARSITY_FLAGS.items():
+            message = message.replace(f"`{name}`", flag(option))
+        raise MemAttnError(message) from None
 
 
 def _check_compression(args: Any) -> None:
@@ -200,5 +235,5 @@ def _check_compression(args: Any) -> None:
     if getattr(args, "no_token_positional_embeddings", False):
         raise MemAttnError(
             "--no-token-positional-embeddings does not work with --gmat-compress-after, which "
-            "decompresses into embeddings of positions"
+            "decompresses into position embeddings"
         )

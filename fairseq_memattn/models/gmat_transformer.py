@@ -20,7 +20,7 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
 )
 from fairseq_memattn.models.abc_decoding import ABCDecoding
-from fairseq_memattn.models.gmat_config import GMATTransformerConfig, settle
+from fairseq_memattn.models.gmat_config import GMATTransformerConfig, resolve_defaults
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.gmat_positions import check_positions
 
@@ -45,7 +45,7 @@ class GMATTransformer(ABCDecoding):
         longest = getattr(args, "max_source_positions", None) or DEFAULT_MAX_SOURCE_POSITIONS
         if args.encoder_learned_pos:
             check_positions("--max-source-positions", longest)
-        settle(args, GMATTransformerConfig(), longest)
+        resolve_defaults(args, GMATTransformerConfig(), longest)
         args.abc_control, args.abc_encoder_slots = args.gmat_decoder_control, 0
         if args.abc_causal_slots or args.abc_cross_slots:
             check(args, "causal", "cross")

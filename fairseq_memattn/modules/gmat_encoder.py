@@ -1,48 +1,96 @@
 """fairseq's transformer encoder with GMAT's global memory, and its compression of sequences."""
 
 import logging
-from copy import copy
 from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules import FairseqDropout, LayerDropModuleList, LayerNorm, PositionalEmbedding
+from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
-from fairseq_memattn.modules.gmat_attention import GMATAttention, Sparsity
+from fairseq_memattn.modules.gmat_attention import GMATAttention
 from fairseq_memattn.modules.gmat_positions import BlockPositionalEmbedding
+from fairseq_memattn.modules.layout import batch_first, time_first
 
 logger = logging.getLogger(__name__)
+
+
+class GMATEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer with GMAT's attention.
+
+    cfg: fairseq's TransformerConfig, with the fields of `models.gmat_config.GMATConfig`
+    number: of the layer, from 0
+    """
+
+    def __init__(self, cfg: Any, number: int) -> None:
+        self.number = number
+        super().__init__(cfg)
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
+        """Called by fairseq's constructor."""
+        return GMATAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            cfg.gmat_memory,
+            memory_projections=memory_projections(cfg, self.number),
+            dropout=cfg.attention_dropout,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            **sparsity(cfg, self.number),
+        )
 
 
 class GMATEncoder(TransformerEncoderBase):
     """fairseq's encoder whose tokens attend sparsely to one another and to a global memory.
 
-    The memory begins as `gmat_memory` learned vectors, which stand before the tokens. They have
-    no position; else they are treated as embeddings of tokens are, layer norm and dropout
-    included (a choice). Feed-forward layers and norms are those of the tokens.
+    The memory starts as `gmat_memory` learned vectors in front of the tokens. They have no
+    position; otherwise they are treated like token embeddings, layer norm and dropout included (a
+    choice). Tokens and memory share feed-forward layers and norms.
 
-    Learned positions are (q, r) embeddings; fairseq's sinusoidal ones stay what they are.
+    Learned positions are (q, r) embeddings; fairseq's sinusoidal positions are used unchanged.
 
-    With `gmat_compress_after` N_c (section 2.1) the tokens' states are dropped after N_c layers,
-    the next N_m work on the memory alone, and the others on the memory and on embeddings of
-    positions, which go through the embeddings' layer norm and dropout, without any word (a choice).
+    With `gmat_compress_after` N_c (section 2.1) the encoder drops the tokens' states after N_c
+    layers. The next N_m layers work on the memory alone. The remaining layers work on the memory
+    and on position embeddings, which pass through the embedding layer norm and dropout without a
+    word embedding (a choice).
 
     cfg: fairseq's TransformerConfig, with the fields of `models.gmat_config.GMATConfig`
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
-        self.slots = cfg.gmat_memory
-        self._built = 0
-        learned = cfg.encoder.learned_pos and not cfg.no_token_positional_embeddings
-        plain = copy(cfg)
-        # Or fairseq would make a table of all positions, 2 ** 15 of them.
-        plain.no_token_positional_embeddings |= learned
-        super().__init__(plain, dictionary, embed_tokens)
+        # Not fairseq's constructor, which does not number its layers and would make one table of
+        # all 2 ** 15 positions. The order of the modules is that of the optimiser's states.
+        super(TransformerEncoderBase, self).__init__(dictionary)
+        self.cfg, self.slots = cfg, cfg.gmat_memory
+        self.register_buffer("version", torch.Tensor([3]))
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.max_source_positions = cfg.max_source_positions
+        self.embed_tokens, self.padding_idx = embed_tokens, embed_tokens.padding_idx
         embed_dim = embed_tokens.embedding_dim
-        if learned:
+        self.embed_scale = 1.0 if cfg.no_scale_embedding else embed_dim**0.5
+        has_positions, learned = not cfg.no_token_positional_embeddings, cfg.encoder.learned_pos
+        self.embed_positions = None
+        if has_positions and not learned:
+            self.embed_positions = PositionalEmbedding(
+                cfg.max_source_positions, embed_dim, self.padding_idx, learned=False
+            )
+        self.layernorm_embedding = LayerNorm(embed_dim) if cfg.layernorm_embedding else None
+        self.quant_noise = None
+        noise = cfg.quant_noise
+        if noise.pq > 0 and not cfg.adaptive_input:
+            linear = nn.Linear(embed_dim, embed_dim, bias=False)
+            self.quant_noise = quant_noise(linear, noise.pq, noise.pq_block_size)
+        layers = (self.build_layer(number) for number in range(cfg.encoder.layers))
+        layerdrop = cfg.encoder.layerdrop
+        self.layers = LayerDropModuleList(layerdrop, layers) if layerdrop else nn.ModuleList(layers)
+        self.num_layers = len(self.layers)
+        self.layer_norm = LayerNorm(embed_dim) if cfg.encoder.normalize_before else None
+        if has_positions and learned:
             self.embed_positions = BlockPositionalEmbedding(
                 embed_dim, self.padding_idx, cfg.gmat_position_block
             )
@@ -50,21 +98,9 @@ class GMATEncoder(TransformerEncoderBase):
         if self.memory_tokens is not None:
             nn.init.normal_(self.memory_tokens.weight, std=embed_dim**-0.5)
 
-    def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        """Called from fairseq's __init__, layer after layer."""
-        layer = TransformerEncoderLayerBase(cfg)
-        layer.self_attn = GMATAttention(
-            cfg.encoder.embed_dim,
-            cfg.encoder.attention_heads,
-            self.slots,
-            sparsity(cfg, self._built),
-            own=own_projections(cfg, self._built),
-            dropout=cfg.attention_dropout,
-            q_noise=cfg.quant_noise.pq,
-            qn_block_size=cfg.quant_noise.pq_block_size,
-        )
-        self._built += 1
-        return wrapped(layer, cfg)
+    def build_layer(self, number: int) -> nn.Module:
+        """Layer `number`, from 0."""
+        return wrapped(GMATEncoderLayer(self.cfg, number), self.cfg)
 
     def forward(
         self,
@@ -74,104 +110,114 @@ class GMATEncoder(TransformerEncoderBase):
         token_embeddings: Tensor | None = None,
         memory_words: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """src_tokens: (B, S), with padding anywhere; what is returned has it in the same places.
-        memory_words: (B, Q) as `first_memory` takes them
+        """src_tokens: (B, S), with padding anywhere
+        memory_words: (B, Q), the `words` of `first_memory`
 
-        Returns what fairseq's encoder does, and `memory`, (B, M, E), as the last layer leaves it.
-        Layers on the memory alone have no `encoder_states`.
+        Returns what fairseq's encoder returns, with padding where `src_tokens` has it, and
+        `memory`, (B, M, E), after the last layer. `encoder_states` leaves out the layers that work
+        on the memory alone.
         """
         padding = src_tokens.eq(self.padding_idx)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        # Chunks are cut where tokens are, so that they do not depend on the longest sequence.
-        order = _order(padding)
-        first = _by(order, x).masked_fill(_by(order, padding).unsqueeze(2), 0.0).transpose(0, 1)
-        memory = self.first_memory(len(src_tokens), memory_words)
-        memory, x, hidden = self._encode(memory, first, _by(order, padding))
-        back = None if order is None else order.argsort(dim=1)
-        states = [first, *hidden] if return_all_hiddens else []
+        # Chunks are cut from the tokens, so that they do not depend on the batch's longest input.
+        order = tokens_first(padding) if _is_followed_by_tokens(padding) else None
+        mask = padding
+        if order is not None:
+            x, mask = reorder(x, order), reorder(padding, order)
+        first = x.masked_fill(mask.unsqueeze(2), 0.0)
+        memory, x, hidden = self._encode(
+            self.first_memory(len(src_tokens), memory_words), first, mask
+        )
+        states = [x, first, *hidden] if return_all_hiddens else [x]
+        if order is not None:
+            back = order.argsort(dim=1)
+            states = [reorder(state, back) for state in states]
+        x, *states = (time_first(state) for state in states)
         return {
-            "encoder_out": [_by(back, x.transpose(0, 1)).transpose(0, 1)],
+            "encoder_out": [x],
             "encoder_padding_mask": [padding],
             "encoder_embedding": [embedding],
-            "encoder_states": [_by(back, h.transpose(0, 1)).transpose(0, 1) for h in states],
+            "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [(~padding).sum(dim=1, keepdim=True, dtype=torch.int32)],
-            "memory": [memory.transpose(0, 1)],
+            "memory": [memory],
         }
 
     def compress(self, src_tokens: Tensor) -> Tensor:
-        """(B, S), with padding on the right, as memories (B, M, E): N_c layers and N_m more.
+        """The memories (B, M, E) of sequences (B, S), with padding on the right.
 
-        Raises MemAttnError for a model that was not made to compress.
+        Runs N_c layers on tokens and memory and N_m on the memory alone.
+
+        Raises MemAttnError for a model trained without compression.
         """
         self._check_compresses()
         padding = src_tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(src_tokens)
-        x = x.masked_fill(padding.unsqueeze(2), 0.0).transpose(0, 1)
         memory = self.first_memory(len(src_tokens))
-        return self._compress(memory, x, padding)[0].transpose(0, 1)
+        return self._compress(memory, x.masked_fill(padding.unsqueeze(2), 0.0), padding)[0]
 
     def decompress(self, memory: Tensor, lengths: Tensor) -> Tensor:
-        """What the encoder says of sequences that `compress` made memories of.
+        """The encoder's output for sequences that are stored as memories.
 
-        memory: (B, M, E); lengths: (B,), of the sequences. Returns (B, longest, E), of which what
-        is beyond a sequence's length means nothing.
+        memory: (B, M, E), from `compress`; lengths: (B,), of the sequences
 
-        Raises MemAttnError for a model that was not made to compress, and for other memories than
-        its own.
+        Returns (B, longest, E). Values beyond a sequence's length are undefined.
+
+        Raises MemAttnError for a model trained without compression, and for memories of another
+        number of vectors.
         """
         self._check_compresses()
         if memory.shape[1] != self.slots:
             raise MemAttnError(
-                f"--gmat-memory {self.slots} is the model's, but the stored memories are of "
+                f"the model has --gmat-memory {self.slots}, but the stored memories have "
                 f"{memory.shape[1]} vectors"
             )
         positions = torch.arange(int(lengths.max()), device=lengths.device)
-        padding = positions >= lengths.unsqueeze(1)
-        _, x, _ = self._decompress(memory.transpose(0, 1), padding)
-        return x.transpose(0, 1)
+        return self._decompress(memory, positions >= lengths.unsqueeze(1))[1]
 
     def first_memory(self, batch: int, words: Tensor | None = None) -> Tensor:
-        """(M, B, E), as it comes into the first layer.
+        """The memory that enters the first layer, (B, M, E).
 
-        words: (B, Q) whose embeddings replace the first Q learned vectors, but for padding, where
-            these stay; of more than M words the first M (GMAT, section 4.4: those of the question)
+        words: (B, Q), whose embeddings replace the first Q learned vectors, except at padding; of
+            more than M words, the first M are used (section 4.4: the words of the question)
         """
         if self.memory_tokens is None:
             weight: Tensor = self.embed_tokens.weight
-            return weight.new_zeros(0, batch, weight.shape[1])
-        x = self.embed_scale * self.memory_tokens.weight.unsqueeze(1).expand(-1, batch, -1)
+            return weight.new_zeros(batch, 0, weight.shape[1])
+        x = self.embed_scale * self.memory_tokens.weight.expand(batch, -1, -1)
         if words is not None:
-            words = words[:, : self.slots].t()
+            words = words[:, : self.slots]
             given = self.embed_scale * self.embed_tokens(words)
-            learned, rest = x.split([len(words), self.slots - len(words)])
+            learned, rest = x.split([words.shape[1], self.slots - words.shape[1]], dim=1)
             is_word = words.ne(self.padding_idx).unsqueeze(2)
-            x = torch.cat([torch.where(is_word, given, learned), rest])
+            x = torch.cat([torch.where(is_word, given, learned), rest], dim=1)
         return self.as_embedded(x)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
+        """fairseq's hook for beam search."""
         memory = [x.index_select(0, new_order) for x in encoder_out["memory"]]
         return super().reorder_encoder_out(encoder_out, new_order) | {"memory": memory}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
+        """fairseq's hook, called before a checkpoint is loaded."""
         check_dictionary(self, state_dict, name)
         self._take_memory(state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
     def _take_memory(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Of a checkpoint's memory, the first M vectors. Raises MemAttnError where it has fewer."""
+        """Keeps the first M memory vectors. Raises MemAttnError if the checkpoint has fewer."""
         key = f"{name}.memory_tokens.weight"
         learned = len(state_dict[key]) if key in state_dict else 0
         if self.slots > learned:
             raise MemAttnError(
-                f"--gmat-memory {self.slots} is more than the {learned} memory tokens that the "
-                "checkpoint has; `memattn convert` gives a model without memory a new one"
+                f"--gmat-memory {self.slots} is more than the {learned} memory tokens of the "
+                "checkpoint; `memattn convert` adds a memory to a model without one"
             )
         if self.slots < learned:
             logger.warning(
-                f"the first {self.slots} of the checkpoint's {learned} memory vectors are taken, "
-                f"by --gmat-memory {self.slots}"
+                f"--gmat-memory {self.slots}: using the first {self.slots} of the checkpoint's "
+                f"{learned} memory vectors"
             )
         if self.slots:
             state_dict[key] = state_dict[key][: self.slots]
@@ -182,9 +228,9 @@ class GMATEncoder(TransformerEncoderBase):
     def _encode(
         self, memory: Tensor, x: Tensor, padding: Tensor
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """memory: (M, B, E), the first; x: (S, B, E); padding: (B, S), on the right.
+        """memory: (B, M, E), the first; x: (B, S, E); padding: (B, S), on the right.
 
-        Returns the memory (M, B, E), the tokens (S, B, E), and these after each layer.
+        Returns the last memory (B, M, E), the last states (B, S, E), and those after each layer.
         """
         if not self.cfg.gmat_compress_after:
             return self._normed(*self._run(self.layers, memory, x, padding))
@@ -195,29 +241,30 @@ class GMATEncoder(TransformerEncoderBase):
     def _compress(self, memory: Tensor, x: Tensor, padding: Tensor) -> tuple[Tensor, list[Tensor]]:
         after, alone = self.cfg.gmat_compress_after, self.cfg.gmat_memory_layers
         memory, _, hidden = self._run(self.layers[:after], memory, x, padding)
-        memory, _, _ = self._run(self.layers[after : after + alone], memory, x[:0], padding)
+        memory, _, _ = self._run(self.layers[after : after + alone], memory, x[:, :0], padding)
         return memory, hidden
 
     def _decompress(self, memory: Tensor, padding: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         first = self.cfg.gmat_compress_after + self.cfg.gmat_memory_layers
-        any_token = padding.long().neg() + self.padding_idx + 1
-        x = self.as_embedded(self.embed_positions(any_token).to(memory))
-        x = x.masked_fill(padding.unsqueeze(2), 0.0).transpose(0, 1)
+        # Any symbol but padding at every token: embeddings of positions look at nothing else.
+        symbols = padding.long().neg() + self.padding_idx + 1
+        x = self.as_embedded(self.embed_positions(symbols).to(memory))
+        x = x.masked_fill(padding.unsqueeze(2), 0.0)
         return self._normed(*self._run(self.layers[first:], memory, x, padding))
 
     def _run(
         self, layers: Any, memory: Tensor, x: Tensor, padding: Tensor
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         mask = padding if padding.any() else None
-        both, hidden = torch.cat([memory, x]), []
+        slots, hidden = memory.shape[1], []
+        both = time_first(torch.cat([memory, x], dim=1))
         for layer in layers:
             both = layer(both, encoder_padding_mask=mask)
-            hidden.append(both[len(memory) :])
-        memory, x = both.split([len(memory), len(x)])
-        return memory, x, hidden
+            hidden.append(batch_first(both[slots:]))
+        return batch_first(both[:slots]), batch_first(both[slots:]), hidden
 
     def as_embedded(self, x: Tensor) -> Tensor:
-        """What fairseq does to embeddings once they are added up."""
+        """What fairseq applies to the sum of the embeddings: layer norm, dropout and noise."""
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         x = self.dropout_module(x)
@@ -226,7 +273,7 @@ class GMATEncoder(TransformerEncoderBase):
     def _normed(
         self, memory: Tensor, x: Tensor, hidden: list[Tensor]
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """With the norm at the end that a stack of --encoder-normalize-before has."""
+        """With the final norm of --encoder-normalize-before."""
         if self.layer_norm is None:
             return memory, x, hidden
         return self.layer_norm(memory), self.layer_norm(x), hidden
@@ -234,30 +281,33 @@ class GMATEncoder(TransformerEncoderBase):
     def _check_compresses(self) -> None:
         if not self.cfg.gmat_compress_after:
             raise MemAttnError(
-                "the model was trained with --gmat-compress-after 0, so its memory is no "
+                "the model was trained with --gmat-compress-after 0, so its memory is not a "
                 "compressed form of its input"
             )
 
 
-def sparsity(cfg: Any, layer: int) -> Sparsity:
-    """That of a layer, counted from 0. Layers on the memory alone have ordinary attention."""
+def sparsity(cfg: Any, layer: int) -> dict[str, Any]:
+    """The options of the attention of a layer, counted from 0.
+
+    Layers that work on the memory alone have softmax attention.
+    """
     first = cfg.gmat_compress_after
     alone = first <= layer < first + cfg.gmat_memory_layers
-    return Sparsity(
-        kind="chunks" if alone else str(cfg.gmat_sparsity),
-        chunk=cfg.gmat_chunk,
-        window=cfg.gmat_window,
-        rounds=cfg.gmat_lsh_rounds,
-        buckets=cfg.gmat_lsh_buckets,
-        seed=layer,
-    )
+    return {
+        "sparsity": "chunks" if alone else str(cfg.gmat_sparsity),
+        "chunk_size": cfg.gmat_chunk,
+        "window": cfg.gmat_window,
+        "rounds": cfg.gmat_lsh_rounds,
+        "buckets": cfg.gmat_lsh_buckets,
+        "seed": layer,
+    }
 
 
-def own_projections(cfg: Any, layer: int) -> str:
-    """Those of the attention that updates the memory of a layer, which tokens do not share.
+def memory_projections(cfg: Any, layer: int) -> str:
+    """The projections of the attention that updates a layer's memory, which tokens do not share.
 
-    Nothing reads what the last layer makes of the memory, or of the tokens the last before
-    compression. There one attention is left, and so one set of projections.
+    Nothing reads the memory that the last layer computes, nor the tokens of the last layer before
+    compression. Such a layer has one attention left, and one set of projections.
     """
     own = {"none": "", "qkv": "qkv", "qkvo": "qkvo"}[str(cfg.gmat_memory_projections)]
     first = cfg.gmat_compress_after
@@ -266,16 +316,6 @@ def own_projections(cfg: Any, layer: int) -> str:
     return own if cfg.gmat_memory and both and not alone else ""
 
 
-def _order(padding: Tensor) -> Tensor | None:
-    """(B, S): each row's tokens and behind them its padding; None where all rows are so."""
-    if not (padding[:, :-1] & ~padding[:, 1:]).any():
-        return None
-    return padding.to(torch.uint8).argsort(dim=1, stable=True)
-
-
-def _by(order: Tensor | None, x: Tensor) -> Tensor:
-    """(B, S) or (B, S, E) in another order of its second axis."""
-    if order is None:
-        return x
-    rows = torch.arange(len(x), device=x.device).unsqueeze(1)
-    return x[rows, order]
+def _is_followed_by_tokens(padding: Tensor) -> bool:
+    """Whether any row has padding before a token. padding: (B, S)."""
+    return bool((padding[:, :-1] & ~padding[:, 1:]).any())

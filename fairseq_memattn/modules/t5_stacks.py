@@ -79,7 +79,7 @@ class T5Decoder(FairseqIncrementalDecoder):
 
     The first column of its input is a start symbol, whichever: T5 starts from a symbol of its own
     (its padding), fairseq from the end of sentence. Here it is always the dictionary's `<s>`,
-    whose embedding in an imported model is T5's padding (`models.t5_import`).
+    whose embedding in an imported model is T5's padding (`models.hf_t5`).
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from harness import environment
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.transformers_model import checkpoint
+from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.compression.compress import record_of
 from fairseq_memattn.compression.corpus import Piece, batches, documents_of
 from fairseq_memattn.compression.repair import faults

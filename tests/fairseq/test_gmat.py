@@ -17,7 +17,7 @@ from harness import COMMON, PLUGGED, SIZES, WINDOWS, generate, hypotheses, logge
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.transformers_model import checkpoint
+from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.gmat_bert import GMATBert
 from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS, BlockPositionalEmbedding
@@ -327,7 +327,7 @@ def test_compression_layer_by_layer(alone):
     assert torch.equal(out[real], model(tokens, features_only=True)[0][real])
     # Another text with the same memory would be read as the same text.
     assert_close(encoder.decompress(stored[1:], lengths[1:])[0], out[1, :5], rtol=0, atol=1e-5)
-    with pytest.raises(MemAttnError, match="--gmat-memory 3 is the model's, but .* 2 vectors"):
+    with pytest.raises(MemAttnError, match="the model has --gmat-memory 3, but .* 2 vectors"):
         encoder.decompress(stored[:, :2], lengths)
     with pytest.raises(MemAttnError, match="--gmat-compress-after 0"):
         bert().encoder.sentence_encoder.compress(tokens)
@@ -453,7 +453,7 @@ def test_from_roberta(tmp_path, capsys, caplog):
     # The memory can still be left out, and the chunk be as long as the text.
     with caplog.at_level("WARNING"):
         model, _ = loaded(output, path.parent, gmat_memory=0, gmat_chunk=512)
-    assert "the first 0 of the checkpoint's 3 memory vectors are taken" in caplog.text
+    assert "using the first 0 of the checkpoint's 3 memory vectors" in caplog.text
     assert_close(model(tokens)[0][tokens.ne(PAD)], theirs(tokens)[0][tokens.ne(PAD)])
 
 

@@ -31,7 +31,7 @@ from omegaconf import OmegaConf
 from fairseq_memattn.cli import main
 from fairseq_memattn.compat import read_checkpoint
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models import t5_import
+from fairseq_memattn.models import hf_t5
 from fairseq_memattn.models.t5 import T5
 
 transformers = pytest.importorskip("transformers", reason="T5's other implementation is missing")
@@ -187,7 +187,7 @@ def test_loss_and_gradients(ours, theirs):
     torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-6)
 
     gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
-    wanted, _ = t5_import.weights(gradients)
+    wanted, _ = hf_t5.weights(gradients)
     table = wanted.pop("decoder.embed_tokens.weight")[1:]
     del wanted["encoder.embed_tokens.weight"]
     found = {name: weight.grad for name, weight in ours.named_parameters()}
@@ -425,7 +425,7 @@ def test_other_files_hold_the_same(layout, folder, theirs, imported, tmp_path):
         weights = theirs.state_dict()
         if "float16" in layout:
             weights = {name: weight.half() for name, weight in weights.items()}
-            weights[t5_import.UNREAD] = torch.zeros(32, 2)
+            weights[hf_t5.UNREAD] = torch.zeros(32, 2)
             expected = {name: weight.half().float() for name, weight in expected.items()}
         torch.save(weights, tmp_path / "pytorch_model.bin")
     assert convert(tmp_path, tmp_path) == 0
@@ -438,7 +438,7 @@ def test_the_published_sizes():
     """config.json of T5-small, which says less than today's, is the architecture t5_small."""
     sizes = {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8}
     config = {"model_type": "t5", "vocab_size": 32128, "decoder_start_token_id": 0, **sizes}
-    imported = t5_import.options(config)
+    imported = hf_t5.options(config)
     args = Namespace(share_all_embeddings=True)
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
@@ -523,7 +523,7 @@ def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, cap
     assert "but are -1, 2, 0" in refused(copy, tmp_path, capsys)
     for piece, message in (("<s>", "'<s>' twice"), ("a\u2028b", "has white space")):
         with pytest.raises(MemAttnError, match=message):
-            t5_import.symbols(["<pad>", "</s>", "<unk>", piece], 0, 4)
+            hf_t5.symbols(["<pad>", "</s>", "<unk>", piece], 0, 4)
 
 
 # ---------------------------------------------------------------------------------- mistakes

@@ -209,39 +209,43 @@ class GlobalMemoryAttention(nn.Module):
         """`forward` without its checks, for padding that is on the right where chunks are cut."""
         dropout = self.dropout if self.training else 0.0
         # The tokens read the memory by these projections, whoever updates it.
-        k, v = self._split((self.k_proj or self.q_proj)(memory)), self._split(self.v_proj(memory))
-        q = k[:, :, :0] if self.memory_proj else self._split(self.q_proj(memory))
+        k, v = self.split((self.k_proj or self.q_proj)(memory)), self.split(self.v_proj(memory))
+        q = k[:, :, :0] if self.memory_proj else self.split(self.q_proj(memory))
         if x.shape[1]:
             projections = (self.q_proj, self.k_proj, self.v_proj)
-            tokens = tuple(self._split(project(x)) for project in projections if project)
+            tokens = tuple(self.split(project(x)) for project in projections if project)
             out, out_memory = self.sparsity.attend(
                 tokens, (q, k, v), key_padding_mask, dropout, self.training
             )
-            updated_x = self.out_proj(_joined(out))
+            updated_x = self.out_proj(self.joined(out))
         else:
             updated_x = x
             keys = normalize(k, dim=3) if self.sparsity.kind == "lsh" else k
             out_memory = attend_to_all(q, k[:, :, :0], v[:, :, :0], keys, v, dropout=dropout)
         if self.memory_proj:
             return updated_x, self._updated_memory(x, memory, key_padding_mask, dropout)
-        return updated_x, self.out_proj(_joined(out_memory))
+        return updated_x, self.out_proj(self.joined(out_memory))
 
     def _updated_memory(
         self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None, dropout: float
     ) -> Tensor:
         """Equation 3, on the right, by the memory's own projections: (B, M, E)."""
         own = dict(self.memory_proj.items())
-        q, k_memory, v_memory = (self._split(own[name](memory)) for name in "qkv")
-        k, v = (self._split(own[name](x)) for name in "kv")
+        q, k_memory, v_memory = (self.split(own[name](memory)) for name in "qkv")
+        k, v = (self.split(own[name](x)) for name in "kv")
         mask = key_padding_mask if x.shape[1] else None
         out = attend_to_all(q, k, v, k_memory, v_memory, mask, dropout=dropout)
-        updated: Tensor = own.get("o", self.out_proj)(_joined(out))
+        updated: Tensor = own.get("o", self.out_proj)(self.joined(out))
         return updated
 
-    def _split(self, x: Tensor) -> Tensor:
+    def split(self, x: Tensor) -> Tensor:
         """(B, T, E) as (B, H, T, D)."""
         heads: Tensor = x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
         return heads
+
+    def joined(self, x: Tensor) -> Tensor:
+        """(B, H, T, D) as (B, T, E)."""
+        return x.transpose(1, 2).flatten(2)
 
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
         if x.dim() != 3 or x.shape[2] != self.embed_dim:
@@ -254,11 +258,6 @@ class GlobalMemoryAttention(nn.Module):
                 f"but is {tuple(memory.shape)} instead."
             )
         check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
-
-
-def _joined(x: Tensor) -> Tensor:
-    """(B, H, T, D) as (B, T, E)."""
-    return x.transpose(1, 2).flatten(2)
 
 
 def check_heads(embed_dim: int, num_heads: int) -> None:

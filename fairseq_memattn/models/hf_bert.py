@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.imported import checked_symbols, refuse_unlike, unused_symbols
+from fairseq_memattn.models.hf_checks import checked_symbols, refuse_unlike, unused_symbols
 from fairseq_memattn.modules.gmat_positions import BLOCK, MAX_POSITIONS
 
 # What a key of config.json must be, and what transformers takes it for where it is absent.

@@ -106,7 +106,7 @@ def checkpoint(
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
-    from fairseq_memattn.models.imported import check_weights
+    from fairseq_memattn.models.hf_checks import check_weights
 
     args = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags])
     cfg = convert_namespace_to_omegaconf(args)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.imported import checked_symbols, refuse_unlike, unused_symbols
+from fairseq_memattn.models.hf_checks import checked_symbols, refuse_unlike, unused_symbols
 
 # What a key of config.json must be; the second value is what transformers takes it for where it
 # is absent. Anything else makes another model than T5 of 2020 (version 1.0).
