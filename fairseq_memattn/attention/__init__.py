@@ -30,6 +30,7 @@ from fairseq_memattn.attention.ops.lsh import lsh_buckets, lsh_memory_attention
 from fairseq_memattn.attention.ops.memory_slots import mem_attention
 from fairseq_memattn.attention.ops.mixture import (
     MixtureState,
+    SelectorState,
     mixture_attention,
     mixture_read,
     mixture_write,
@@ -54,6 +55,7 @@ __all__ = [
     "KernelState",
     "MemoryState",
     "MixtureState",
+    "SelectorState",
     "Window",
     "WindowState",
     "abc_attention",

@@ -1,6 +1,6 @@
 """T5 (Raffel et al., 2020), the baseline of the T5Mem papers.
 
-`t5` has the papers' size, 2 + 2 layers; `t5_small` the published model's.
+`t5` has the size of the papers' baseline, 2 + 2 layers; `t5_small` that of the published model.
 """
 
 from argparse import ArgumentParser
@@ -26,7 +26,10 @@ from fairseq_memattn.modules.t5_stacks import T5Decoder, T5Encoder
 
 @register_model("t5")
 class T5(FairseqEncoderDecoderModel):
-    """T5's encoder and decoder. config: its flags and their defaults."""
+    """T5's encoder and decoder.
+
+    config: the flags and their defaults
+    """
 
     config: ClassVar[type[T5Config]] = T5Config
 
@@ -50,7 +53,7 @@ class T5(FairseqEncoderDecoderModel):
         else:
             target_table = T5Embedding(target, decoder_sizes.embed_dim, scaled)
         encoder = cls.build_encoder(args, source, source_table, encoder_sizes)
-        decoder = cls.build_decoder(args, target, target_table, decoder_sizes)
+        decoder = cls.build_decoder(args, target, target_table, decoder_sizes, task)
         return cls(encoder, decoder)
 
     @classmethod
@@ -58,7 +61,9 @@ class T5(FairseqEncoderDecoderModel):
         return T5Encoder(dictionary, table, sizes, args.encoder_layers, args.max_source_positions)
 
     @classmethod
-    def build_decoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5Decoder:
+    def build_decoder(
+        cls, args: Any, dictionary: Any, table: Any, sizes: Any, task: Any
+    ) -> T5Decoder:
         return T5Decoder(dictionary, table, sizes, args.decoder_layers, args.max_target_positions)
 
     def max_positions(self) -> tuple[int, int]:
@@ -69,8 +74,8 @@ def _check_shared(args: Any, source: Any, target: Any) -> None:
     if source.symbols != target.symbols:
         raise MemAttnError(
             "--share-all-embeddings needs one dictionary for source and target "
-            f"(fairseq-preprocess --joined-dictionary), but they have {len(source)} and "
-            f"{len(target)} symbols that differ"
+            f"(fairseq-preprocess --joined-dictionary), but the dictionaries, of {len(source)} and "
+            f"{len(target)} symbols, differ"
         )
     if args.encoder_embed_dim != args.decoder_embed_dim:
         raise MemAttnError(

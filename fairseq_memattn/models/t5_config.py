@@ -1,14 +1,13 @@
-"""The flags of T5, which T5Mem shares, in one place for the command line and for YAML."""
+"""The flags of T5 and T5Mem, for the command line and for YAML."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from fairseq_memattn.attention.ops.relative_position import relative_position_bucket
+from fairseq_memattn.attention.ops.relative_position import check_buckets
 from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.modules.t5_layers import T5Sizes
 
@@ -19,38 +18,40 @@ def _size(default: int, text: str) -> Any:
 
 @dataclass
 class T5Config(FairseqDataclass):
-    """Defaults: the T5Mem papers' baseline, 2 + 2 layers of T5-small's size."""
+    """The flags of T5. The defaults are the baseline of the T5Mem papers."""
 
     encoder_layers: int = _size(2, "layers of the encoder")
     encoder_embed_dim: int = _size(512, "size of the encoder's states (T5's d_model)")
-    encoder_ffn_embed_dim: int = _size(2048, "inner size of its feed-forward layers (T5's d_ff)")
-    encoder_attention_heads: int = _size(8, "heads of its attention")
+    encoder_ffn_embed_dim: int = _size(
+        2048, "inner size of the encoder's feed-forward layers (T5's d_ff)"
+    )
+    encoder_attention_heads: int = _size(8, "heads of the encoder's attention")
     decoder_layers: int = _size(2, "layers of the decoder")
     decoder_embed_dim: int = _size(512, "size of the decoder's states")
-    decoder_ffn_embed_dim: int = _size(2048, "inner size of its feed-forward layers")
-    decoder_attention_heads: int = _size(8, "heads of its attention")
+    decoder_ffn_embed_dim: int = _size(2048, "inner size of the decoder's feed-forward layers")
+    decoder_attention_heads: int = _size(8, "heads of the decoder's attention")
     t5_head_dim: int = _size(
-        0, "size of a head (T5's d_kv); 0 means the states' size divided by the heads"
+        0, "size of a head (T5's d_kv); 0 is the size of the states divided by the number of heads"
     )
     t5_position_buckets: int = _size(32, "buckets of relative positions")
-    t5_max_distance: int = _size(128, "distance from which on all relative positions are one")
+    t5_max_distance: int = _size(128, "distance from which on a single bucket holds all")
     dropout: float = field(
         default=0.1, metadata={"help": "dropout of states, attention weights and feed-forward"}
     )
     share_all_embeddings: bool = field(
         default=False,
         metadata={
-            "help": "one table of embeddings for source and target, as in T5, which needs one "
-            "dictionary for both; the decoder's input and output always share theirs"
+            "help": "use one embedding table for source and target, as in T5. Needs one "
+            "dictionary for both. The decoder's input and output share a table in any case"
         },
     )
     t5_scale_embeddings: bool = field(
         default=False,
         metadata={
-            "help": "begin with embeddings of deviation 1/sqrt(size), not 1, and scale them up as "
-            "they come in, which is the same function; for training from scratch with Adam, which "
-            "learns T5's embeddings slowly. Weights trained without it can be loaded, and the "
-            "reverse"
+            "help": "initialise embeddings with the standard deviation 1/sqrt(size) in place of 1 "
+            "and multiply them by sqrt(size) in the forward pass. The function is the same, but "
+            "Adam, which learns T5's embeddings slowly, learns these faster. Checkpoints load with "
+            "and without this flag"
         },
     )
     max_source_positions: int = _size(1024, "tokens of the longest source")
@@ -58,17 +59,17 @@ class T5Config(FairseqDataclass):
 
 
 def add_arguments(parser: ArgumentParser, config: T5Config) -> None:
-    """Adds the fields as flags, without defaults: those are the architecture's."""
+    """Adds the fields as flags without defaults, which the architecture sets."""
     gen_parser_from_dataclass(parser, config, delete_default=True)
 
 
 def as_namespace(args: Any) -> Namespace:
-    """The options of a model, which come as a DictConfig under YAML, as a namespace."""
+    """The options of a model as a namespace; with YAML, fairseq passes a DictConfig."""
     return args if isinstance(args, Namespace) else Namespace(**args)
 
 
 def set_defaults(args: Any, config: FairseqDataclass) -> None:
-    """Gives args what neither user nor architecture has set."""
+    """Gives args the values that neither the user nor the architecture has set."""
     for name in config._get_all_attributes():
         if getattr(args, name, None) is None:
             setattr(args, name, getattr(config, name))
@@ -77,7 +78,7 @@ def set_defaults(args: Any, config: FairseqDataclass) -> None:
 def sizes(args: Any, side: str) -> T5Sizes:
     """The sizes of one side, "encoder" or "decoder".
 
-    Raises MemAttnError for sizes that make no sense.
+    Raises MemAttnError for sizes that are out of range or do not fit together.
     """
     embed_dim, heads = (
         getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
@@ -109,12 +110,7 @@ def sizes(args: Any, side: str) -> T5Sizes:
 def _check_positions(buckets: int, max_distance: int) -> None:
     try:
         for bidirectional in (True, False):
-            relative_position_bucket(
-                torch.zeros(1, dtype=torch.long),
-                bidirectional=bidirectional,
-                buckets=buckets,
-                max_distance=max_distance,
-            )
+            check_buckets(bidirectional=bidirectional, buckets=buckets, max_distance=max_distance)
     except ValueError as error:
         raise MemAttnError(
             f"--t5-position-buckets {buckets} with --t5-max-distance {max_distance}: {error}"

@@ -1,8 +1,8 @@
 """T5Mem: T5 over K sequences, each with a slot of memory (Al Adel and Burtsev, 2021).
 
-`t5mem_v1` to `t5mem_v4` are the paper's designs (section V), with the sequence selector;
-`t5mem_ws` and `t5mem_ws_wma` those without it, of the study on masked language modelling and
-question answering (section 5): their decoder sees the slots alone.
+`t5mem_v1` to `t5mem_v4` are the paper's designs (section V), with the sequence selector.
+`t5mem_ws` and `t5mem_ws_wma` are those without it, from the study on masked language modelling and
+question answering (section 5): their decoder attends to the slots alone.
 """
 
 from dataclasses import dataclass, field
@@ -28,27 +28,30 @@ QUERIES = ChoiceEnum(QUERY_CHOICES)
 
 @dataclass
 class T5MemConfig(T5Config):
-    """T5's flags, and T5Mem's own. Two memory tokens are the study's; the paper gives no number."""
+    """T5's flags and T5Mem's. The study has two memory tokens; the paper gives no number."""
 
-    t5mem_slots: int = field(default=2, metadata={"help": "memory tokens of a sequence's slot"})
+    t5mem_slots: int = field(
+        default=2, metadata={"help": "memory tokens in the slot of a sequence"}
+    )
     t5mem_sequences: int = field(
         default=8,
         metadata={
-            "help": "most sequences of an input, the current one included; weights learned from "
-            "fewer serve more, but distances that never occurred in training are not learned"
+            "help": "largest number of sequences in an input, the current one included. A model "
+            "trained on fewer sequences accepts more, but the distances that did not occur in "
+            "training are not learned"
         },
     )
     t5mem_selector_query: QUERIES = field(  # type: ignore[valid-type]
         default="embedding",
         metadata={
-            "help": "what selects sequences: the embedded previous token, once for all layers, or "
-            "each layer's self-attention output"
+            "help": "query of the sequence selector: the embedded previous token, with one "
+            "selection for all layers (embedding), or each layer's self-attention output (layer)"
         },
     )
 
 
 class Design(NamedTuple):
-    """linears, ffns, mem_attention: as in `T5MemSizes`; selector: or the slots alone."""
+    """linears, ffns, mem_attention: as in `T5MemSizes`; selector: whether there is one."""
 
     linears: int
     ffns: int
@@ -67,7 +70,11 @@ DESIGNS = {
 
 
 class T5Mem(T5):
-    """takes_sequences: `--task document_translation` hands over sentences as sequences."""
+    """T5Mem's encoder and decoder.
+
+    design: which of the papers' models
+    takes_sequences: tells `--task document_translation` to pass each sentence as a sequence
+    """
 
     config: ClassVar[type[T5Config]] = T5MemConfig
     design: ClassVar[Design]
@@ -77,11 +84,7 @@ class T5Mem(T5):
     def build_model(cls, args: Any, task: Any) -> T5:
         model = super().build_model(args, task)
         most = model.max_sequences()
-        cfg = getattr(task, "cfg", None)
-        separator = getattr(cfg, "context_separator", None)
-        if separator is not None and cls.design.selector:
-            model.decoder.separator = task.target_dictionary.index(separator)
-        context = getattr(cfg, "source_context", 0)
+        context = getattr(getattr(task, "cfg", None), "source_context", 0)
         if context + 1 > most:
             raise MemAttnError(
                 f"--source-context {context} and the current sentence are more sequences than "
@@ -97,13 +100,20 @@ class T5Mem(T5):
         )
 
     @classmethod
-    def build_decoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5Decoder:
-        kind = T5MemDecoder if cls.design.selector else T5MemSlotDecoder
+    def build_decoder(
+        cls, args: Any, dictionary: Any, table: Any, sizes: Any, task: Any
+    ) -> T5Decoder:
         sizes = cls._sizes(args, sizes)
-        return kind(dictionary, table, sizes, args.decoder_layers, args.max_target_positions)
+        common = (dictionary, table, sizes, args.decoder_layers, args.max_target_positions)
+        if not cls.design.selector:
+            return T5MemSlotDecoder(*common)
+        separator = getattr(getattr(task, "cfg", None), "context_separator", None)
+        return T5MemDecoder(
+            *common, separator=None if separator is None else dictionary.index(separator)
+        )
 
     def max_sequences(self) -> int:
-        """The most sequences of an input, the current one included."""
+        """The largest number of sequences in an input, the current one included."""
         most: int = self.encoder.sizes.sequences
         return most
 
@@ -140,9 +150,10 @@ class T5Mem(T5):
         target_context: Tensor | None = None,
         **options: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """src_tokens, context_tokens, context_padding_mask, target_context: as the encoder has them
+        """prev_output_tokens: (B, T)
+        The other arguments are those of `T5MemEncoder`; options are the decoder's.
 
-        prev_output_tokens: (B, T). Returns logits (B, T, symbols), and what the decoder reports.
+        Returns logits (B, T, symbols), and the decoder's report.
         """
         encoded = self.encoder(
             src_tokens, src_lengths, context_tokens, context_padding_mask, target_context
@@ -151,9 +162,9 @@ class T5Mem(T5):
         return out
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq's hook, before weights are loaded.
+        """fairseq's hook, called before a checkpoint is loaded.
 
-        Raises MemAttnError for those of another design, or of other sizes.
+        Raises MemAttnError for a checkpoint of another design or of other sizes.
         """
         super().upgrade_state_dict_named(state_dict, name)
         for side in ("encoder", "decoder"):

@@ -1,17 +1,18 @@
 """T5's layers: RMS norm before each block, no biases, unscaled dot products, ReLU.
 
 Source: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-Transformer", section 2.1, and the weights' initialisation of its authors' code. Everything is
-batch first here, (B, T, E), as it is in `attention`.
+Transformer", section 2.1, and the weight initialisation of its authors' code. All states are batch
+first, (B, T, E), as in `attention`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu, scaled_dot_product_attention
 
+from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.attention.ops.relative_position import position_bias, relative_position_bucket
 from fairseq_memattn.modules.incremental import IncrementalState, Remembering
 
@@ -22,7 +23,7 @@ class T5Sizes:
 
     embed_dim: E; ffn_dim: inner size of the feed-forward layers; heads: H; head_dim: D
     source_dim: E of the encoder, whose states a decoder attends to
-    dropout: everywhere, as in T5
+    dropout: of states, attention weights and feed-forward layers alike, as in T5
     buckets, max_distance: of relative positions
     """
 
@@ -37,18 +38,19 @@ class T5Sizes:
 
 
 def linear(inputs: int, outputs: int, deviation: float) -> nn.Linear:
-    """A projection without bias, its weights drawn from a normal distribution around 0."""
+    """A projection without bias. The weights are drawn from a normal distribution around 0."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.normal_(layer.weight, std=deviation)
     return layer
 
 
 def norm(size: int) -> nn.RMSNorm:
+    """T5's layer norm."""
     return nn.RMSNorm(size, eps=1e-6)
 
 
 class Residual(nn.Module):
-    """x + dropout(block(norm(x))), the frame around every block of T5."""
+    """x + dropout(block(norm(x))), around every block of T5."""
 
     def __init__(self, block: nn.Module, sizes: T5Sizes) -> None:
         super().__init__()
@@ -56,12 +58,25 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, x: Tensor, *inputs: Any) -> Tensor:
-        out: Tensor = x + self.dropout(self.block(self.norm(x), *inputs))
-        return finite(out)
+        """x: (B, T, E); inputs: the block's other arguments. Returns (B, T, E)."""
+        return self.add(x, self.block(self.norm(x), *inputs))
+
+    def add(self, x: Tensor, out: Tensor) -> Tensor:
+        """The sum of x and the block's output."""
+        return finite(x + self.dropout(out))
+
+
+class ReportingResidual(Residual):
+    """A `Residual` around a block that returns its output and its attention weights."""
+
+    def forward(self, x: Tensor, *inputs: Any) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        """As `Residual`. Returns (B, T, E), and the weights, if the block computes them."""
+        out, weights = self.block(self.norm(x), *inputs)
+        return self.add(x, out), weights
 
 
 def finite(x: Tensor) -> Tensor:
-    """T5's states outgrow float16, which ends in infinities; elsewhere nothing is changed."""
+    """Clamps float16, whose range T5's states exceed; other dtypes are returned as they are."""
     if x.dtype != torch.float16:
         return x
     limit = torch.finfo(x.dtype).max - 1000
@@ -83,7 +98,7 @@ class T5FeedForward(nn.Module):
 
 
 class T5PositionBias(nn.Module):
-    """The biases of relative positions that all layers of a stack share."""
+    """The relative position biases that all layers of a stack share."""
 
     def __init__(self, sizes: T5Sizes, bidirectional: bool) -> None:
         super().__init__()
@@ -107,7 +122,7 @@ class T5PositionBias(nn.Module):
 
 
 class T5Projections(Remembering):
-    """The four projections of an attention, and what it remembers while decoding."""
+    """The four projections of an attention, whose keys and values decoding keeps."""
 
     def __init__(self, sizes: T5Sizes, source_dim: int) -> None:
         super().__init__()
@@ -120,7 +135,7 @@ class T5Projections(Remembering):
 
     @property
     def dropout(self) -> float:
-        """Of the attention weights: 0 but in training."""
+        """Dropout of the attention weights, which is 0 in evaluation."""
         return self.rate if self.training else 0.0
 
     def split(self, x: Tensor) -> Tensor:
@@ -128,7 +143,7 @@ class T5Projections(Remembering):
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def joined(self, x: Tensor) -> Tensor:
-        """(B, H, T, D) as the attention's output (B, T, E)."""
+        """Heads (B, H, T, D), projected to the attention's output (B, T, E)."""
         out: Tensor = self.out_proj(x.transpose(-3, -2).flatten(-2))
         return out
 
@@ -142,13 +157,12 @@ class T5SelfAttention(T5Projections):
     def forward(
         self, x: Tensor, bias: Tensor, incremental_state: IncrementalState | None = None
     ) -> Tensor:
-        """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), -inf where nobody looks."""
+        """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), -inf for keys that are hidden."""
         q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
         past = self.remembered(incremental_state)
-        if past is not None:
-            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
-        self.remember(incremental_state, (k, v))
-        return self.joined(attend(q, k, v, bias, self.dropout))
+        source = KeyValues(k, v) if past is None else past.append(k, v)
+        self.remember(incremental_state, source)
+        return self.joined(attend(q, source.keys, source.values, bias, self.dropout))
 
 
 class T5CrossAttention(T5Projections):
@@ -160,38 +174,39 @@ class T5CrossAttention(T5Projections):
 
     def forward(
         self, x: Tensor, source: "Source", incremental_state: IncrementalState | None = None
-    ) -> Tensor:
-        """x: (B, T, E). The source is projected once, at the first step of decoding."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """x: (B, T, E). The source is projected once, at the first step of decoding.
+
+        Returns (B, T, E) and, with `return_weights`, the attention weights (B, T, S).
+        """
         q = self.split(self.q_proj(x))
         written = self.remembered(incremental_state)
         if written is None:
             k, v = (self.split(f(source.states)) for f in (self.k_proj, self.v_proj))
-            written = (k, v, source.visible[:, None, None])
+            written = KeyValues(k, v, source.visible[:, None, None])
             self.remember(incremental_state, written)
         k, v, visible = written
-        if self.return_weights:
-            source.weights[0] = mean_weights(q, k, visible)
-        return self.joined(attend(q, k, v, visible, self.dropout))
+        weights = mean_weights(q, k, visible) if self.return_weights else None
+        return self.joined(attend(q, k, v, visible, self.dropout)), weights
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
-        """fairseq's hook: need_attn is `--print-alignment`."""
+        """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.return_weights = bool(need_attn)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a decoder attends to: states (B, S, E), and visible (B, S), False at padding.
+    """What a decoder attends to.
 
-    weights: where a layer leaves its attention (B, T, S), so that the last one's stays
+    states: (B, S, E); visible: (B, S), False at padding
     """
 
     states: Tensor
     visible: Tensor
-    weights: list[Tensor | None] = field(default_factory=lambda: [None])
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
-    """softmax(q k^T + mask) v. mask: added in float, or a boolean of what is seen."""
+    """softmax(q k^T + mask) v. mask: a float mask is added, a boolean one is True where visible."""
     if mask.is_floating_point():
         mask = mask.to(q.dtype)
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
@@ -204,6 +219,8 @@ def mean_weights(q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
 
 
 class T5EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward layer."""
+
     def __init__(self, sizes: T5Sizes) -> None:
         super().__init__()
         self.attention = Residual(T5SelfAttention(sizes), sizes)
@@ -216,12 +233,16 @@ class T5EncoderLayer(nn.Module):
 
 
 class T5DecoderLayer(nn.Module):
-    """cross_attention: called with (x (B, T, E), source, incremental_state)."""
+    """Self-attention, cross attention and a feed-forward layer.
+
+    cross_attention: called with (x (B, T, E), source, incremental_state); returns (B, T, E) and
+        its attention weights or None
+    """
 
     def __init__(self, sizes: T5Sizes, cross_attention: nn.Module) -> None:
         super().__init__()
         self.attention = Residual(T5SelfAttention(sizes), sizes)
-        self.cross_attention = Residual(cross_attention, sizes)
+        self.cross_attention = ReportingResidual(cross_attention, sizes)
         self.ffn = Residual(T5FeedForward(sizes), sizes)
 
     def forward(
@@ -230,9 +251,11 @@ class T5DecoderLayer(nn.Module):
         bias: Tensor,
         source: Any,
         incremental_state: IncrementalState | None = None,
-    ) -> Tensor:
-        """x: (B, T, E), of one token where incremental_state remembers those before it."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """x: (B, T, E), of one token where incremental_state holds those before it.
+
+        Returns (B, T, E), and the weights of the cross attention, if it computes them.
+        """
         x = self.attention(x, bias, incremental_state)
-        x = self.cross_attention(x, source, incremental_state)
-        out: Tensor = self.ffn(x)
-        return out
+        x, weights = self.cross_attention(x, source, incremental_state)
+        return self.ffn(x), weights

@@ -22,10 +22,7 @@ EncoderOut = dict[str, list[Tensor]]
 
 
 class T5Encoder(FairseqEncoder):
-    """Layers over one sequence.
-
-    `encoder_out` of what it returns is batch first, (B, S, E), and `encoder_padding_mask` (B, S).
-    """
+    """T5's encoder of one sequence."""
 
     def __init__(
         self,
@@ -43,13 +40,18 @@ class T5Encoder(FairseqEncoder):
         self.dropout = nn.Dropout(sizes.dropout)
 
     def build_position_bias(self) -> nn.Module:
+        """The biases that all layers share."""
         return T5PositionBias(self.sizes, bidirectional=True)
 
     def build_layer(self) -> nn.Module:
+        """A layer of the encoder."""
         return T5EncoderLayer(self.sizes)
 
     def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> EncoderOut:
-        """src_tokens: (B, S), padding on either side: only relative positions count."""
+        """src_tokens: (B, S), padding on either side: all positions are relative.
+
+        Returns, batch first, `encoder_out` (B, S, E) and `encoder_padding_mask` (B, S).
+        """
         padding = src_tokens.eq(self.dictionary.pad())
         bias = self.position_bias(padding.shape[1]).masked_fill(padding[:, None, None], -torch.inf)
         x = self.dropout(self.embed_tokens(src_tokens))
@@ -61,7 +63,7 @@ class T5Encoder(FairseqEncoder):
         }
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
-        """fairseq's hook: the sources of the hypotheses that are left."""
+        """fairseq's hook: the sources of the hypotheses that survive a beam step."""
         states = encoder_out["encoder_out"]
         if is_identity(new_order, len(states[0])):
             return encoder_out
@@ -75,11 +77,11 @@ class T5Encoder(FairseqEncoder):
 
 
 class T5Decoder(FairseqIncrementalDecoder):
-    """Layers over the target; its embeddings are the output projection, too.
+    """T5's decoder, whose embeddings are the output projection too.
 
-    The first column of its input is a start symbol, whichever: T5 starts from a symbol of its own
-    (its padding), fairseq from the end of sentence. Here it is always the dictionary's `<s>`,
-    whose embedding in an imported model is T5's padding (`models.hf_t5`).
+    The decoder replaces the first input token, whatever it is, by the dictionary's `<s>`: T5 starts
+    from its padding symbol, fairseq from the end of sentence. In an imported model `<s>` has the
+    embedding of T5's padding (`models.hf_t5`).
     """
 
     def __init__(
@@ -96,13 +98,14 @@ class T5Decoder(FairseqIncrementalDecoder):
         self.layers = nn.ModuleList(self.build_layer() for _ in range(layers))
         self.final_norm = norm(sizes.embed_dim)
         self.dropout = nn.Dropout(sizes.dropout)
-        # fairseq's padding is a symbol that T5 lacks: it is to have no share in a softmax. A
-        # finite number, because label smoothing sums all log-probabilities.
+        # fairseq's padding is a symbol that T5 lacks, so its probability must be negligible. The
+        # bias is finite, because label smoothing sums all log-probabilities.
         unlikely = torch.zeros(len(dictionary))
         unlikely[dictionary.pad()] = -20
         self.register_buffer("output_bias", unlikely, persistent=False)
 
     def build_layer(self) -> nn.Module:
+        """A layer of the decoder."""
         return T5DecoderLayer(self.sizes, T5CrossAttention(self.sizes))
 
     def forward(
@@ -113,9 +116,10 @@ class T5Decoder(FairseqIncrementalDecoder):
         src_lengths: Any = None,
         features_only: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """prev_output_tokens: (B, T), padding on the right; while decoding, all tokens so far.
+        """prev_output_tokens: (B, T), padding on the right; while decoding, all tokens so far
 
-        Returns logits (B, T, symbols), of the last position alone while decoding.
+        Returns logits (B, T, symbols), while decoding those of the last position alone, and
+        `report`.
         """
         x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return (x if features_only else self.output_layer(x)), extra
@@ -126,16 +130,18 @@ class T5Decoder(FairseqIncrementalDecoder):
         encoder_out: EncoderOut,
         incremental_state: IncrementalState | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, E) before the output projection."""
+        """The states (B, T, E) that enter the output projection, and `report`."""
         starts = torch.full_like(prev_output_tokens[:, :1], self.dictionary.bos())
         tokens = torch.cat([starts, prev_output_tokens[:, 1:]], dim=1)
         past = 0 if incremental_state is None else tokens.shape[1] - 1
         x = self.dropout(self.embed_tokens(tokens[:, past:]))
-        source, extra = self.source_for(tokens, x, encoder_out, incremental_state)
+        source = self.source_for(tokens, x, encoder_out, incremental_state)
         bias = self.position_bias(tokens.shape[1] - past, past)
+        weights = []
         for layer in self.layers:
-            x = layer(x, bias, source, incremental_state)
-        return self.dropout(self.final_norm(x)), extra
+            x, of_layer = layer(x, bias, source, incremental_state)
+            weights.append(of_layer)
+        return self.dropout(self.final_norm(x)), self.report(weights)
 
     def source_for(
         self,
@@ -143,16 +149,20 @@ class T5Decoder(FairseqIncrementalDecoder):
         x: Tensor,
         encoder_out: EncoderOut,
         incremental_state: IncrementalState | None,
-    ) -> tuple[Any, dict[str, Any]]:
-        """What cross attention is given, and what is reported about it.
+    ) -> Any:
+        """What the layers' cross attention reads.
 
-        tokens: (B, T), while decoding all so far; x: (B, T', E), the last of them, embedded
+        tokens: (B, T), while decoding all tokens so far; x: (B, T', E), the last of them, embedded
         """
         states, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
-        source = Source(states, ~padding)
-        return source, {"attn": source.weights}
+        return Source(states, ~padding)
+
+    def report(self, weights: list[Tensor | None]) -> dict[str, Any]:
+        """What is returned beside the states. weights: of each layer's cross attention."""
+        return {"attn": weights[-1:]}
 
     def output_layer(self, features: Tensor) -> Tensor:
+        """(B, T, E) to logits (B, T, symbols)."""
         return self.embed_tokens.logits(features, self.output_bias)
 
     def max_positions(self) -> int:

@@ -21,14 +21,13 @@ from fairseq_memattn.modules.t5mem_selector import Selected, T5MemCrossAttention
 
 
 class T5MemEncoder(T5Encoder):
-    """Layers over K sequences, each with a slot of M memory tokens in front.
+    """T5Mem's encoder of K sequences, each with a slot of M memory tokens in front.
 
-    A slot begins as M learned vectors, which all slots share but which differ from one another,
-    or they would stay copies of one another through all layers; to them a learned vector is added
-    that says how far the sequence is from the current one: 0 for the current one itself, which
-    comes last, 1 for the one before it. Both are choices. The paper leaves the order of sequences
-    to the slots, without saying how they know; counted backwards, a distance means the same
-    whatever K is.
+    All slots start as the same M learned vectors, plus a learned vector for the distance of the
+    sequence from the current one: 0 for the current sequence, which is the last, 1 for the one
+    before it. Both are choices. The M vectors differ, because equal vectors would stay equal
+    through all layers. The paper leaves the order of sequences to the slots and does not say how
+    they encode it. Counted backwards, a distance has the same meaning for every K.
     """
 
     sizes: T5MemSizes
@@ -62,11 +61,11 @@ class T5MemEncoder(T5Encoder):
     ) -> EncoderOut:
         """src_tokens: (B, S), the current sequences, with padding on either side
 
-        context_tokens: (B, K - 1, S'), those before them, oldest first, with padding on the
-            right; a sequence of padding alone is absent
+        context_tokens: (B, K - 1, S'), the sequences before them, oldest first, with padding on
+            the right; a sequence of padding alone is absent
         context_padding_mask: (B, K - 1, S'), True at padding
-        target_context: (B,), how many sentences of the target come before the current one's; 0
-            unless given
+        target_context: (B,), how many sentences of the target precede the translation of the
+            current sequence; None is 0
 
         Returns, batch first, `encoder_out` (B, K, S, E), `slots` (B, K, M, E),
         `encoder_padding_mask` (B, K, S) and `target_context` (B,).
@@ -91,7 +90,7 @@ class T5MemEncoder(T5Encoder):
         }
 
     def make_generation_fast_(self, need_attn: Any = None, **kwargs: Any) -> None:
-        """fairseq's hook: need_attn is `--print-alignment`."""
+        """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         if need_attn:
             raise MemAttnError(
                 "--print-alignment does not work with T5Mem, whose target tokens attend to "
@@ -101,8 +100,9 @@ class T5MemEncoder(T5Encoder):
     def sequences(
         self, src_tokens: Tensor, context_tokens: Tensor | None, context_padding: Tensor | None
     ) -> Tensor:
-        """(B, K, S), the current sequence last; those in front that the whole batch lacks are left
-        out, as they would change nothing.
+        """All sequences (B, K, S), the current one last.
+
+        Leading sequences that are absent in the whole batch are dropped, which changes nothing.
         """
         pad = self.dictionary.pad()
         current = padded_right(src_tokens, pad).unsqueeze(1)
@@ -122,7 +122,7 @@ class T5MemEncoder(T5Encoder):
         return torch.cat(parts, dim=1)
 
     def first_slots(self, tokens: Tensor) -> Tensor:
-        """(B, K, M, E), for tokens (B, K, S)."""
+        """The slots (B, K, M, E) that enter the first layer. tokens: (B, K, S)."""
         batch, count, _ = tokens.shape
         slots = self.distances[:count].flip(0).unsqueeze(1) + self.slot_tokens
         return slots.expand(batch, -1, -1, -1)
@@ -131,27 +131,26 @@ class T5MemEncoder(T5Encoder):
         count, length = padding.shape[1:]
         if count > self.sizes.sequences:
             raise MemAttnError(
-                f"--t5mem-sequences {self.sizes.sequences} is the most that the model takes, the "
+                f"--t5mem-sequences {self.sizes.sequences} is the most sequences of an input, the "
                 f"current one included, but there are {count}"
             )
         if length > self.positions:
             raise MemAttnError(
                 f"--max-source-positions {self.positions} is the most tokens of a sequence, but "
-                f"one has {length}"
+                f"one has {length} tokens"
             )
 
 
 class T5MemDecoder(T5Decoder):
-    """T5's decoder whose layers attend to what the selector makes of the sequences.
+    """T5's decoder whose layers attend to mixtures of the sequences that a selector weighs.
 
-    `selection` of what is returned beside the logits is a list of the selector's weights
-    (B, T, K), one for all layers, or one a layer.
+    Beside the logits it returns `selection`, a list of the selector's weights (B, T, K): one for
+    all layers, or one for each layer.
 
-    separator: the symbol between two sentences of a target, if there may be several
+    separator: the symbol between two sentences of a target; None where a target is one sentence
     """
 
     sizes: T5MemSizes
-    separator: int | None = None
 
     def __init__(
         self,
@@ -160,8 +159,10 @@ class T5MemDecoder(T5Decoder):
         sizes: T5MemSizes,
         layers: int,
         max_positions: int,
+        separator: int | None = None,
     ) -> None:
         super().__init__(dictionary, embed_tokens, sizes, layers, max_positions)
+        self.separator = separator
         self.selector = T5MemSelector(sizes)
 
     def build_layer(self) -> nn.Module:
@@ -173,16 +174,19 @@ class T5MemDecoder(T5Decoder):
         x: Tensor,
         encoder_out: EncoderOut,
         incremental_state: IncrementalState | None,
-    ) -> tuple[Selected, dict[str, Any]]:
+    ) -> Selected:
         sequences, slots, padding = (
             encoder_out[name][0] for name in ("encoder_out", "slots", "encoder_padding_mask")
         )
         ahead = self._ahead(tokens, encoder_out["target_context"][0])[:, -x.shape[1] :]
-        selected = self.selector(x, sequences, slots, padding, ahead, incremental_state)
-        return selected, {"attn": [None], "selection": selected.weights}
+        selected: Selected = self.selector(x, sequences, slots, padding, ahead, incremental_state)
+        return selected
+
+    def report(self, weights: list[Tensor | None]) -> dict[str, Any]:
+        return {"attn": [None], "selection": weights if self.selector.by_layer else weights[:1]}
 
     def _ahead(self, tokens: Tensor, target_context: Tensor) -> Tensor:
-        """(B, T), how many sentences of the target are still to follow that of a token."""
+        """(B, T), how many sentences of the target follow the sentence of a token."""
         ahead = target_context.unsqueeze(1).expand_as(tokens)
         if self.separator is None:
             return ahead
@@ -190,7 +194,7 @@ class T5MemDecoder(T5Decoder):
 
 
 class T5MemSlotDecoder(T5Decoder):
-    """T5's decoder over all slots, one after the other: T5Mem without selector (T5MemWs)."""
+    """T5's decoder over the concatenated slots: T5Mem without a selector (T5MemWs)."""
 
     def source_for(
         self,
@@ -198,15 +202,15 @@ class T5MemSlotDecoder(T5Decoder):
         x: Tensor,
         encoder_out: EncoderOut,
         incremental_state: IncrementalState | None,
-    ) -> tuple[Source, dict[str, Any]]:
+    ) -> Source:
         slots, padding = encoder_out["slots"][0], encoder_out["encoder_padding_mask"][0]
         present = ~padding.all(dim=2)
         visible = present.repeat_interleave(slots.shape[2], dim=1)
-        return Source(slots.flatten(1, 2), visible), {"attn": [None]}
+        return Source(slots.flatten(1, 2), visible)
 
 
 def padded_right(tokens: Tensor, pad: int) -> Tensor:
-    """(B, S) with padding on the right; fairseq's translation task has it on the left."""
+    """tokens (B, S) with padding on the right; fairseq's translation task has it on the left."""
     if not tokens[:, 0].eq(pad).any():
         return tokens
     moved: Tensor = convert_padding_direction(tokens, pad, left_to_right=True)

@@ -330,8 +330,8 @@ def test_selection_begins_at_what_is_being_written_and_is_not_saturated():
     ahead[0, :3] = torch.tensor([9, 2, 1])  # 9: of a target context longer than the source's
     with torch.no_grad():
         rest = (sequences, slots, padding, ahead)
-        whatever = selector(torch.zeros_like(query), *rest).weights[0]
-        weights = selector(query, *rest).weights[0][:, 3:]
+        whatever = selector(torch.zeros_like(query), *rest).weights
+        weights = selector(query, *rest).weights[:, 3:]
     expected = torch.tensor([[1 / 3] * 3, [0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
     assert_close(whatever[0, :4], expected)
     odds = weights.log().diff(dim=2)  # of two logits

@@ -2,6 +2,7 @@
 
 from fairseq_memattn.attention.ops.mixture.attention import (
     MixtureState,
+    SelectorState,
     mixture_attention,
     mixture_read,
     mixture_write,
@@ -10,6 +11,7 @@ from fairseq_memattn.attention.ops.mixture.attention import (
 
 __all__ = [
     "MixtureState",
+    "SelectorState",
     "mixture_attention",
     "mixture_read",
     "mixture_write",

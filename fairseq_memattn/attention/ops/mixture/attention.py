@@ -7,18 +7,18 @@ encoded sequences by their memory slots, and attends to its own mixture of them:
     S = softmax(Query Key^T),   Z_t = sum_i S[t, i] Sent_i
     out_t = Attention(q_t, Z_t W^K, Z_t W^V)
 
-Keys and values are linear in Z, so the mixture need not be built, T times as large as the source:
+Keys and values are linear in Z, so that the mixture, T times as large as the source, is not built:
 
     logit[t, l] = sum_i S[t, i] (q_t . K_i[l]),   out_t = sum_i S[t, i] sum_l p[t, l] V_i[l]
 
-where K_i = Sent_i W^K and V_i = Sent_i W^V do not depend on t and are computed once a source.
-The paper says nothing of padding. The choice here: a token that is padding adds nothing to the
-mixture at its position, and each position counts by the share of the selection that has a token
-there, the sum of S[t, i] over the sequences i that reach position l: its logarithm is added to
-logit[t, l]. Without it a short sequence that is all but selected would compete, beyond its end,
-with positions whose logits are near 0 for want of anything there. With it a selection of one
-sequence is attention to that sequence, a position where all K have padding is hidden, and where
-nothing is padding the share is 1 and the equations are the paper's.
+where K_i = Sent_i W^K and V_i = Sent_i W^V do not depend on t and are computed once per source.
+The paper does not mention padding. The choice here: padding adds nothing to the mixture at its
+position, and each position is weighted by the share of the selection that has a token there, the
+sum of S[t, i] over the sequences i that reach position l. The logarithm of the share is added to
+logit[t, l]. Without it, a short sequence with nearly all of the selection would compete with the
+positions beyond its end, whose logits are near 0. With it, a selection of one sequence is attention
+to that sequence, a position at which all K sequences have padding is hidden, and without padding
+the share is 1 and the equations are the paper's.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
 
 class MixtureState(NamedTuple):
-    """K encoded sequences, for any target token to mix; float32 (float64 for float64 inputs).
+    """The keys and values of K encoded sequences, in float32 (float64 for float64 inputs).
 
     keys    (B, H, S, K D): at every position the keys of the K sequences, zeros for padding
     values  (B, H, S, K D)
@@ -52,6 +52,24 @@ class MixtureState(NamedTuple):
         return MixtureState(*(tensor.index_select(0, new_order) for tensor in self))
 
 
+class SelectorState(NamedTuple):
+    """The slots of K encoded sequences, as `select_sequences` reads them.
+
+    key     (B, K, M E): the M projected memory tokens of each slot, one after the other
+    absent  (B, K): True for sequences of padding alone
+    """
+
+    key: Tensor
+    absent: Tensor
+
+    def reorder(self, new_order: Tensor) -> "SelectorState":
+        """The states of the hypotheses that survive a beam step.
+
+        new_order: (B',) indices into the batch axis.
+        """
+        return SelectorState(*(tensor.index_select(0, new_order) for tensor in self))
+
+
 @full_precision
 def select_sequences(
     query: Tensor,
@@ -60,7 +78,7 @@ def select_sequences(
     scale: float = 1.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """How much every target token takes of each of the K sequences: equation 3.
+    """The weights of the K sequences for every target token: equation 3.
 
     query: (B, T, M E), the projected target states
     key: (B, K, M E), the M projected memory tokens of each slot, one after the other
@@ -68,8 +86,8 @@ def select_sequences(
     scale: of the logits; the paper has none
     bias: (B, T, K), added to the logits; the paper has none
 
-    Returns (B, T, K) in float32 (float64 for float64 inputs); sums to 1 over the sequences, but
-    is 0 where none is present.
+    Returns (B, T, K) in float32 (float64 for float64 inputs). The weights of a token sum to 1, or
+    are all 0 where no sequence is present.
 
     Raises ValueError where the shapes do not fit together.
     """
@@ -129,7 +147,7 @@ def mixture_attention(
 
 @full_precision
 def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> MixtureState:
-    """The keys and values of K sequences as `mixture_read` reads them, once a source.
+    """The keys and values of K sequences as `mixture_read` reads them, computed once per source.
 
     Shapes and errors as in `mixture_attention`.
     """
@@ -153,7 +171,7 @@ def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) 
 def mixture_read(
     q: Tensor, selection: Tensor, state: MixtureState, scale: float = 1.0, dropout: float = 0.0
 ) -> Tensor:
-    """`mixture_attention` over sequences that were written before; of any T, one step included.
+    """`mixture_attention` over sequences that `mixture_write` has written, for any T.
 
     Raises ValueError where the shapes, or the state's, do not fit.
     """
@@ -161,7 +179,7 @@ def mixture_read(
     share = selection.to(state.keys.dtype)[:, None, :, :, None]
     queries = share * scaled(q, scale).unsqueeze(3)
     logits = queries.flatten(3) @ state.keys.transpose(2, 3) + _log_share(selection, state)
-    # Where all is empty the weights are even, over values that are zero.
+    # Where all positions are empty the weights are uniform, over values that are zero.
     weights = logits.softmax(dim=3)
     readings: Tensor = (drop(weights, dropout) @ state.values).unflatten(3, queries.shape[3:])
     return (share * readings).sum(dim=3).to(q.dtype)
@@ -175,9 +193,9 @@ def _by_position(x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
 
 
 def _log_share(selection: Tensor, state: MixtureState) -> Tensor:
-    """(B, 1, T, S): how much of the selection has a token at a position; `EMPTY` where none has.
+    """(B, 1, T, S): the log share of the selection with a token at a position; `EMPTY` for none.
 
-    A share that is too small for a float is as good as the smallest one.
+    A share that underflows counts as the smallest float.
     """
     share = selection.to(state.tokens.dtype) @ state.tokens
     empty = ~state.tokens.any(dim=1, keepdim=True)
