@@ -15,6 +15,7 @@ from gmat_cases import (
     padding,
     run,
 )
+from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
@@ -28,7 +29,6 @@ from fairseq_memattn.attention import (
 from fairseq_memattn.attention.ops.global_memory import chunked as module
 from fairseq_memattn.attention.ops.global_memory import naive as reference
 
-any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 any_padding = pytest.mark.parametrize("pad", PADDING)
 any_slots = pytest.mark.parametrize("slots", [0, 1, 3])
 SPARSE = {
@@ -90,18 +90,27 @@ def check_chunks(case, chunk_size, dtype, device, scale=None):
 # --- Against the definition
 
 
-@any_dtype
-@any_padding
-@any_slots
-@pytest.mark.parametrize("chunk_size", [1, 4, 20])
+@pairwise(
+    indirect=["form"],
+    chunk_size=[1, 4, 20],
+    slots=[0, 1, 3],
+    pad=PADDING,
+    dtype=TOLERANCE,
+    form=["beside", "apart"],
+)
 def test_chunks(chunk_size, slots, pad, dtype, form, device):
     check_chunks(Case(13, slots, pad), chunk_size, dtype, device)
 
 
-@any_padding
-@any_slots
-@pytest.mark.parametrize("length, chunk_size", [(1, 1), (1, 4), (2, 1), (7, 3), (8, 4), (12, 4)])
-def test_lengths(length, chunk_size, slots, pad, form, device):
+@pairwise(
+    indirect=["form"],
+    sizes=[(1, 1), (1, 4), (2, 1), (7, 3), (8, 4), (12, 4)],
+    slots=[0, 1, 3],
+    pad=PADDING,
+    form=["beside", "apart"],
+)
+def test_lengths(sizes, slots, pad, form, device):
+    length, chunk_size = sizes
     check_chunks(Case(length, slots, pad), chunk_size, torch.float64, device)
 
 
@@ -110,13 +119,11 @@ def test_more_memory_than_tokens(case, form, device):
     check_chunks(case, 2, torch.float64, device, scale=0.7)
 
 
-@any_dtype
-@any_padding
-@any_slots
-@pytest.mark.parametrize(
-    "window",
-    [Window(1), Window(5), Window(40), Window(3, dilation=2), Window(2, stride=2)],
-    ids=str,
+@pairwise(
+    window=[Window(1), Window(5), Window(40), Window(3, dilation=2), Window(2, stride=2)],
+    slots=[0, 1, 3],
+    pad=PADDING,
+    dtype=TOLERANCE,
 )
 def test_windows(window, slots, pad, dtype, device):
     case = Case(11, slots, pad, heads=1)
@@ -138,8 +145,7 @@ def test_a_memory_without_queries_is_only_read(chunk_size, sparse, device):
     assert_close(out, attend(*x)[0])
 
 
-@any_padding
-@pytest.mark.parametrize("slots", [0, 2])
+@pairwise(indirect=["sparse"], slots=[0, 2], pad=PADDING, sparse=["beside", "apart", "window"])
 def test_gradients(slots, pad, sparse, device):
     case = Case(5, slots, pad, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)
@@ -284,9 +290,13 @@ def test_sequences_of_a_batch_do_not_meet(pad, sparse, device):
 # --- Numbers
 
 
-@any_slots
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("pad", ["none", "sentence"])
+@pairwise(
+    indirect=["sparse"],
+    pad=["none", "sentence"],
+    dtype=[torch.bfloat16, torch.float16],
+    slots=[0, 1, 3],
+    sparse=["beside", "apart", "window"],
+)
 def test_half_precision(pad, dtype, slots, sparse, device):
     case = Case(slots=slots, pad=pad)
     attend = attend_by(sparse, case, device)

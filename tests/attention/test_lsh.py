@@ -15,6 +15,7 @@ from gmat_cases import (
     padding,
     run,
 )
+from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.nn.functional import normalize, scaled_dot_product_attention
 from torch.testing import assert_close
@@ -22,7 +23,6 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import lsh_buckets, lsh_memory_attention
 from fairseq_memattn.attention.ops.lsh import naive as reference
 
-any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 any_padding = pytest.mark.parametrize("pad", PADDING)
 any_slots = pytest.mark.parametrize("slots", [0, 3])
 
@@ -48,12 +48,15 @@ def attend_by(case, device="cpu", seed=1, chunk_size=4, **options):
 # --- Against the definition
 
 
-@any_dtype
-@any_padding
-@any_slots
-@pytest.mark.parametrize("chunk_size", [1, 4, 20])
-@pytest.mark.parametrize("rounds, buckets", [(1, 2), (3, 4), (4, 2)])
-def test_definition(rounds, buckets, chunk_size, slots, pad, dtype, device):
+@pairwise(
+    hashed=[(1, 2), (3, 4), (4, 2)],
+    chunk_size=[1, 4, 20],
+    slots=[0, 3],
+    pad=PADDING,
+    dtype=TOLERANCE,
+)
+def test_definition(hashed, chunk_size, slots, pad, dtype, device):
+    rounds, buckets = hashed
     case = Case(13, slots, pad, width=3)
     leaves = inputs(case).leaves(dtype, device)
     bucket = lsh_buckets(leaves.q, **hashing(1, buckets, rounds)).cpu()
@@ -89,7 +92,7 @@ def test_a_memory_without_queries_is_only_read(device):
 
 
 @any_padding
-@any_slots
+@pytest.mark.parametrize("slots", [0, 1])
 def test_gradients(slots, pad, device):
     case = Case(5, slots, pad, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device).shared
@@ -227,9 +230,7 @@ def test_sequences_of_a_batch_do_not_meet(pad, device):
 # --- Numbers
 
 
-@any_slots
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("pad", ["none", "sentence"])
+@pairwise(pad=["none", "sentence"], dtype=[torch.bfloat16, torch.float16], slots=[0, 3])
 def test_half_precision(pad, dtype, slots, device):
     case = Case(slots=slots, pad=pad)
     leaves = inputs(case).leaves(dtype, device).shared

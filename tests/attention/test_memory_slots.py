@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
@@ -100,14 +101,11 @@ def assert_matches_the_oracle(case, dtype, device, scale=1.0):
         assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=f"{name}: {{}}".format)
 
 
-any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-any_padding = pytest.mark.parametrize("pad", ["none", "right", "holes", "absent", "nothing"])
+PADDING = ["none", "right", "holes", "absent", "nothing"]
+any_padding = pytest.mark.parametrize("pad", PADDING)
 
 
-@any_dtype
-@any_padding
-@pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("length", [4, 7])
+@pairwise(length=[4, 7], slots=[1, 3], pad=PADDING, dtype=TOLERANCE)
 def test_equations_6_to_14(length, slots, pad, dtype, device):
     assert_matches_the_oracle(Case(slots=slots, length=length, pad=pad), dtype, device)
 

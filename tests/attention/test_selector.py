@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import (
     MixtureState,
+    SelectorState,
     mixture_attention,
     mixture_read,
     mixture_write,
@@ -132,14 +134,11 @@ def assert_matches_the_oracle(case, dtype, device, scale=1.0):
         assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=f"{name}: {{}}".format)
 
 
-any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-any_padding = pytest.mark.parametrize("pad", ["none", "right", "holes", "absent", "nothing"])
+PADDING = ["none", "right", "holes", "absent", "nothing"]
+any_padding = pytest.mark.parametrize("pad", PADDING)
 
 
-@any_dtype
-@any_padding
-@pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("source", [4, 7])
+@pairwise(source=[4, 7], slots=[1, 3], pad=PADDING, dtype=TOLERANCE)
 def test_equations_3_to_5(source, slots, pad, dtype, device):
     assert_matches_the_oracle(Case(slots=slots, source=source, pad=pad), dtype, device)
 
@@ -267,6 +266,9 @@ def test_the_state_can_be_reordered(device):
     state = mixture_write(k, v, mask).reorder(order)
     assert isinstance(state, MixtureState)
     assert_close(mixture_read(q[order], selection[order], state), expected)
+    args = double(Case(pad="absent"), device)
+    slots = SelectorState(args.key, absent(mask)).reorder(order)
+    assert_close(select_sequences(args.query[order], *slots), selection[order])
 
 
 # --- What changes nothing
