@@ -1,4 +1,4 @@
-"""A model as `transformers` saves it, read, and as a checkpoint of fairseq's, made."""
+"""Reads models saved by `transformers`, and makes fairseq checkpoints of them."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,9 @@ FORMATS = ("model.safetensors", "pytorch_model.bin")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights.
+    """The files of the weights in a folder.
 
-    Raises ValueError where there are none.
+    Raises ValueError if there are none.
     """
     for name in FORMATS:
         if (folder / name).is_file():
@@ -24,25 +24,28 @@ def weight_files(folder: Path) -> list[Path]:
             parts = sorted(set(read_json(index).get("weight_map", {}).values()))
             for part in parts:
                 if not (folder / part).is_file():
-                    raise ValueError(f"{folder / part}: there is no such file, but {index} has it")
+                    raise ValueError(
+                        f"{folder / part}: there is no such file, but {index} lists it"
+                    )
             return [folder / part for part in parts]
     raise ValueError(f"{folder}: has neither {' nor '.join(FORMATS)}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises ValueError for any other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: no JSON ({error})") from None
+        raise ValueError(f"{path}: not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: no JSON object")
+        raise ValueError(f"{path}: not a JSON object")
     return content
 
 
 def read_weights(files: list[Path]) -> "dict[str, Tensor]":
     """The weights of all files, by transformers' names.
 
-    Raises ImportError where a format needs a package that is missing, and ValueError for a file
+    Raises ImportError if a format needs a package that is not installed, and ValueError for a file
     that cannot be read.
     """
     from tqdm import tqdm
@@ -61,6 +64,7 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
 
 
 def load_safetensors(path: Path) -> "dict[str, Tensor]":
+    """The weights of model.safetensors."""
     try:
         from safetensors.torch import load_file
     except ImportError:
@@ -72,6 +76,7 @@ def load_safetensors(path: Path) -> "dict[str, Tensor]":
 
 
 def load_pickled(path: Path) -> "dict[str, Tensor]":
+    """The weights of pytorch_model.bin."""
     import torch
 
     weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
@@ -79,7 +84,7 @@ def load_pickled(path: Path) -> "dict[str, Tensor]":
 
 
 def dictionary(names: list[str]) -> Any:
-    """fairseq's dictionary with these symbols after its four."""
+    """fairseq's dictionary with these symbols after its first four."""
     from fairseq.data import Dictionary
 
     made = Dictionary()
@@ -95,11 +100,12 @@ def checkpoint(
     dictionary: Any,
     device: str = "meta",
 ) -> dict[str, Any]:
-    """What fairseq-train would have saved, told these flags, after no update.
+    """The checkpoint that fairseq-train would save with these flags before the first update.
 
-    model: its class; device: where one is built for comparison, "meta" where its class can
+    model: its class
+    device: on which a model is built to check the weights; "meta" if the class supports it
 
-    Raises MemAttnError for weights that are not those of the model with these flags.
+    Raises MemAttnError for weights that do not fit the model with these flags.
     """
     import torch
     from fairseq import options

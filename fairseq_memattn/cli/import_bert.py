@@ -1,7 +1,7 @@
-"""`memattn import-bert`: a BERT that transformers has saved, as a `gmat_bert` and a dictionary.
+"""`memattn import-bert`: converts a BERT saved by transformers to a `gmat_bert` and a dictionary.
 
-It has no memory and says what BERT says, up to the 512 tokens of BERT. `memattn convert` gives it
-a memory; fairseq's commands take both.
+The model has no memory, and the same outputs as BERT for up to 512 tokens. `memattn convert` adds a
+memory. fairseq's commands read both models.
 """
 
 import argparse
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         type=Path,
-        help="as transformers saves it: config.json, model.safetensors or pytorch_model.bin (or "
-        "several with an index), and BERT's vocab.txt",
+        help="folder of a model saved by transformers: config.json, model.safetensors or "
+        "pytorch_model.bin (or several files with an index), and BERT's vocab.txt",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="dictionary to write, for fairseq-preprocess's --srcdict; text must be cut into the "
+        help="dictionary to write, for --srcdict of fairseq-preprocess; the text must be in the "
         "pieces of vocab.txt",
     )
 
@@ -62,27 +62,27 @@ def run(args: argparse.Namespace) -> None:
     weights, unread = hf_bert.weights(read_weights(files), order)
     told = flags(model_options)
     symbols = dictionary([*names, "<mask>"])
-    # fairseq's initialisation after BERT needs numbers to work on.
+    # fairseq's BERT initialisation needs real tensors, not those of the meta device.
     state = checkpoint(GMATBert, ["--task", "masked_lm", *told], weights, symbols, device="cpu")
     write(state, args.output)
     dictionary(names).save(str(args.dict))
     if unread:
-        print(f"left out, as a masked language model does not read it: {', '.join(unread)}")
-    # What is tied and what is zero is no weight of BERT's.
+        print(f"left out, as a masked language model does not use them: {', '.join(unread)}")
+    # The tied output projection is not counted twice.
     count = sum(w.numel() for name, w in weights.items() if name != "encoder.lm_head.weight")
     print(f"imported {count} weights: {args.output}")
     print(f"dictionary of {len(symbols)} symbols, <mask> included: {args.dict}")
     if unnamed := config["vocab_size"] - len(vocabulary):
         print(
             f"warning: {unnamed} of the {config['vocab_size']} pieces have no line in vocab.txt; "
-            "unless they are padding, it is another model's or not whole",
+            "unless they are padding, vocab.txt belongs to another model or is incomplete",
             file=sys.stderr,
         )
     print(f"to train it: --finetune-from-model {args.output} {' '.join(told)}")
 
 
 def flags(model_options: dict[str, Any]) -> list[str]:
-    """What fairseq-train is to be told of the model."""
+    """The flags of fairseq-train for the model."""
     told = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
     for name, value in model_options.items():
         told += [flag(name), str(value)]
@@ -97,6 +97,6 @@ def pieces(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: must be UTF-8, as vocab.txt is") from None
-    # Not `splitlines`: some pieces are characters that it takes for ends of lines.
+        raise ValueError(f"{path}: must be UTF-8") from None
+    # Not `splitlines`, which splits at some characters that are pieces.
     return text.removesuffix("\n").split("\n")

@@ -1,6 +1,6 @@
-"""`memattn import-t5`: a T5 that transformers has saved, as a checkpoint and a dictionary.
+"""`memattn import-t5`: converts a T5 saved by transformers to a checkpoint and a dictionary.
 
-Both are what fairseq's commands take: `fairseq-preprocess --srcdict`, `fairseq-generate --path`,
+fairseq's commands read both: `fairseq-preprocess --srcdict`, `fairseq-generate --path` and
 `fairseq-train --finetune-from-model`.
 """
 
@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         type=Path,
-        help="as transformers saves it: config.json, model.safetensors or pytorch_model.bin (or "
-        "several with an index), and T5's spiece.model",
+        help="folder of a model saved by transformers: config.json, model.safetensors or "
+        "pytorch_model.bin (or several files with an index), and T5's spiece.model",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
@@ -37,20 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="dictionary to write, for fairseq-preprocess's --srcdict and --tgtdict",
+        help="dictionary to write, for --srcdict and --tgtdict of fairseq-preprocess",
     )
     parser.add_argument(
         "--sentencepiece-model",
         type=Path,
         metavar="FILE",
-        help="the model's SentencePiece model (default: the folder's spiece.model)",
+        help="SentencePiece model (default: spiece.model in the folder)",
     )
     parser.add_argument(
         "--extra-ids",
         type=int,
         default=100,
         metavar="N",
-        help="how many <extra_id_N> the vocabulary has after the pieces (default: %(default)s)",
+        help="number of <extra_id_N> after the pieces in the vocabulary (default: %(default)s)",
     )
 
 
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{config_file}: there is no such file")
     if not pieces_file.is_file():
         raise ValueError(
-            f"{pieces_file}: there is no such file; the vocabulary is made from the model's "
-            "SentencePiece model, --sentencepiece-model"
+            f"{pieces_file}: there is no such file; give the model's SentencePiece model with "
+            "--sentencepiece-model"
         )
     files = weight_files(args.folder)
     inputs = [config_file, pieces_file, *files]
@@ -93,14 +93,14 @@ def report(
 ) -> None:
     count = sum(w.numel() for name, w in weights.items() if name != "decoder.embed_tokens.weight")
     if unread:
-        print(f"left out, as no T5 reads it: {', '.join(unread)}")
+        print(f"left out, as T5 does not use them: {', '.join(unread)}")
     print(f"imported {count} weights: {args.output}")
     print(f"dictionary of {len(weights['encoder.embed_tokens.weight'])} symbols: {args.dict}")
     print(f"to train it: --finetune-from-model {args.output} {flags(model_options)}")
 
 
 def flags(model_options: dict[str, Any]) -> str:
-    """What fairseq-train is to be told of a model, where it is not the architecture's default."""
+    """The flags of fairseq-train for the model, without those that have their default."""
     from fairseq_memattn.models.t5_config import T5Config
 
     default = T5Config()
@@ -115,7 +115,7 @@ def flags(model_options: dict[str, Any]) -> str:
 def pieces(path: Path) -> list[str]:
     """The pieces of T5's SentencePiece model.
 
-    Raises ValueError for a file that is none, and for one whose special pieces are not T5's.
+    Raises ValueError for another kind of file and for special pieces that are not T5's.
     """
     import sentencepiece
 
@@ -126,7 +126,7 @@ def pieces(path: Path) -> list[str]:
     special = (model.pad_id(), model.eos_id(), model.unk_id())
     if special != (0, 1, 2):
         raise ValueError(
-            f"{path}: padding, end of sentence and unknown must be the pieces 0, 1 and 2, as T5 "
-            f"has them, but are {', '.join(map(str, special))}"
+            f"{path}: padding, end of sentence and unknown must be the pieces 0, 1 and 2, as in "
+            f"T5, but are {', '.join(map(str, special))}"
         )
     return [model.id_to_piece(number) for number in range(len(model))]

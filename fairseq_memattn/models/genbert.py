@@ -1,6 +1,6 @@
 """GenBERT with a global memory: the generation model of GMAT's numeric reasoning (section 3.2).
 
-`gmat_genbert` has the size of BERT-base, `gmat_genbert_tiny` one for a CPU.
+`gmat_genbert` has the size of BERT-base. `gmat_genbert_tiny` is small enough for a CPU.
 """
 
 from argparse import ArgumentParser
@@ -31,9 +31,9 @@ from fairseq_memattn.modules.gmat_positions import check_positions
 
 @register_model("gmat_genbert")
 class GMATGenBert(FairseqEncoderDecoderModel):
-    """GMAT's BERT as encoder and decoder at once, with one set of weights.
+    """GMAT's BERT as encoder and decoder, with one set of weights.
 
-    starts_from: the kind of model whose weights `memattn convert` makes one of these
+    starts_from: the kind of model that `memattn convert` turns into a GenBERT
     """
 
     starts_from: ClassVar[str] = "a masked language model"
@@ -47,7 +47,7 @@ class GMATGenBert(FairseqEncoderDecoderModel):
         args = as_namespace(args)
         source, target = task.source_dictionary, task.target_dictionary
         for dictionary in (source, target):
-            # As fairseq's masked_lm does, whose weights must fit.
+            # As in fairseq's masked_lm, whose checkpoints must fit.
             dictionary.add_symbol("<mask>")
         _check_dictionaries(source, target)
         base(args)
@@ -77,7 +77,7 @@ class GMATGenBert(FairseqEncoderDecoderModel):
 
     @staticmethod
     def weights_from(masked: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those of a masked language model, or of a GenBERT, by the names that they have here."""
+        """The weights of a masked language model or of a GenBERT, by GenBERT's names."""
         renamed = {}
         for name, weight in masked.items():
             place = name.replace("encoder.sentence_encoder.", "encoder.", 1)
@@ -88,17 +88,16 @@ class GMATGenBert(FairseqEncoderDecoderModel):
 def _check_dictionaries(source: Any, target: Any) -> None:
     if source.symbols != target.symbols:
         raise MemAttnError(
-            "--arch gmat_genbert has one vocabulary for source and target (fairseq-preprocess "
-            f"--joined-dictionary), but the dictionaries have {len(source)} and {len(target)} "
-            "symbols that differ"
+            "--arch gmat_genbert needs one dictionary for source and target (fairseq-preprocess "
+            f"--joined-dictionary), but the dictionaries, of {len(source)} and {len(target)} "
+            "symbols, differ"
         )
 
 
 def _check(args: Any) -> None:
     if str(args.gmat_sparsity) == "lsh":
         raise MemAttnError(
-            "--gmat-sparsity lsh has no keys of its own, which --arch gmat_genbert's decoder "
-            "needs to share"
+            "--gmat-sparsity lsh has no key projection, which --arch gmat_genbert's decoder needs"
         )
     if not 1 <= args.decoder_layers <= args.encoder_layers:
         raise MemAttnError(
@@ -118,7 +117,7 @@ def base(args: Any) -> None:
     set_defaults(args, GenBertConfig())
     longest = args.max_source_positions
     base_architecture(args)
-    args.max_source_positions = longest  # which that makes those of a masked language model
+    args.max_source_positions = longest  # base_architecture overwrites it
 
 
 @register_model_architecture("gmat_genbert", "gmat_genbert_tiny")

@@ -1,6 +1,6 @@
 """Masked language models with a global memory (GMAT paper, sections 2 and 4).
 
-`gmat_bert` has the size of BERT-base, `gmat_bert_tiny` one for a CPU.
+`gmat_bert` has the size of BERT-base. `gmat_bert_tiny` is small enough for a CPU.
 """
 
 from argparse import ArgumentParser
@@ -27,7 +27,7 @@ class GMATBertEncoder(RobertaEncoder):
     """fairseq's RoBERTa encoder over an encoder with a global memory."""
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
-        # RobertaModel initialises the weights after BERT; fairseq's build_encoder does so twice.
+        # RobertaModel initialises the weights as in BERT; fairseq's build_encoder does so twice.
         return GMATEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
 
     def forward(
@@ -39,7 +39,7 @@ class GMATBertEncoder(RobertaEncoder):
         memory_words: Any = None,
         **unused: Any,
     ) -> Any:
-        """fairseq's, which has no `memory_words`: see `GMATEncoder.first_memory`."""
+        """fairseq's forward, with one argument more: `memory_words`, of `GMATEncoder.forward`."""
         x, extra = self.extract_features(
             src_tokens, return_all_hiddens=return_all_hiddens, memory_words=memory_words
         )
@@ -48,7 +48,7 @@ class GMATBertEncoder(RobertaEncoder):
     def extract_features(
         self, src_tokens: Any, return_all_hiddens: bool = False, **kwargs: Any
     ) -> Any:
-        """Features (B, S, E) of the tokens, and beside them the `memory` (B, M, E)."""
+        """The states (B, S, E) of the tokens, and a dict with the `memory` (B, M, E)."""
         out = self.sentence_encoder(
             src_tokens,
             return_all_hiddens=return_all_hiddens,
@@ -60,9 +60,9 @@ class GMATBertEncoder(RobertaEncoder):
         return out["encoder_out"][0].transpose(0, 1), extra
 
     def max_positions(self) -> int:
-        """fairseq's hook: whatever the model was trained with, all positions have embeddings.
+        """fairseq's hook: all positions have embeddings, whatever the length in training.
 
-        A model without embeddings of positions may have been trained with more.
+        A model without position embeddings may have been trained on longer sequences.
         """
         trained: int = self.args.max_positions
         return max(MAX_POSITIONS, trained)
@@ -72,8 +72,8 @@ class GMATBertEncoder(RobertaEncoder):
 class GMATBert(RobertaModel):
     """fairseq's RoBERTa with (q, r) positions and GMAT's attention.
 
-    With no memory and chunks as long as the input it is the RoBERTa, or the BERT, whose weights it
-    has. The encoder, for `compress` and `decompress`, is `model.encoder.sentence_encoder`.
+    Without a memory and with chunks as long as the input, it is the RoBERTa or BERT whose weights
+    it has. The encoder, with `compress` and `decompress`, is `model.encoder.sentence_encoder`.
     """
 
     def __init__(self, args: Any, encoder: GMATBertEncoder) -> None:
@@ -92,7 +92,7 @@ class GMATBert(RobertaModel):
         parser.add_argument(
             "--no-token-positional-embeddings",
             action="store_true",
-            help="embed tokens without their positions, where their order does not matter",
+            help="embed tokens without positions, for tasks in which their order does not matter",
         )
 
     @classmethod
@@ -125,6 +125,7 @@ def tiny(args: Any) -> None:
 
 
 def tiny_sizes(args: Any) -> None:
+    """The sizes of the architectures for a CPU."""
     args.encoder_layers = getattr(args, "encoder_layers", 4)
     args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 128)
     args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 512)
@@ -132,6 +133,7 @@ def tiny_sizes(args: Any) -> None:
 
 
 def set_layer_norm_eps(model: nn.Module, eps: float) -> None:
+    """Sets the epsilon of all layer norms, which fairseq's layers do not take as an option."""
     module: Any
     for module in model.modules():
         if hasattr(module, "normalized_shape"):  # fairseq's layer norms are of two classes

@@ -29,8 +29,8 @@ from fairseq_memattn.modules.gmat_positions import check_positions
 class GMATTransformer(ABCDecoding):
     """fairseq's transformer with a global memory in its encoder.
 
-    The decoder attends to the tokens that the encoder puts out, the memory having done its work
-    there (a choice); its attention is softmax attention, or ABC where it has slots.
+    The decoder attends to the encoder's tokens and not to its memory (a choice). It has softmax
+    attention, or ABC where it has slots.
     """
 
     @classmethod

@@ -1,9 +1,9 @@
-"""BERT as `transformers` saves it, in the terms of `gmat_bert`: options, weights and vocabulary.
+"""Converts a BERT saved by `transformers` to `gmat_bert`: options, weights and vocabulary.
 
-fairseq's dictionary begins with `<s>`, `<pad>`, `</s>` and `<unk>`, and its masked language models
-end it with `<mask>`. These are BERT's [CLS], [PAD], [SEP], [UNK] and [MASK]; the other pieces
-keep their order. BERT's segment embedding of the first segment, which is all that a masked
-language model here has, is added to its positions.
+fairseq's dictionaries start with `<s>`, `<pad>`, `</s>` and `<unk>`, and those of its masked
+language models end with `<mask>`. They take the place of BERT's [CLS], [PAD], [SEP], [UNK] and
+[MASK]; the other pieces keep their order. The embedding of BERT's first segment, the only one that
+a masked language model uses here, is added to the position embeddings.
 """
 
 import re
@@ -17,7 +17,7 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.hf_checks import checked_symbols, refuse_unlike, unused_symbols
 from fairseq_memattn.modules.gmat_positions import BLOCK, MAX_POSITIONS
 
-# What a key of config.json must be, and what transformers takes it for where it is absent.
+# The required value of a key of config.json, and transformers' default for an absent key.
 REQUIRED = {
     "model_type": ("bert", None),
     "hidden_act": ("gelu", "gelu"),
@@ -33,9 +33,9 @@ SIZES = (
     "intermediate_size",
     "vocab_size",
 )
-# BERT's pieces for fairseq's first four symbols, in fairseq's order, and for its last.
+# BERT's pieces for fairseq's first four symbols, in fairseq's order, and for the last symbol.
 FIRST, LAST = ("[CLS]", "[PAD]", "[SEP]", "[UNK]"), "[MASK]"
-PAD = 1  # of fairseq, before whose positions its tables have one row more
+PAD = 1  # fairseq's padding symbol; its position tables start with PAD + 1 unused rows
 
 ENCODER = "encoder.sentence_encoder"
 EMBEDDINGS = "bert.embeddings"
@@ -45,7 +45,7 @@ POSITIONS = f"{EMBEDDINGS}.position_embeddings.weight"
 SEGMENTS = f"{EMBEDDINGS}.token_type_embeddings.weight"
 BIASES = ("cls.predictions.bias", "cls.predictions.decoder.bias")
 NEEDED = (WORDS, POSITIONS, SEGMENTS)
-# Of pretraining on pairs of sentences, and a buffer.
+# Weights of pretraining on sentence pairs, and a buffer.
 UNREAD = re.compile(r"cls\.seq_relationship\..*|bert\.pooler\..*|bert\.embeddings\.position_ids")
 
 MODULES = {
@@ -64,14 +64,14 @@ IN_LAYER = {
     "output.dense": "fc2",
     "output.LayerNorm": "final_layer_norm",
 }
-# Of the first public checkpoints, for layer norms.
+# Names of layer norm weights in the first public checkpoints.
 OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
 
 def options(config: dict[str, Any]) -> dict[str, Any]:
-    """The options of `--arch gmat_bert`, by name, for a config.json: without a memory.
+    """The options of a `gmat_bert` without memory for a config.json.
 
-    Raises MemAttnError for a model that is not BERT, and for a size that is missing.
+    Raises MemAttnError for a model that is not a BERT and for a missing size.
     """
     refuse_unlike("BERT", config, REQUIRED, SIZES)
     return {
@@ -87,12 +87,12 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def symbols(pieces: Sequence[str], vocab_size: int) -> tuple[list[str], Tensor]:
-    """The symbols after fairseq's four, `<mask>` not among them, and the order of BERT's rows.
+    """The symbols after fairseq's first four, without `<mask>`, and the order of BERT's rows.
 
     pieces: the lines of vocab.txt; vocab_size: rows of BERT's table
 
-    Raises MemAttnError for sizes that do not fit, for a special piece that is missing, and for
-    pieces that fairseq cannot tell apart.
+    Raises MemAttnError for sizes that do not fit, for a missing special piece, and for pieces that
+    a dictionary cannot hold.
     """
     if len(pieces) > vocab_size:
         raise MemAttnError(
@@ -113,19 +113,19 @@ def symbols(pieces: Sequence[str], vocab_size: int) -> tuple[list[str], Tensor]:
 
 
 def weights(saved: dict[str, Tensor], order: Tensor) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights of a `gmat_bert`, in float32, and the names of those that it does not read.
+    """The weights of a `gmat_bert`, in float32, and the names of the weights that it leaves out.
 
     saved: by transformers' names; order: of the rows of BERT's vocabulary, from `symbols`
 
-    Raises MemAttnError for a name that BERT has not, and for an output projection or bias that is
-    not tied.
+    Raises MemAttnError for a name that BERT does not have, and for an output projection or bias
+    that is not tied.
     """
     for name in NEEDED:
         if name not in saved:
-            raise MemAttnError(f"the weights lack `{name}`, which BERT has")
+            raise MemAttnError(f"the weights lack `{name}`, which is part of BERT")
     if len(saved[WORDS]) != len(order):
         raise MemAttnError(
-            f"`{WORDS}` has {len(saved[WORDS])} rows, but config.json a vocab_size of {len(order)}"
+            f"`{WORDS}` has {len(saved[WORDS])} rows, but config.json has vocab_size {len(order)}"
         )
     _check_tied(saved, (WORDS, OUTPUT))
     _check_tied(saved, BIASES)
@@ -148,7 +148,7 @@ def weights(saved: dict[str, Tensor], order: Tensor) -> tuple[dict[str, Tensor],
 
 
 def our_name(name: str) -> str:
-    """The name here of a weight of transformers' BERT, but for its tables and output bias."""
+    """Our name of a weight of transformers' BERT that is neither a table nor an output bias."""
     module, _, leaf = name.rpartition(".")
     leaf = OLD_LEAVES.get(leaf, leaf)
     if module in MODULES:
@@ -156,10 +156,10 @@ def our_name(name: str) -> str:
     layer = LAYER.fullmatch(module)
     if layer and layer[2] in IN_LAYER:
         return f"{ENCODER}.layers.{layer[1]}.{IN_LAYER[layer[2]]}.{leaf}"
-    raise MemAttnError(f"the weights hold {name}, which BERT has not")
+    raise MemAttnError(f"the weights contain {name}, which is not part of BERT")
 
 
 def _check_tied(saved: dict[str, Tensor], names: tuple[str, str]) -> None:
     first, second = names
     if all(name in saved for name in names) and not torch.equal(saved[first], saved[second]):
-        raise MemAttnError(f"the weights {first} and {second} differ, but BERT has one of them")
+        raise MemAttnError(f"the weights {first} and {second} differ, but BERT ties them")

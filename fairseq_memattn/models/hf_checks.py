@@ -1,4 +1,4 @@
-"""What is checked of any model that `transformers` has saved, before it becomes one of ours."""
+"""Checks of models saved by `transformers`, before they are converted."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,9 +15,11 @@ def refuse_unlike(
     required: Mapping[str, tuple[Any, Any]],
     sizes: Iterable[str],
 ) -> None:
-    """Raises MemAttnError for a config.json of another model, and for a size that is missing.
+    """Raises MemAttnError for a config.json of another model and for a missing size.
 
-    required: what keys must be, and what transformers takes them for where they are absent
+    model: the name of the model in the message
+    required: the required value of each key, and transformers' default for an absent key
+    sizes: keys whose values must be numbers
     """
     for key, (wanted, absent) in required.items():
         value = config.get(key, absent)
@@ -31,16 +33,16 @@ def refuse_unlike(
 
 
 def check_weights(ours: dict[str, Tensor], model: torch.nn.Module) -> None:
-    """Raises MemAttnError unless the weights are all that a model of this size has.
+    """Raises MemAttnError unless the weights have the names and shapes of the model's weights.
 
-    model: of this plugin; its weights' values are not looked at
+    ours: the converted weights; model: one of ours, whose values are not used
     """
     expected = model.state_dict()
     for name in expected.keys() | ours.keys():
         if name not in ours:
-            raise MemAttnError(f"the weights lack `{name}`, which config.json asks for")
+            raise MemAttnError(f"the weights lack `{name}`, which config.json requires")
         if name not in expected:
-            raise MemAttnError(f"the weights hold `{name}`, for which config.json has no place")
+            raise MemAttnError(f"the weights contain `{name}`, which does not fit config.json")
         sizes = [tuple(weights[name].shape) for weights in (ours, expected)]
         if sizes[0] != sizes[1]:
             raise MemAttnError(
@@ -49,22 +51,22 @@ def check_weights(ours: dict[str, Tensor], model: torch.nn.Module) -> None:
 
 
 def unused_symbols(count: int) -> list[str]:
-    """Names for rows of a table that stand for nothing, as fairseq has them."""
+    """fairseq's names for unused rows of an embedding table."""
     return [f"madeupword{number:04}" for number in range(count)]
 
 
 def checked_symbols(names: list[str]) -> list[str]:
-    """The names again. Raises MemAttnError for those that a dictionary cannot hold or tell apart.
+    """Returns the names. Raises MemAttnError for names that a dictionary cannot hold.
 
-    names: of the symbols after fairseq's four
+    names: of the symbols after fairseq's first four
     """
     seen = {"<s>", "<pad>", "</s>", "<unk>"}
     for name in names:
         if name in seen:
-            raise MemAttnError(f"the vocabulary has {name!r} twice, which no dictionary can hold")
+            raise MemAttnError(f"the vocabulary has {name!r} twice, which a dictionary cannot hold")
         if name.split() != [name]:
             raise MemAttnError(
-                f"the piece {name!r} has white space, which parts symbols in a dictionary"
+                f"the piece {name!r} has white space, which separates symbols in a dictionary"
             )
         seen.add(name)
     return names

@@ -1,8 +1,9 @@
-"""T5 as `transformers` saves it, in this plugin's terms: its options, weights and vocabulary.
+"""Converts a T5 saved by `transformers` to `t5`: options, weights and vocabulary.
 
-T5's vocabulary begins with padding 0, end of sentence 1 and unknown 2, where fairseq has four
-symbols, `<s>`, `<pad>`, `</s>` and `<unk>`. T5 starts its decoder from the padding. So its first
-row becomes both `<s>`, which starts the decoder here, and `<pad>`; the others keep their order.
+T5's vocabulary starts with padding 0, end of sentence 1 and unknown 2. fairseq's dictionaries start
+with four symbols, `<s>`, `<pad>`, `</s>` and `<unk>`. T5's decoder starts from the padding symbol.
+Therefore T5's first row becomes both `<s>`, from which the decoder starts here, and `<pad>`; the
+other rows keep their order.
 """
 
 import re
@@ -15,8 +16,8 @@ from torch import Tensor
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.hf_checks import checked_symbols, refuse_unlike, unused_symbols
 
-# What a key of config.json must be; the second value is what transformers takes it for where it
-# is absent. Anything else makes another model than T5 of 2020 (version 1.0).
+# The required value of a key of config.json, and transformers' default for an absent key. Any
+# other value belongs to another model than the T5 of 2020 (version 1.0).
 REQUIRED = {
     "model_type": ("t5", None),
     "feed_forward_proj": ("relu", "relu"),
@@ -52,14 +53,14 @@ TABLES = (
     "decoder.embed_tokens.weight",
     "lm_head.weight",
 )
-# In the first public checkpoints: no version of T5 reads it, and neither does transformers.
+# Contained in the first public checkpoints, but read by no version of T5 nor by transformers.
 UNREAD = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 
 
 def options(config: dict[str, Any]) -> dict[str, Any]:
-    """The options of `--arch t5`, by name, for a config.json.
+    """The options of `--arch t5` for a config.json.
 
-    Raises MemAttnError for a model that is not T5 of version 1.0, and for a size that is missing.
+    Raises MemAttnError for a model that is not a T5 of version 1.0 and for a missing size.
     """
     refuse_unlike("T5 1.0", config, REQUIRED, SIZES)
     layers = config["num_layers"]
@@ -84,11 +85,11 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def weights(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """This plugin's weights, in float32, and the names of those that no T5 reads.
+    """The weights of a `t5`, in float32, and the names of the weights that it leaves out.
 
     saved: by transformers' names
 
-    Raises MemAttnError for embeddings that are not one table, and for a name that T5 has not.
+    Raises MemAttnError for embeddings that are not tied and for a name that T5 does not have.
     """
     table = embeddings(saved)
     ours = {f"{side}.embed_tokens.weight": torch.cat([table[:1], table]) for side in PARTS}
@@ -99,21 +100,21 @@ def weights(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
 
 
 def embeddings(saved: dict[str, Tensor]) -> Tensor:
-    """The one table (vocabulary, E) of input, output and both sides."""
+    """The embedding table (vocabulary, E) that inputs, outputs and both sides share."""
     tables = {name: saved[name] for name in TABLES if name in saved}
     if not tables:
-        raise MemAttnError(f"the weights hold no embeddings ({', '.join(TABLES)})")
+        raise MemAttnError(f"the weights contain no embeddings ({', '.join(TABLES)})")
     first, *others = tables
     for name in others:
         if not torch.equal(tables[name], tables[first]):
             raise MemAttnError(
-                f"the weights {first} and {name} differ, but T5 1.0 has one table of embeddings"
+                f"the weights {first} and {name} differ, but T5 1.0 has a single embedding table"
             )
     return tables[first].float()
 
 
 def our_name(name: str) -> str:
-    """The name here of a weight of transformers' T5, but for its embeddings."""
+    """Our name of a weight of transformers' T5 that is not an embedding table."""
     positions = POSITIONS.fullmatch(name)
     if positions:
         return f"{positions[1]}.position_bias.table"
@@ -124,17 +125,17 @@ def our_name(name: str) -> str:
         side, layer, part, leaf = block.groups()
         if int(part) < len(PARTS[side]) and leaf in LEAVES:
             return f"{side}.layers.{layer}.{PARTS[side][int(part)]}.{LEAVES[leaf]}.weight"
-    raise MemAttnError(f"the weights hold {name}, which T5 1.0 has not")
+    raise MemAttnError(f"the weights contain {name}, which is not part of T5 1.0")
 
 
 def symbols(pieces: Sequence[str], sentinels: int, vocab_size: int) -> list[str]:
-    """The symbols after fairseq's four, in the order of T5's vocabulary.
+    """The symbols after fairseq's first four, in the order of T5's vocabulary.
 
-    pieces: all of the SentencePiece model's, the three special ones first
-    sentinels: how many `<extra_id_N>` follow the pieces; they count down, `<extra_id_0>` being last
-    vocab_size: rows of T5's table; those that stand for nothing are named as fairseq names them
+    pieces: those of the SentencePiece model, the three special ones first
+    sentinels: how many `<extra_id_N>` follow the pieces; they count down to `<extra_id_0>`
+    vocab_size: rows of T5's table; unused rows get fairseq's names for them
 
-    Raises MemAttnError for sizes that do not fit, and for pieces that fairseq cannot tell apart.
+    Raises MemAttnError for sizes that do not fit and for pieces that a dictionary cannot hold.
     """
     unused = vocab_size - len(pieces) - sentinels
     if sentinels < 0 or unused < 0:

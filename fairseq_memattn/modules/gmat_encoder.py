@@ -70,11 +70,11 @@ class GMATEncoder(TransformerEncoderBase):
         self.register_buffer("version", torch.Tensor([3]))
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
         self.max_source_positions = cfg.max_source_positions
-        self.embed_tokens, self.padding_idx = embed_tokens, embed_tokens.padding_idx
+        self.embed_tokens, self.padding_idx = embed_tokens, dictionary.pad()
         embed_dim = embed_tokens.embedding_dim
         self.embed_scale = 1.0 if cfg.no_scale_embedding else embed_dim**0.5
         has_positions, learned = not cfg.no_token_positional_embeddings, cfg.encoder.learned_pos
-        self.embed_positions = None
+        self.embed_positions: Any = None
         if has_positions and not learned:
             self.embed_positions = PositionalEmbedding(
                 cfg.max_source_positions, embed_dim, self.padding_idx, learned=False
@@ -246,7 +246,7 @@ class GMATEncoder(TransformerEncoderBase):
 
     def _decompress(self, memory: Tensor, padding: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         first = self.cfg.gmat_compress_after + self.cfg.gmat_memory_layers
-        # Any symbol but padding at every token: embeddings of positions look at nothing else.
+        # Position embeddings only distinguish padding from other symbols.
         symbols = padding.long().neg() + self.padding_idx + 1
         x = self.as_embedded(self.embed_positions(symbols).to(memory))
         x = x.masked_fill(padding.unsqueeze(2), 0.0)

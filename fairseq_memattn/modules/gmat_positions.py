@@ -8,17 +8,19 @@ from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 
-BLOCK = 512  # the paper's: r < 512, so that its table can be a pretrained model's
+BLOCK = 512  # the paper's: with r < 512, the table can be that of a pretrained model
 MAX_POSITIONS = 2**15
 
 
 class BlockPositionalEmbedding(LearnedPositionalEmbedding):
-    """The sum of two learned vectors: of r = p mod N, and of q = p div N. The paper has N = 512.
+    """Position p has the sum of two learned vectors, for r = p mod N and q = p div N.
 
-    weight: those of r in fairseq's layout, as in RoBERTa's table of 512: (padding + 1 + N, E)
-    blocks: those of q, (2^15 / N rounded up, E), zeros at first, so that a pretrained model's
-        first N positions stay what they were (a choice, as is that sequences of up to N have q
-        too)
+    The paper has N = 512.
+
+    weight: the vectors for r, in the layout of RoBERTa's table: (padding + 1 + N, E)
+    blocks: the vectors for q, (2^15 / N rounded up, E). They are initialised with zeros, which
+        leaves a pretrained model's first N positions unchanged (a choice, as is that sequences of
+        up to N tokens have q too)
     """
 
     def __init__(self, embed_dim: int, padding_idx: int, block: int = BLOCK) -> None:
@@ -30,7 +32,9 @@ class BlockPositionalEmbedding(LearnedPositionalEmbedding):
         self.max_positions = MAX_POSITIONS
 
     def forward(self, input: Tensor, *unused: Any) -> Tensor:
-        """input: tokens (B, S), of which padding is not counted. Returns (B, S, E).
+        """input: tokens (B, S), with padding anywhere, which has no position
+
+        Returns (B, S, E).
 
         Raises MemAttnError for more than 2 ** 15 positions.
         """
@@ -44,7 +48,10 @@ class BlockPositionalEmbedding(LearnedPositionalEmbedding):
         return of_r + nn.functional.embedding(positions // self.block, self.blocks)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq's hook. Raises MemAttnError for a checkpoint of other blocks."""
+        """fairseq's hook, called before a checkpoint is loaded.
+
+        Raises MemAttnError for a checkpoint with another N.
+        """
         weight = state_dict.get(f"{name}.weight")
         trained = self.block if weight is None else len(weight) - self.padding_idx - 1
         if trained != self.block:
@@ -54,7 +61,7 @@ class BlockPositionalEmbedding(LearnedPositionalEmbedding):
 
 
 def check_positions(what: str, positions: int) -> None:
-    """Raises MemAttnError for more positions than there are vectors for."""
+    """Raises MemAttnError for more positions than GMAT has vectors for."""
     if positions > MAX_POSITIONS:
         raise MemAttnError(
             f"{what} has {positions} positions, but GMAT's position embeddings end at "

@@ -1,4 +1,4 @@
-"""T5's table of embeddings, which is also the decoder's output projection."""
+"""T5's embedding table, which is also the decoder's output projection."""
 
 from typing import Any
 
@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 
 class T5Embedding(nn.Embedding):
-    """T5 draws embeddings from a standard normal distribution and multiplies logits by E^-1/2.
+    """Embeddings with a standard deviation of 1, and logits multiplied by E^-1/2.
 
-    scaled: keep E^-1/2 times those embeddings and multiply what comes in by E^1/2, as fairseq's
-        transformer does. It is the same function, but steps that do not go by the size of a
-        weight, as Adam's, change logits E^1/2 times as fast. Weights of either kind are loaded.
+    dictionary: fairseq's; size: E
+    scaled: store the embeddings multiplied by E^-1/2, and multiply them by E^1/2 in the forward
+        pass, as fairseq's transformer does. The function is the same, but optimisers whose steps
+        are not proportional to the weights, such as Adam, change the logits E^1/2 times as fast.
+        Checkpoints of either kind can be loaded
     """
 
     scale: Tensor
@@ -22,7 +24,7 @@ class T5Embedding(nn.Embedding):
         nn.init.zeros_(self.weight[dictionary.pad()])
         self.scaled = scaled
         if scaled:
-            self.register_buffer("scale", torch.tensor(size**0.5))  # tells checkpoints apart
+            self.register_buffer("scale", torch.tensor(size**0.5))  # marks the checkpoint
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(...) -> (..., E)"""
@@ -36,7 +38,7 @@ class T5Embedding(nn.Embedding):
         return nn.functional.linear(features, self.weight, bias)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq's hook, before weights are loaded."""
+        """fairseq's hook, called before a checkpoint is loaded."""
         weight, scale = f"{name}.weight", f"{name}.scale"
         if weight not in state_dict or (scale in state_dict) == self.scaled:
             return

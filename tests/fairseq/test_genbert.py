@@ -144,7 +144,7 @@ def test_the_encoder_is_gmat_s_bert():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gmat_sparsity": "lsh"}, "--gmat-sparsity lsh has no keys of its own"),
+        ({"gmat_sparsity": "lsh"}, "--gmat-sparsity lsh has no key projection, which"),
         ({"encoder_layerdrop": 0.1}, "--encoder-layerdrop must be 0 .* but is 0.1"),
         ({"max_target_positions": 40000}, "--max-target-positions has 40000 positions, but"),
         ({"gmat_chunk": 0}, "--gmat-chunk must be at least 1"),

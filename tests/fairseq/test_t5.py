@@ -487,14 +487,17 @@ def test_other_models_are_refused(key, value, message, changed, tmp_path, capsys
 def test_weights_that_do_not_fit_are_refused(changed, theirs, tmp_path, capsys):
     copy, change = changed
     change(num_decoder_layers=1)
-    assert "for which config.json has no place" in refused(copy, tmp_path, capsys)
+    assert "which does not fit config.json" in refused(copy, tmp_path, capsys)
     change(num_decoder_layers=2, d_ff=41)
     assert "in the weights, but" in refused(copy, tmp_path, capsys)
     change(d_ff=40)
     (copy / "model.safetensors").unlink()
     for change_name, message in (
         (None, "the weights lack `encoder.final_norm.weight`"),
-        ("encoder.final_layer_norm.bias", "the weights hold encoder.final_layer_norm.bias, which"),
+        (
+            "encoder.final_layer_norm.bias",
+            "the weights contain encoder.final_layer_norm.bias, which",
+        ),
         ("lm_head.weight", "the weights shared.weight and lm_head.weight differ"),
     ):
         weights = dict(theirs.state_dict())
@@ -515,7 +518,7 @@ def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, cap
     message = f"--extra-ids must be from 0 to {EXTRA_IDS + UNUSED}, config.json's vocab_size"
     assert refused(copy, tmp_path, capsys, "--extra-ids", "9").startswith(message)
     (copy / "spiece.model").unlink()
-    message = f"{copy}/spiece.model: there is no such file; the vocabulary is made from"
+    message = f"{copy}/spiece.model: there is no such file; give the model's SentencePiece"
     assert refused(copy, tmp_path, capsys).startswith(message)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT), model_prefix=str(copy / "spiece"), vocab_size=34

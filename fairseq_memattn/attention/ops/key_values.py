@@ -28,4 +28,9 @@ class KeyValues(NamedTuple):
 
         new_order: (B',) indices into the batch axis.
         """
-        return KeyValues(*(x if x is None else x.index_select(0, new_order) for x in self))
+        visible = self.visible
+        return KeyValues(
+            self.keys.index_select(0, new_order),
+            self.values.index_select(0, new_order),
+            None if visible is None else visible.index_select(0, new_order),
+        )

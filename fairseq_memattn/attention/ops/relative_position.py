@@ -1,14 +1,13 @@
-"""T5's relative positions: buckets of distances, and one bias per head for each bucket.
+"""T5's relative positions: buckets of distances, with one bias per head for each bucket.
 
 Sources: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
 Transformer", section 2.1; for memory slots Al Adel and Burtsev, "Memory transformer with
 hierarchical attention for long document processing" (T5Mem), sections III-A1 and IV, equation 8.
 
-Half of the buckets on a side hold one distance each, the other half ranges that grow
-logarithmically up to a largest distance. With e of them exact, w ranges and a largest distance m,
-range j starts at the smallest n with w log(n / e) / log(m / e) >= j. Here that is decided between
-integers, n^w e^j >= m^j e^w, so that no rounding of a logarithm can move a distance into the
-bucket next to its own.
+Half of the buckets on a side hold one distance each. The other half hold ranges that grow
+logarithmically up to a largest distance. With e exact buckets, w ranges and a largest distance m,
+range j starts at the smallest n with w log(n / e) / log(m / e) >= j. The comparison is made between
+integers, n^w e^j >= m^j e^w, so that rounding cannot move a distance into a neighbouring bucket.
 """
 
 from functools import cache
@@ -22,18 +21,18 @@ from torch.nn.functional import embedding, pad
 def relative_position_bucket(
     distance: Tensor, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
 ) -> Tensor:
-    """Which bucket a distance falls into.
+    """The buckets of distances.
 
     distance: integers of any shape, the key's position minus the query's
-    bidirectional: the first half of the buckets for keys at or before the query, the second for
-        those after it; otherwise all buckets are for keys before it, and those after it are in
-        bucket 0 with the query's own, as a causal mask hides them
-    max_distance: from here on a side has a single bucket, its last
+    bidirectional: whether the first half of the buckets is for keys at or before the query and the
+        second half for keys after it. If not, all buckets are for keys before the query; keys after
+        it, which a causal mask hides, share bucket 0 with the query's own position
+    max_distance: the distance from which on a side has a single bucket, its last
 
     Returns integers of distance's shape, from 0 to buckets - 1.
 
-    Raises ValueError for a number of buckets that is odd where both sides have half of them, for
-    fewer than two buckets on a side, and for a `max_distance` within the exact buckets.
+    Raises ValueError for an odd number of buckets with `bidirectional`, for fewer than two buckets
+    on a side, and for a `max_distance` within the exact buckets.
     """
     side = _buckets_on_a_side(buckets, bidirectional)
     starts = torch.tensor(_starts(side, max_distance), device=distance.device)
@@ -53,14 +52,14 @@ def slot_position_bucket(
 ) -> Tensor:
     """The buckets of T5Mem's encoder: K sequences of S tokens, each with a slot of M.
 
-    A slot and its own sequence are at the positions 0 to M + S - 1, and positions count columns.
-    Between a query and the slot of another sequence there is no distance, and a bucket of their
-    own stands for that: number `buckets`, one more than T5 has.
+    A slot and its sequence have the positions 0 to M + S - 1, counted in columns. A query has no
+    distance to the slot of another sequence: these pairs have a bucket of their own, number
+    `buckets`, which T5 does not have.
 
-    Returns (K, M + S, K M + S): by sequence and query, the bucket of each slot token of the K
-    sequences, and then of each token of the query's own sequence.
+    Returns (K, M + S, K M + S): for each sequence and query, the buckets of the memory tokens of
+    all K slots and then those of the tokens of the query's own sequence.
 
-    Raises ValueError as `relative_position_bucket` does, and for sizes below 1.
+    Raises the errors of `relative_position_bucket`, and ValueError for sizes below 1.
     """
     for name, size in (("sequences", sequences), ("slots", slots), ("length", length)):
         if size < 1:
@@ -98,18 +97,17 @@ def slot_position_bias(
 ) -> Tensor:
     """The `bias` of `mem_attention`, (K, H, M + S, K M + S).
 
-    other_slots: what a query adds to its logits with the slots of other sequences, which the
-        paper leaves open; either is a choice
-        "learned" a number a head, the last row of table, which is (buckets + 1, H)
-        "zero" nothing; table is (buckets, H)
+    other_slots: the bias between a query and the slots of other sequences, which the paper does
+        not define
+        "learned" one number per head, the last row of table, which is (buckets + 1, H)
+        "zero" no bias; table is (buckets, H)
 
-    A number that is added to all logits of a head changes nothing, so for more than one sequence
-    both can express the same. But a table that was learned from single sequences, where only
-    differences between its rows matter, may have drifted to any level, and "zero" would be high
-    or low beside it by accident. Hence the default.
+    A number added to all logits of a head has no effect, so both options can express the same
+    functions. But in a table that was learned from single sequences only the differences between
+    rows matter, and its level is arbitrary relative to "zero". Hence the default.
 
-    Raises ValueError as `slot_position_bucket` does, for a table without the two axes, and for
-    another option.
+    Raises the errors of `slot_position_bucket`, and ValueError for a table without these two axes
+    and for another option.
     """
     if table.dim() != 2:
         raise ValueError(
@@ -145,7 +143,7 @@ def _buckets_on_a_side(buckets: int, bidirectional: bool) -> int:
 
 @cache
 def _starts(side: int, max_distance: int) -> tuple[int, ...]:
-    """The smallest distance in each bucket of one side but the first, which starts at 0."""
+    """The smallest distance in each bucket of one side, without the first, which starts at 0."""
     exact = side // 2
     if max_distance <= exact:
         raise ValueError(

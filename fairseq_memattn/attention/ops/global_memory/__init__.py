@@ -1,4 +1,4 @@
-"""GMAT's chunks and windows with a global memory (GMAT paper, section 2)."""
+"""GMAT's attention in chunks and windows with a global memory (GMAT paper, section 2)."""
 
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     global_memory_attention,

@@ -1,12 +1,12 @@
-"""GMAT: sparse attention of tokens, a global memory that all of them see and that sees all.
+"""GMAT: sparse attention of tokens beside a global memory.
 
 Source: Gupta and Berant, "GMAT: Global Memory Augmentation for Transformers", section 2,
-equation 3. With X the S tokens and X_M the M memory tokens, both over one joint softmax:
+equation 3. With X the S tokens and X_M the M memory tokens, each under one joint softmax:
 
     X~ = SparseAttention(X, [X; X_M], [B 0]),   X_M~ = Attention(X_M, [X; X_M])
 
-B is here that of chunks of C tokens, which see their own chunk alone (figure 1b), or that of
-sliding windows; for that of hashing see `lsh.py`. The projections are the caller's.
+The sparsity B is that of chunks of C tokens, which attend to their own chunk alone (figure 1b), or
+of sliding windows. `ops.lsh` has that of hashing. The caller projects queries, keys and values.
 """
 
 import torch
@@ -20,7 +20,7 @@ from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY
 from fairseq_memattn.attention.ops.window.chunked import Window, window_attention
 
-# Explicit logits are not kept for chunks larger than this, whatever the memory.
+# Chunks larger than this never use explicit logits.
 TINY_CHUNK = 32
 
 
@@ -38,21 +38,21 @@ def global_memory_attention(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Chunks of C tokens over themselves and the memory, in time and memory O(S (C + M)).
+    """Attention of chunks of C tokens and a memory, in time and memory O(S (C + M)).
 
     q, k, v: (B, H, S, D), of any length; the last chunk may be shorter
-    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. A q_mem of (B, H, 0, D) leaves out what the
-        memory gets
+    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. With a q_mem of (B, H, 0, D) only the tokens'
+        attention is computed
     chunk_size: C; with C >= S this is softmax attention over all M + S tokens
-    key_padding_mask: (B, S), True at padding, which nobody sees. Chunks are cut by columns, so
-        padding belongs on the right: anywhere else it moves tokens into other chunks
-    scale: of the logits; D ** -0.5 unless told
+    key_padding_mask: (B, S), True at padding, which is hidden from all queries. Chunks are cut by
+        columns, so that padding anywhere but on the right moves tokens into other chunks
+    scale: of the logits; None is D ** -0.5
     dropout: of the attention weights
 
-    Returns what the tokens get, (B, H, S, D), zeros at padding, and what the memory gets,
+    Returns the output of the tokens, (B, H, S, D), zeros at padding, and that of the memory,
     (B, H, M, D), both in q's dtype.
 
-    Raises ValueError where the shapes do not fit together, and for a `chunk_size` below 1.
+    Raises ValueError for shapes that do not fit together and for a `chunk_size` below 1.
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
@@ -84,12 +84,12 @@ def window_memory_attention(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Tokens over a window around them and the memory, in time and memory O(S (n + M)).
+    """Attention of windows around tokens and a memory, in time and memory O(S (n + M)).
 
-    window: `Window(2 * w + 1)` for the w tokens on either side; padding is not counted, and may
-        be anywhere
+    window: `Window(2 * w + 1)` for the w tokens on either side. Padding is not counted and may be
+        anywhere
 
-    All else as in `global_memory_attention`.
+    The other arguments, results and errors are those of `global_memory_attention`.
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
@@ -118,9 +118,11 @@ def attend_to_all(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Any queries over the memory and all tokens: equation 3, on the right, for those of X_M.
+    """Attention of queries to the memory and to all tokens: for X_M, equation 3 on the right.
 
-    q: (B, H, T, D), T may be 0. Returns (B, H, T, D).
+    q: (B, H, T, D); T may be 0
+
+    Returns (B, H, T, D).
     """
     if q.shape[2] == 0:
         return q
@@ -140,9 +142,9 @@ def attend_to_all(
 def check_inputs(
     tokens: dict[str, Tensor], memory: dict[str, Tensor], key_padding_mask: Tensor | None
 ) -> None:
-    """Raises ValueError where the tokens (B, H, S, D) and the memory (B, H, M, D) do not fit.
+    """Raises ValueError if the tokens (B, H, S, D) and the memory (B, H, M, D) do not fit.
 
-    tokens, memory: by the names that the caller gave them, queries first
+    tokens, memory: tensors by the names of the caller's arguments, queries first
     """
     first, q = next(iter(tokens.items()))
     if q.dim() != 4 or q.numel() == 0:
@@ -183,12 +185,12 @@ def hide_padding(out: Tensor, key_padding_mask: Tensor | None) -> Tensor:
 
 
 def _copies_dominate(chunk: int, slots: int) -> bool:
-    """Whether a copy of the memory for each chunk takes longer than explicit logits do."""
+    """Whether copying the memory for each chunk takes longer than computing explicit logits."""
     return chunk <= TINY_CHUNK and slots >= 2 * chunk
 
 
 def _real(k: Tensor, chunk: int, key_padding_mask: Tensor | None) -> Tensor | None:
-    """(B, L, 1, 1, C): which keys of each chunk are tokens; None where all of them are."""
+    """(B, L, 1, 1, C): which keys of each chunk are tokens; None if all of them are."""
     if key_padding_mask is not None:
         return blocks(~key_padding_mask[:, None, :, None], chunk).transpose(3, 4)
     if k.shape[2] % chunk == 0:
@@ -208,7 +210,7 @@ def _attend_beside(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Chunks as a batch, the memory copied beside the keys of each: the logits are never kept."""
+    """Chunks as a batch, each with a copy of the memory, so that no logits are kept."""
     queries, keys, values = (blocks(x, chunk) for x in (q, k, v))
     count = queries.shape[1]
     keys, values = (
@@ -233,7 +235,7 @@ def _attend_apart(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Explicit logits, those with the memory as one product for all chunks."""
+    """Explicit logits; one product gives those with the memory for all chunks."""
     queries = scaled(q, scale)
     keys, values, k_mem, v_mem = (x.to(queries.dtype) for x in (k, v, k_mem, v_mem))
     queries, keys, values = (blocks(x, chunk) for x in (queries, keys, values))
@@ -248,7 +250,7 @@ def _attend_apart(
 
 
 def _seen_with_memory(real: Tensor, slots: int) -> Tensor:
-    """A mask over keys (..., S) as one over memory and keys (..., M + S)."""
+    """A mask over keys (..., S) as a mask over memory and keys (..., M + S)."""
     seen = torch.cat([real.new_ones(*real.shape[:-1], slots), real], dim=-1)
-    # Without a memory padding alone sees itself: of nothing there is no softmax.
+    # Without memory, a row of padding alone sees its padding: a softmax needs at least one key.
     return seen | ~seen.any(dim=-1, keepdim=True)

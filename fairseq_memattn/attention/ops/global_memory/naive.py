@@ -1,7 +1,7 @@
-"""Slow, obvious forms of GMAT's attention: the oracle of its chunks and windows.
+"""The oracle of GMAT's attention in chunks and windows: slow, and close to the definition.
 
-Loops over queries, everything in float64: which tokens a query sees is a list, and equation 3 is
-softmax attention over those tokens and the memory.
+Loops over queries in float64. For each query there is a list of the tokens that it sees, and
+equation 3 is softmax attention over these tokens and the memory.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from fairseq_memattn.attention.ops.abc.naive import read
 from fairseq_memattn.attention.ops.window.chunked import Window
 from fairseq_memattn.attention.ops.window.naive import seen_from
 
-# Which positions the query at t of head h in sequence b sees, of the real tokens (by position).
+# (sequence b, head h, query position t, positions of all tokens) -> positions that the query sees.
 Seen = Callable[[int, int, int, list[int]], list[int]]
 
 

@@ -2,16 +2,15 @@
 
 Sources: Kitaev, Kaiser and Levskaya, "Reformer: The Efficient Transformer", section 2 and
 appendix A; Gupta and Berant, "GMAT: Global Memory Augmentation for Transformers", section 3.1 and
-equation 3. Queries and keys are shared, a key being its query's direction. In each of several
-rounds tokens are hashed into buckets by random rotations and sorted by bucket, each in its order;
-the sorted sequence is cut into chunks of C, and a token sees those tokens of its own bucket that
-are in its own chunk or in the one before. A token sees itself only where it sees nothing else.
+equation 3. Queries and keys are shared: a key is its query divided by its length. Each of several
+rounds hashes tokens into buckets by random rotations, sorts them by bucket and, within a bucket, by
+position, and cuts the sorted sequence into chunks of C. A token sees the tokens of its own bucket
+that are in its own chunk or in the chunk before. It sees itself only if it sees nothing else.
 
-Reformer divides each round's weight of a pair by the number N of rounds in which the pair meets,
-so that the rounds, combined by their normalisers, are one softmax over all that a token sees in any
-round. Here a pair is counted in the first round in which it meets, and in no other, which is the
-same sum. The memory is one round more, in which every token sees all of it: counted once, however
-many rounds there are.
+Reformer divides the weight of a pair in each round by the number of rounds in which the pair meets.
+Combined by their normalisers, the rounds are then one softmax over all tokens that a token sees in
+any round. Here a pair counts in the first round in which it meets and in no other, which gives the
+same sum. The memory is one more round, in which every token sees all of it, so that it counts once.
 """
 
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from fairseq_memattn.attention.ops.global_memory.chunked import (
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
-# What a token's logit with itself is lowered by: far above any logit, and far from `EMPTY`.
+# Subtracted from a token's logit with itself: far above any logit, and far from `EMPTY`.
 SELF_PENALTY = 1e5
 
 
@@ -53,30 +52,29 @@ def lsh_memory_attention(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Hashed tokens over what they meet and the memory, in time and memory O(S (R C + M)).
+    """Attention of hashed tokens and a memory, in time and memory O(S (R C + M)).
 
-    qk: (B, H, S, D), the queries; divided by their lengths they are the keys
+    qk: (B, H, S, D), the queries; divided by their lengths, they are the keys
     v: (B, H, S, D)
-    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. A q_mem of (B, H, 0, D) leaves out what the
-        memory gets. The keys of the memory are divided by their lengths too, so that they have no
-        advantage over those of tokens in the joint softmax (a choice); the memory sees itself and
-        all tokens, each memory token itself included
+    q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. With a q_mem of (B, H, 0, D) only the tokens'
+        attention is computed. The keys of the memory are divided by their lengths too, because
+        longer ones would dominate the joint softmax (a choice). A memory token sees all memory
+        tokens, itself included, and all tokens
     chunk_size: C, Reformer's m
     rounds: R, of hashing
-    buckets: of each round, an even number; 2 S / C unless told, as in Reformer. That depends on
-        the longest sequence in the batch: give a number where padding must not change a result
-    generator: of the random rotations; torch's own unless told. Its state at the call, the sizes
-        and `qk` decide the buckets
-    key_padding_mask: (B, S), True at padding, which is sorted behind all tokens; it may be
-        anywhere
-    scale: of the logits; D ** -0.5 unless told
+    buckets: of each round, an even number; None is 2 S / C, as in Reformer. That depends on the
+        longest sequence in the batch: give a number where padding must not change a result
+    generator: of the random rotations; None is torch's default. Its state at the call, the sizes
+        and `qk` determine the buckets
+    key_padding_mask: (B, S), True at padding, which may be anywhere and is sorted behind all tokens
+    scale: of the logits; None is D ** -0.5
     dropout: of the attention weights
 
-    Returns what the tokens get, (B, H, S, D), zeros at padding, and what the memory gets,
-    (B, H, M, D), both in v's dtype. The weights of a round are computed anew in the backward pass.
+    Returns the output of the tokens, (B, H, S, D), zeros at padding, and that of the memory,
+    (B, H, M, D), both in v's dtype. The backward pass computes the weights of each round again.
 
-    Raises ValueError where the shapes do not fit together, and for sizes that are below 1 or,
-    those of `buckets`, odd.
+    Raises ValueError for shapes that do not fit together, for sizes below 1 and for an odd number
+    of `buckets`.
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"qk": qk, "v": v}, memory_tokens, key_padding_mask)
@@ -90,7 +88,7 @@ def lsh_memory_attention(
     if key_padding_mask is not None:
         bucket = bucket.masked_fill(key_padding_mask[:, None, None], buckets)
     chunk = min(chunk_size, length)
-    # A bucket of their own for padding and for what fills the last chunk: sorted behind all tokens.
+    # Padding, and the filling of the last chunk, have a bucket of their own behind all tokens.
     bucket = pad(bucket, (0, -length % chunk), value=buckets)
 
     queries = scaled(qk, scale)
@@ -111,8 +109,8 @@ def lsh_buckets(
 ) -> Tensor:
     """argmax [x R; -x R] for random R: vectors of similar directions often share a bucket.
 
-    x: (B, H, S, D), of any length each. The rotations R are drawn anew at every call, for every
-    head and round; all rows of the batch share them.
+    x: (B, H, S, D); the lengths of the vectors have no effect. Every call draws new rotations R
+    for each head and round, which all rows of the batch share.
 
     Returns integers (B, H, rounds, S), from 0 to buckets - 1.
 
@@ -130,26 +128,26 @@ def lsh_buckets(
     return torch.cat([rotated, -rotated], dim=4).argmax(dim=4)
 
 
-# What some keys give a query: the mean of their values, and the logarithm of their normaliser.
+# The weighted mean of some keys' values, and the logarithm of the keys' normaliser.
 _Sums = tuple[Tensor, Tensor]
 
 
 def _hashed_rounds(
     q: Tensor, k: Tensor, v: Tensor, bucket: Tensor, chunk: int, dropout: float
 ) -> Iterator[_Sums]:
-    """What each round gives that no round before it gave.
+    """The sums of each round over the pairs that meet in no round before it.
 
     q, k, v: (B, H, S, D); bucket: (B, H, R, S and what fills the last chunk)
     """
     heads, length = q.shape[:2], q.shape[2]
-    # Every head of every sequence is sorted for itself.
+    # Every head of every sequence is sorted separately.
     q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))
     q, k, v = (lengthen(x, bucket.shape[3] - length) for x in (q, k, v))
     bucket = bucket.flatten(0, 1)
     order = bucket.argsort(dim=2, stable=True)
     place = order.argsort(dim=2)
-    # Along the sorted sequence neither buckets nor chunks go down, so two tokens are in one bucket
-    # and the key's chunk is the query's or the one before it if this differs by 0 or 1.
+    # Buckets and chunks never decrease along the sorted sequence. So addresses differ by 0 or 1 if
+    # and only if two tokens share a bucket and the key's chunk is the query's or the one before.
     address = (2 * bucket + place // chunk).int()
     for r in range(bucket.shape[1]):
         addresses = take(address[:, : r + 1].unsqueeze(3), order[:, r])
@@ -164,9 +162,11 @@ def _hashed_rounds(
 
 
 def _first_met(address: Tensor) -> Tensor:
-    """Which pairs meet in the last round and in none before it.
+    """Which pairs meet in the last round and in no round before it.
 
-    address: (N, L, R, C, 1), of the rounds up to it, all in its order. Returns (N, L, 1, C, keys)
+    address: (N, L, R, C, 1), of the rounds up to the last, in the order of the last
+
+    Returns (N, L, 1, C, keys).
     """
     others = _with_previous(address).transpose(3, 4)
     last = address.shape[2] - 1
@@ -182,10 +182,10 @@ def _meet(address: Tensor, others: Tensor, r: int) -> Tensor:
 
 
 def _with_previous(x: Tensor) -> Tensor:
-    """(N, L, X, C, Y) as (N, L, X, 2 C, Y): each chunk after the one before it.
+    """(N, L, X, C, Y) as (N, L, X, 2 C, Y): each chunk behind the one before it.
 
-    Before the first comes the last, whose addresses are too high to be met. A chunk that is alone
-    stays alone.
+    The last chunk stands before the first; its addresses are too high to meet any. A single chunk
+    has no chunk before it.
     """
     return x if x.shape[1] == 1 else torch.cat([x.roll(1, dims=1), x], dim=3)
 
@@ -201,7 +201,7 @@ def _attend_sorted(
     itself: bool,
     dropout: float,
 ) -> _Sums:
-    """One round. q, k, v: (N, 1, S, D); order: (N, S), which token is where; place: its inverse."""
+    """One round. q, k, v: (N, 1, S, D); order: (N, S), the tokens as sorted; place: its inverse."""
     chunk = seen.shape[3]
     q, k, v = (blocks(take(x, order), chunk) for x in (q, k, v))
     k, v = _with_previous(k), _with_previous(v)
@@ -216,15 +216,15 @@ def _attend_sorted(
 
 
 def _read(logits: Tensor, v: Tensor, dropout: float) -> _Sums:
-    """(*, T, S) over the values (*, S, D): (*, T, D) and (*, T, 1)."""
+    """logits (*, T, S) and values (*, S, D) to the sums (*, T, D) and (*, T, 1)."""
     weights = logits.softmax(dim=-1)
-    # The largest weight is that of the largest logit. The exponentials of `logsumexp` would take
-    # ten times as long where they underflow, as they do for all that is hidden.
+    # The largest weight is that of the largest logit. `logsumexp` would take ten times as long,
+    # because its exponentials underflow for all hidden keys.
     log_mass = logits.amax(dim=-1, keepdim=True) - weights.amax(dim=-1, keepdim=True).log()
     return drop(weights, dropout) @ v, log_mass
 
 
 def _combine(sums: list[_Sums]) -> Tensor:
-    """One softmax over the keys of all."""
+    """One softmax over the keys of all sums."""
     outs, log_masses = (torch.stack(parts) for parts in zip(*sums, strict=True))
     return (log_masses.softmax(dim=0) * outs).sum(dim=0)

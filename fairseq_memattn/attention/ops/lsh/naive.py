@@ -1,6 +1,6 @@
-"""The slow, obvious form of attention within hash buckets: the oracle of `lsh`.
+"""The oracle of attention by locality-sensitive hashing: slow, and close to the definition.
 
-Loops over queries, everything in float64.
+Loops over queries in float64.
 """
 
 import torch
@@ -40,7 +40,7 @@ def lsh_memory_attention(
 
 
 def met_in_a_round(t: int, tokens: list[int], bucket: list[int], chunk_size: int) -> list[int]:
-    """Reformer's equations 5 and 6: of t's bucket, in its chunk or in the one before."""
+    """Reformer's equations 5 and 6: the tokens of t's bucket in its chunk or the one before."""
     order = sorted(tokens, key=lambda i: (bucket[i], i))
     chunk = {token: place // chunk_size for place, token in enumerate(order)}
     return [i for i in tokens if bucket[i] == bucket[t] and chunk[t] - chunk[i] in (0, 1)]
@@ -49,9 +49,11 @@ def met_in_a_round(t: int, tokens: list[int], bucket: list[int], chunk_size: int
 def rounds_by_equation(
     q: Tensor, k: Tensor, v: Tensor, met: list[list[int]], scale: float
 ) -> Tensor:
-    """Reformer's appendix A for one query: rounds, pairs divided by N, combined by normalisers.
+    """Reformer's appendix A for one query: pairs divided by their rounds, rounds combined.
 
-    q: (D,); k, v: (S, D); met: what the query sees in each round. Returns (D,).
+    q: (D,); k, v: (S, D); met: the positions that the query sees in each round
+
+    Returns (D,).
     """
     total, normaliser = torch.zeros_like(q), torch.zeros_like(q[0])
     for seen in met:

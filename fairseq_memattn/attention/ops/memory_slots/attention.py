@@ -1,13 +1,13 @@
-"""MemAttention: K sequences encoded at once, which meet only in their memory slots.
+"""MemAttention: K sequences are encoded together and exchange information in memory slots.
 
 Source: Al Adel and Burtsev, "Memory transformer with hierarchical attention for long document
 processing" (T5Mem), sections III-A and IV, equations 2 and 6 to 14. A slot is M memory tokens in
-front of one sequence of S (the paper's c and L). A slot sees all slots and its own sequence; a
-token sees its own sequence and all slots:
+front of one sequence of S tokens (the paper's c and L). A memory token sees all slots and its own
+sequence, and so does a token:
 
     score = q (x) [all slots; own sequence] + position bias,   out = softmax(score) V
 
-The projections around it, those of slots apart from those of sequences, are the caller's.
+The caller projects queries, keys and values, and the output.
 """
 
 import torch
@@ -33,22 +33,22 @@ def mem_attention(
 ) -> Tensor:
     """Self-attention of slots and sequences, in time and memory O(K (M + S) (K M + S)).
 
-    q, k, v: (B, K, H, M + S, D), in each sequence the memory tokens of its slot first
+    q, k, v: (B, K, H, M + S, D); each sequence has the memory tokens of its slot first
     slots: M, the memory tokens of one slot
     bias: (K, H, M + S, K M + S), added to the logits with all slots and, after them, with the
         own sequence: `slot_position_bias`
     key_padding_mask: (B, K, S), True at padding. A sequence of padding alone is absent, and its
-        slot with it: nobody sees them, so that K may differ within a batch. Positions count
-        columns, so only padding on the right leaves the distances to the slot as they are
-    scale: of the logits; T5 has none
+        slot with it: they are hidden from all queries, so that K may differ within a batch.
+        Positions count columns, so that padding on the right does not change the distances to the
+        slot
+    scale: of the logits; T5 has 1
     dropout: of the attention weights
 
-    Returns (B, K, H, M + S, D) in q's dtype, zeros at padding and for absent sequences (a
-    choice: what is computed there is never seen). Logits and weights are kept in float32 (float64
-    for float64 inputs). Without slots of other sequences, that is for K = 1, this is T5's
-    attention over the slot and its sequence.
+    Returns (B, K, H, M + S, D) in q's dtype, zeros at padding and for absent sequences (a choice;
+    no query sees these states). Logits and weights are kept in float32 (float64 for float64
+    inputs). For K = 1 this is T5's attention over the slot and its sequence.
 
-    Raises ValueError where the shapes do not fit together.
+    Raises ValueError for shapes that do not fit together.
     """
     _check_inputs(q, k, v, slots, bias)
     check_mask("key_padding_mask", key_padding_mask, (*q.shape[:2], q.shape[3] - slots))
@@ -87,7 +87,7 @@ def _hidden(key_padding_mask: Tensor, slots: int) -> Tensor:
 
 
 def _unseen(key_padding_mask: Tensor, slots: int) -> Tensor:
-    """(B, K, 1, 1, K M + S): what no query of a sequence sees."""
+    """(B, K, 1, 1, K M + S): the keys that are hidden from a sequence."""
     absent = key_padding_mask.all(dim=2).repeat_interleave(slots, dim=1)
     absent = absent.unsqueeze(1).expand(-1, key_padding_mask.shape[1], -1)
     return torch.cat([absent, key_padding_mask], dim=2)[:, :, None, None]

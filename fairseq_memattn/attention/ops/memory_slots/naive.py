@@ -1,6 +1,6 @@
-"""Slow, obvious forms of relative positions and of MemAttention: their oracle.
+"""The oracle of relative positions and MemAttention: slow, and close to the definition.
 
-Loops over positions, everything in float64, one function per equation.
+Loops over positions in float64, with one function for each equation.
 """
 
 import math
@@ -22,12 +22,12 @@ def bucket(distance: int, bidirectional: bool, buckets: int, max_distance: int) 
     if distance < exact:
         return first + distance
     steps = math.log(distance / exact) / math.log(max_distance / exact) * (side - exact)
-    # The logarithm of a power that is a whole number may come out just below it.
+    # Rounding can put the logarithm of an exact power just below the whole number.
     return first + min(exact + math.floor(steps + 1e-9), side - 1)
 
 
 def slot_distance(i: int, query: int, column: int, sequences: int, slots: int) -> int | None:
-    """From a query of sequence i to a column of [all slots; own sequence].
+    """The distance from a query of sequence i to a column of [all slots; own sequence].
 
     None for the slot of another sequence.
     """
@@ -37,7 +37,7 @@ def slot_distance(i: int, query: int, column: int, sequences: int, slots: int) -
 
 
 def visible(padding: Tensor, i: int, slots: int) -> list[tuple[int, int, int]]:
-    """What sequence i sees: the column of the scores, of which sequence, at which position.
+    """The keys that sequence i sees: the column of the scores, the sequence and the position.
 
     padding: (K, S)
     """

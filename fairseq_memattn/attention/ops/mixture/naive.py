@@ -1,6 +1,6 @@
-"""Slow, obvious forms of the selector and of its cross attention, one function per equation.
+"""The oracle of the selector and its cross attention: slow, and close to the definition.
 
-Loops over positions, everything in float64.
+Loops over positions in float64, with one function for each equation.
 """
 
 from itertools import product
@@ -47,9 +47,9 @@ def mixture_attention(
     key_padding_mask: Tensor | None = None,
     scale: float = 1.0,
 ) -> Tensor:
-    """Equations 4 and 5, from the states that are mixed: every Z_t is built and projected.
+    """Equations 4 and 5 as written: every mixture Z_t is built and projected.
 
-    Each position weighs as much as the selected sequences that have a token there.
+    The weight of a position is the selection's share of the sequences with a token there.
 
     q: (B, H, T, D); states: (B, K, S, E), after W^sent; w_key, w_value: (H, E, D);
     selection: (B, T, K); key_padding_mask: (B, K, S). Returns (B, H, T, D).
