@@ -68,7 +68,7 @@ class GMATEncoder(TransformerEncoderBase):
         super(TransformerEncoderBase, self).__init__(dictionary)
         self.cfg, self.slots = cfg, cfg.gmat_memory
         self.register_buffer("version", torch.Tensor([3]))
-        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name="GMATEncoder")
         self.max_source_positions = cfg.max_source_positions
         self.embed_tokens, self.padding_idx = embed_tokens, dictionary.pad()
         embed_dim = embed_tokens.embedding_dim

@@ -15,6 +15,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def placed(module, inputs, options):
+    """The module, its inputs as leaves, and its options, on the GPU if there is one."""
+    leaves = [x.detach().to(DEVICE).requires_grad_() for x in inputs]
+    return module.to(DEVICE), leaves, {name: x.to(DEVICE) for name, x in options.items()}
+
 
 def total(outs):
     """A fixed sum over the outputs, in which every number has a weight of its own."""
@@ -34,8 +42,25 @@ def results(function, module, inputs):
     return [*(out.detach() for out in outs), *gradients]
 
 
+def check_oracle(
+    module, oracle, *inputs, tolerance, compared=lambda outs, **options: outs, **options
+):
+    """Outputs and gradients in float64 are those of an oracle, which runs on the CPU.
+
+    oracle: takes the inputs and options of the module, and reads its weights
+    compared: the part of the outputs that is defined, from the outputs and the options
+    """
+    module.eval()
+    expected = results(lambda *x: compared(oracle(*x, **options), **options), module, inputs)
+    module, inputs, options = placed(module, inputs, options)
+    actual = results(lambda *x: compared(module(*x, **options), **options), module, inputs)
+    for a, e in zip(actual, expected, strict=True):
+        assert_close(a.cpu(), e, rtol=0, atol=tolerance)
+
+
 def check_autocast(module, *inputs, tolerance=0.05, **options):
     """Under bfloat16 outputs are in bfloat16, near those in float32; gradients are in float32."""
+    module, inputs, options = placed(module, inputs, options)
     module.eval()
     expected = module(*inputs, **options)
     with torch.autocast(inputs[0].device.type, dtype=torch.bfloat16):
@@ -51,6 +76,7 @@ def check_autocast(module, *inputs, tolerance=0.05, **options):
 
 def check_checkpointing(module, *inputs, **options):
     """Outputs and gradients of a training step are the same with activation checkpointing."""
+    module, inputs, options = placed(module, inputs, options)
     module.train()
     call = partial(module, **options)
     torch.manual_seed(0)
@@ -76,6 +102,7 @@ def train_a_step(module, *inputs, **options):
 
 def check_copies(module, *inputs, **options):
     """After a training step `copy.deepcopy` and pickling give the same function."""
+    module, inputs, options = placed(module, inputs, options)
     train_a_step(module, *inputs, **options)
     module.eval()
     expected = module(*inputs, **options)
@@ -85,7 +112,8 @@ def check_copies(module, *inputs, **options):
 
 def check_state_dict(make, *inputs, **options):
     """Another module with the same state_dict is the same function. make: builds a module."""
-    module, other = make().eval(), make().eval()
+    module, inputs, options = placed(make().eval(), inputs, options)
+    other = make().to(DEVICE).eval()
     with torch.no_grad():
         for weight in other.parameters():
             weight += 1
@@ -102,6 +130,7 @@ class Saved:
 
 def check_graph_is_freed(module, *inputs, **options):
     """Once the outputs of a training step are deleted, nothing of its graph is left."""
+    module, inputs, options = placed(module, inputs, options)
     kept = []
 
     def pack(tensor):
@@ -120,6 +149,7 @@ def check_graph_is_freed(module, *inputs, **options):
 
 def check_compile(module, *inputs, fullgraph=True, **options):
     """`torch.compile` gives the same outputs and gradients; fullgraph: in a single graph."""
+    module, inputs, options = placed(module, inputs, options)
     torch.manual_seed(0)
     expected = results(partial(module, **options), module, inputs)
     torch._dynamo.reset()

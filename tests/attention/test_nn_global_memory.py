@@ -124,20 +124,19 @@ class Literal:
     ],
 )
 def test_equation_3(kind, own, pad, length, slots):
-    module = layer(kind, own, torch.float64).eval()
-    x, given = inputs(length, slots, torch.float64), options(pad, length)
-    expected = cases.results(
-        lambda *leaves: hidden(Literal(module)(*leaves, **given), given), module, x
+    module, x = layer(kind, own, torch.float64), inputs(length, slots, torch.float64)
+    given = options(pad, length)
+    cases.check_oracle(
+        module, Literal(module), *x, tolerance=1e-9, compared=without_padding, **given
     )
-    actual = cases.results(lambda *leaves: hidden(module(*leaves, **given), given), module, x)
-    assert_close(actual, expected, rtol=0, atol=1e-9)
 
 
-def hidden(outs, given):
-    """Without what is at padding, which is undefined."""
-    mask = given.get("key_padding_mask")
+def without_padding(outs, key_padding_mask=None):
+    """What is at padding is undefined."""
     x, memory = outs
-    return (x if mask is None else x.masked_fill(mask.unsqueeze(2), 0.0)), memory
+    if key_padding_mask is None:
+        return outs
+    return x.masked_fill(key_padding_mask.unsqueeze(2), 0.0), memory
 
 
 @each_kind

@@ -108,11 +108,9 @@ class Literal:
     ],
 )
 def test_equations_6_to_14(design, pad, sequences, slots, length):
-    module = layer(design, torch.float64).eval()
-    x, given = inputs(sequences, slots, length, torch.float64), options(pad, sequences, length)
-    expected = cases.results(lambda *leaves: Literal(module)(*leaves, **given), module, x)
-    actual = cases.results(lambda *leaves: module(*leaves, **given), module, x)
-    assert_close(actual, expected, rtol=0, atol=1e-10)
+    module, x = layer(design, torch.float64), inputs(sequences, slots, length, torch.float64)
+    given = options(pad, sequences, length)
+    cases.check_oracle(module, Literal(module), *x, tolerance=1e-10, **given)
 
 
 def test_a_position_bias_that_layers_share():
