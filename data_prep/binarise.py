@@ -35,13 +35,13 @@ runpy.run_module("fairseq_cli.preprocess", run_name="__main__", alter_sys=True)
 DESCRIPTION = """\
 Binarise segmented text with fairseq-preprocess, and keep its document ids.
 
-  binarise.py --text train=pieces/train valid=pieces/valid test=pieces/test --langs en es \\
+  %(prog)s --text train=pieces/train valid=pieces/valid test=pieces/test --langs en es \\
               --output bin
       reads pieces/train.en and pieces/train.es, and so on; where pieces/train.docid,
       pieces/valid.docid and pieces/test.docid exist as well, it also writes
       bin/train.en-es.docids, and so on: one document id a line, one line a sentence pair
 
-  binarise.py --text train=pieces/train valid=pieces/valid --langs en --output bin
+  %(prog)s --text train=pieces/train valid=pieces/valid --langs en --output bin
       one language: data for language modelling (bin/train.bin, bin/dict.txt)
 
 Document ids are given for all splits or for none. All input is checked before fairseq starts.
@@ -303,10 +303,10 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)
     top.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where to write")
@@ -346,9 +346,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.output} is ready" if done else f"{args.output} already holds this data")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

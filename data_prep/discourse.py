@@ -19,18 +19,20 @@ from data_prep.files import DataError, run_command, write_all_or_nothing
 VERSION = 2  # raise it whenever the same options give other text
 RECORD = "corpus.json"
 DESCRIPTION = """\
-Write a generated English-Russian document corpus in which the right translation of a sentence
-depends on one to three sentences before it: the gender of a pronoun, the form of address, what an
-ellipsis stands for, and how a name or noun was translated before.
+Generate an English-Russian document corpus in which the translation of a sentence depends on a
+sentence one to three lines earlier: the gender of a pronoun, the form of address, the verb or noun
+that an ellipsis stands for, or the earlier translation of a name or noun.
 
-OUT/{train,valid,test}.{en,ru,docid}   one sentence, and one document id, a line
+  %(prog)s --out corpus --train-docs 2000 --valid-docs 100 --test-docs 100 --seed 1
+
+OUT/{train,valid,test}.{en,ru,docid}   one sentence a line, and the document id of each line
 OUT/contrast/{pronoun,deixis,ellipsis,cohesion}.json
-                                       right and wrong translations of the last of four sentences,
-                                       in the format of Voita et al. (2019)
+                                       correct and incorrect translations of the last of four
+                                       sentences, in the format of Voita et al. (2019)
 OUT/corpus.json                        options, counts and checksums
 
-The same options give the same bytes everywhere. No document occurs in two splits, and no
-contrastive source occurs in a document.
+The same options give the same bytes on every machine. No document occurs in two splits, and no
+source of a contrastive set occurs in a document.
 """
 
 
@@ -118,10 +120,10 @@ def check(options: Options) -> None:
         )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
     for option, default, what in (
@@ -162,9 +164,9 @@ def run(args: argparse.Namespace) -> None:
         print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

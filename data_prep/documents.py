@@ -22,14 +22,14 @@ DESCRIPTION = """\
 Our format is PREFIX.LANG, one sentence a line and one file a language, and PREFIX.docid, one
 document id a line. The lines of a document are contiguous.
 
-  documents.py from han --input ted/train --langs es en --output corpus/train
+  %(prog)s from han --input ted/train --langs es en --output corpus/train
       reads ted/train.es, ted/train.en and ted/train.doc
       writes corpus/train.es, corpus/train.en and corpus/train.docid
-  documents.py to contextual-mt --input corpus/train --langs es en --output cmt/train.es-en
+  %(prog)s to contextual-mt --input corpus/train --langs es en --output cmt/train.es-en
       writes cmt/train.es-en.es, cmt/train.es-en.en and cmt/train.es-en.docids
-  documents.py check corpus/train --langs es en
+  %(prog)s check corpus/train --langs es en
       checks corpus/train.{es,en,docid} and prints their counts
-  documents.py split --input corpus/all --langs es en --output corpus --valid-docs 50 --test-docs 50
+  %(prog)s split --input corpus/all --langs es en --output corpus --valid-docs 50 --test-docs 50
       writes corpus/{train,valid,test}.{es,en,docid}, each document in one of them
 """
 
@@ -91,11 +91,11 @@ def formats_help() -> str:
     return "formats (| stands for the end of a line):\n" + "\n".join(rows)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
+        prog=prog, description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
     )
     commands = top.add_subparsers(dest="command", required=True)
     reading = commands.add_parser(
@@ -187,9 +187,9 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(report(args)))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

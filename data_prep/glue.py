@@ -112,11 +112,11 @@ DESCRIPTION = """\
 A task of GLUE (Wang et al., 2018) for fairseq's sentence_prediction task, as RoBERTa is finetuned
 on it, with the numbers of examples checked against the published ones.
 
-  glue.py --task MNLI --output mnli
-  glue.py --task SST-2 --output sst2 --archive SST-2.zip --gpt2-bpe-dir gpt2_bpe
+  %(prog)s --task MNLI --output mnli
+  %(prog)s --task SST-2 --output sst2 --archive SST-2.zip --gpt2-bpe-dir gpt2_bpe
       in the pieces of RoBERTa, GPT-2's BPE, which is downloaded unless --gpt2-bpe-dir has it
 
-  glue.py --task QQP --output qqp --sentencepiece-model my/spm.model --dictionary my/bin/dict.txt
+  %(prog)s --task QQP --output qqp --sentencepiece-model my/spm.model --dictionary my/bin/dict.txt
       for a model of your own, such as one trained on what own_corpus.py has made
 
 valid is the development set, of MNLI the matched one; valid1 is MNLI's mismatched one. The labels
@@ -251,10 +251,10 @@ def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictiona
     print(f"bin: {target} {'is ready' if made else 'was ready'}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--task", required=True, choices=[*TASKS])
     add_archive_arguments(top)
@@ -263,9 +263,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ PAGE = "https://hotpotqa.github.io"
 DESCRIPTION = """\
 HotpotQA for --task question_answering.
 
-  hotpotqa.py --output hotpotqa
+  %(prog)s --output hotpotqa
       the distractor setting: train, and as valid the development set, whose contexts are ten
       paragraphs with the gold ones among them
 
-  hotpotqa.py --output hotpotqa --setting fullwiki
+  %(prog)s --output hotpotqa --setting fullwiki
       the same train; valid and test have paragraphs that were retrieved, and the answers of test
       are not public
 
-  hotpotqa.py --output hotpotqa --files train=my/train.json valid=my/dev.json
+  %(prog)s --output hotpotqa --files train=my/train.json valid=my/dev.json
 
 A context is all sentences of all paragraphs in their order, without their titles unless --titles
 puts each before its paragraph. Questions of train without text or without an answer are left out
@@ -40,7 +40,7 @@ With --spans it is data for --task span_answering, which cuts answers out of the
 whole word or words there are left out, too. An adversarial set is one of --files: records of the
 same format with other distractors.
 
-  hotpotqa.py --output hotpotqa --spans --gold-separated --repeat-question
+  %(prog)s --output hotpotqa --spans --gold-separated --repeat-question
 
 """
 
@@ -123,9 +123,9 @@ def prepare_spans(args: argparse.Namespace, corpus: reading.Corpus) -> None:
     spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = reading.parser(DESCRIPTION)
+    top = reading.parser(DESCRIPTION, prog)
     top.add_argument(
         "--setting", choices=[*SETTINGS], default="distractor", help="default: %(default)s"
     )
@@ -145,9 +145,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

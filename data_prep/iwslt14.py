@@ -36,7 +36,7 @@ IWSLT14 Spanish-English (TED talks) as the ABC paper used it after Miculicich et
 to validate on, tst2010 to tst2012 to test on, a document a talk; Moses' punctuation normalisation,
 tokenisation and truecasing; 30,000 BPE merges for both languages together.
 
-  iwslt14.py --archive 2014-01.tgz --output iwslt14
+  %(prog)s --archive 2014-01.tgz --output iwslt14
 
 The archive takes a browser: it is release 2014-01 on https://wit3.fbk.eu. Its es-en.tgz alone, or
 a folder with the files in it, will do as well.
@@ -147,10 +147,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise()
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)
     top.add_argument(
@@ -160,9 +160,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ SUFFIX = "txt"
 DESCRIPTION = """\
 Text for (continued) pretraining with fairseq's masked_lm task, in RoBERTa's pieces or one's own.
 
-  mlm_text.py --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
+  %(prog)s --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
   fairseq-train mlm/bin/0:mlm/bin/1:... --task masked_lm ...
 
 A sentence or paragraph a line, an empty line between documents. Each document goes to one shard,
@@ -110,10 +110,10 @@ def prepare(args: argparse.Namespace) -> None:
     print(f"bin: ready, as {':'.join(map(str, folders))}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option, what in (("--train", "text to train on"), ("--valid", "text to validate on")):
         top.add_argument(
@@ -130,9 +130,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ NEEDED = "sacremoses==0.2.0"
 DESCRIPTION = """\
 Turn translations of Moses' tokens, segmented with subword-nmt, into plain text.
 
-  moses.py detokenise --lang en --capitalise --input hypotheses.txt --output plain.txt
+  %(prog)s detokenise --lang en --capitalise --input hypotheses.txt --output plain.txt
       joins subwords and tokens; line i of the output is line i of the input
 """
 
@@ -118,10 +118,10 @@ def detokeniser(language: str, capitalise: bool = False) -> LineFunction:
     return function
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command = top.add_subparsers(dest="command", required=True).add_parser(
         "detokenise", help="tokens, segmented or not, to plain text"
@@ -146,9 +146,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"{counts['lines']} lines written to {args.output}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -33,8 +33,8 @@ DESCRIPTION = """\
 Write passages of five sentences about commanders, troops and places, each with a question and an
 answer: a number that the passage does not hold, so that it must be computed.
 
-  numeric_reasoning.py --output numbers
-  numeric_reasoning.py --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
+  %(prog)s --output numbers
+  %(prog)s --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
       shorter ones, for a model that goes on with numbers/ after them
 
 FOLDER/text/SPLIT.{passage,question,answer}   an example a line
@@ -138,10 +138,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(dictionary=args.dictionary)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option, default, what in (
         ("--train", 223067, "examples to train on"),
@@ -187,9 +187,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ learnt from the sentences of context_agnostic, 32,000 merges for both languages 
 each, and used for both sets, as is the dictionary: a model can begin with one set and go on with
 the other.
 
-  opensubtitles_en_ru.py --output opensubtitles
-  opensubtitles_en_ru.py --output opensubtitles --sentencepiece 32128
+  %(prog)s --output opensubtitles
+  %(prog)s --output opensubtitles --sentencepiece 32128
       SentencePiece instead, a model and a dictionary for each language
 
 FOLDER/SET/text/      sentences as released (in lower case with --lowercase, as the authors suggest)
@@ -188,10 +188,10 @@ def layout(value: str) -> str:
     return value
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)
     top.add_argument(
@@ -220,9 +220,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

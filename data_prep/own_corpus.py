@@ -22,11 +22,11 @@ DESCRIPTION = """\
 Your own text to fairseq's data: checked, tokenised if you wish, segmented with a SentencePiece
 model that is trained on the training text of all languages, and binarised with its document ids.
 
-  own_corpus.py --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
+  %(prog)s --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
       reads my/train.en and my/train.es, and so on, a sentence a line; where my/train.docid,
       my/dev.docid and my/test.docid exist as well, each line's document, as docs/data.md has it
 
-  own_corpus.py --text train=my/train valid=my/dev --langs en --output my/data
+  %(prog)s --text train=my/train valid=my/dev --langs en --output my/data
       one language: data for language modelling
 
 FOLDER/text/      your sentences: test.es is the reference for scores of plain text
@@ -102,10 +102,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(splits=splits)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)
     top.add_argument(
@@ -129,9 +129,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -276,10 +276,12 @@ def split_and_file(value: str) -> tuple[str, Path]:
     return split, Path(path)
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
     """The command line that the corpora share."""
     top = argparse.ArgumentParser(
-        description=description + LAYOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog,
+        description=description + LAYOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_archive_arguments(top, several=True)
     top.add_argument(

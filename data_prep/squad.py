@@ -20,9 +20,9 @@ PAGE = "https://rajpurkar.github.io/SQuAD-explorer"
 DESCRIPTION = """\
 SQuAD 1.1 for --task question_answering, its development set as valid.
 
-  squad.py --output squad
-  squad.py --output squad --files train=my/train.json valid=my/dev.json
-  squad.py --output squad --spans
+  %(prog)s --output squad
+  %(prog)s --output squad --files train=my/train.json valid=my/dev.json
+  %(prog)s --output squad --spans
 
 The answer to train on is the first of those accepted. Questions of train without text or without
 an answer are left out and counted. With --spans it is data for --task span_answering, which cuts
@@ -67,16 +67,16 @@ def prepare(args: argparse.Namespace) -> None:
     reading.prepare(args, corpus)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = reading.parser(DESCRIPTION)
+    top = reading.parser(DESCRIPTION, prog)
     spans.add_arguments(top)
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,4 @@
-"""Train a SentencePiece model and segment text with it, for fairseq-preprocess.
-
-  subword.py train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
-  subword.py encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
-
-The separator of windows.py stays one token, whatever text it joins.
-"""
+"""Train a SentencePiece model and segment text with it, for fairseq-preprocess."""
 
 import argparse
 import sys
@@ -26,6 +20,14 @@ from data_prep.files import (
 )
 
 MODEL_TYPES = ("unigram", "bpe")
+DESCRIPTION = """\
+Train a SentencePiece model and segment text with it, for fairseq-preprocess.
+
+  %(prog)s train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
+  %(prog)s encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
+
+The separator between the sentences of a window remains one token.
+"""
 
 
 def add_model_type(parser: argparse.ArgumentParser) -> None:
@@ -104,9 +106,10 @@ def _without(separator: str, line: str) -> str:
     return " ".join(word for word in line.split() if word != separator)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train", help="train a model on one or several files")
@@ -144,9 +147,9 @@ def run(args: argparse.Namespace) -> None:
         encode(args.model, args.input, args.output)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

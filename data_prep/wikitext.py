@@ -69,8 +69,8 @@ DESCRIPTION = """\
 WikiText-103 or WikiText-2 (Merity et al., 2017), word by word, for fairseq's language modelling,
 with the numbers of tokens and words checked against the published ones.
 
-  wikitext.py --corpus wikitext-103 --output wikitext-103
-  wikitext.py --corpus wikitext-2 --output wikitext-2 --archive folder/with/train.txt/and/so/on
+  %(prog)s --corpus wikitext-103 --output wikitext-103
+  %(prog)s --corpus wikitext-2 --output wikitext-2 --archive folder/with/train.txt/and/so/on
 
 The archive holds wiki.{train,valid,test}.tokens; {train,valid,test}.txt will do as well.
 
@@ -150,10 +150,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise("text")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--corpus", required=True, choices=[*CORPORA])
     add_archive_arguments(top)
@@ -161,9 +161,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ from data_prep.files import (
 DESCRIPTION = """\
 Turn text with document ids into n-sentence windows, or a windowed translation back into sentences.
 
-  windows.py make --input corpus/train --langs en ru --output windows/train
+  %(prog)s make --input corpus/train --langs en ru --output windows/train
       reads corpus/train.en, corpus/train.ru and corpus/train.docid (one sentence and one document
       id a line) and writes windows/train.en and windows/train.ru with as many lines
-  windows.py last --input hypotheses.txt --source windows/test.en --output sentences.txt
+  %(prog)s last --input hypotheses.txt --source windows/test.en --output sentences.txt
       keeps what follows the last separator of each line
 """
 
@@ -142,10 +142,10 @@ def positive(value: str) -> int:
     return int(value)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=formatter)
+    top = argparse.ArgumentParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
     commands = top.add_subparsers(dest="command", required=True)
 
     make_parser = commands.add_parser("make", help="sentences to windows")
@@ -216,9 +216,9 @@ def run(args: argparse.Namespace) -> None:
             )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -76,8 +76,8 @@ normalisation and tokenisation, one BPE vocabulary of 32,768 symbols for both la
 pairs of more than 250 subwords, or with one side more than 1.5 times as long as the other, are
 left out and counted.
 
-  wmt14.py --output wmt14
-  wmt14.py --output wmt14 --archive training-parallel-europarl-v7.tgz test-full.tgz
+  %(prog)s --output wmt14
+  %(prog)s --output wmt14 --archive training-parallel-europarl-v7.tgz test-full.tgz
 
 FOLDER/text/      sentences as released: test.de is the reference for scores of plain text
 FOLDER/pieces/    tokenised and segmented
@@ -168,10 +168,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(splits=SPLITS)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top, several=True)
     for option, kind, default, what in (
@@ -186,9 +186,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":
