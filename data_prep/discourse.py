@@ -11,9 +11,9 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/discourse.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.discourse_corpus.contrastive import PHENOMENA
-from data_prep.discourse_corpus.corpus import SPLITS, Corpus, Options
-from data_prep.discourse_corpus.documents import MAX_DISTANCE
+from data_prep.corpora.discourse.corpus import SPLITS, Corpus, Options
+from data_prep.corpora.discourse.phenomena import PHENOMENA
+from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError, run_command, write_all_or_nothing
 
 VERSION = 2  # raise it whenever the same options give other text

@@ -15,9 +15,9 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/numeric_reasoning.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.corpora.numeric.examples import Example, draw_example
 from data_prep.dictionary import read_words
 from data_prep.files import DataError, read_lines, run_command, write_all_or_nothing
-from data_prep.numeric_corpus.examples import Example, draw_example
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.stages import Counts
 from data_prep.windows import positive

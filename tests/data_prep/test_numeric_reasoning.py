@@ -11,7 +11,7 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from data_prep import numeric_reasoning
-from data_prep.numeric_corpus.examples import draw_example
+from data_prep.corpora.numeric.examples import draw_example
 
 ROOT = Path(__file__).parents[2]
 WORDS = {

@@ -1,6 +1,5 @@
 """`memattn prepare`: every preparation by name, without what it does not need."""
 
-import importlib
 import runpy
 import subprocess
 import sys

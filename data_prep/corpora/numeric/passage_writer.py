@@ -1,23 +1,32 @@
-"""Passages: sentence templates filled with words, most of them words of the same passage."""
+"""Passages: templates filled with words, most of which the passage has used before."""
 
 from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
-from data_prep.numeric_corpus.words import AGENTS, ATTRIBUTES, NOUNS, PLACES, VERBS, Verb
-from data_prep.numeric_corpus.world import Entity, Event, World
+from data_prep.corpora.numeric.words import (
+    AGENTS,
+    ATTRIBUTES,
+    NOUNS,
+    PLACES,
+    VERBS,
+    Verb,
+    fill,
+)
+from data_prep.corpora.numeric.world import Entity, Event, World
 
 Word = TypeVar("Word", str, Verb)
-LEAST = 2  # of what is counted; one of them would need the singular
-ATTRIBUTED = 0.7  # how many nouns have attributes; a passage has a noun always with or without
+LEAST = 2  # people in a group; one would need the singular
+ATTRIBUTED = 0.7  # share of nouns with attributes; within a passage a noun has one always or never
 
 
 class Passage:
-    """A passage as it grows: its sentences, its world, and the words that it has used.
+    """A passage while it is written: its sentences, its world, and the words it has used.
 
-    reuse: the probability that a place in a template takes a used word rather than a new one
-    largest: the greatest number that somebody has or gains at once; what goes may be more
+    reuse: the probability that a template takes a word that was used before rather than a new one
+    largest: the greatest number of people that somebody has or gains at once; somebody may lose
+        or give more
     """
 
     def __init__(self, rng: Random, reuse: float, largest: int) -> None:
@@ -80,40 +89,37 @@ class Passage:
         return Event(agent, verb, self.rng.randint(LEAST, self.largest), self.entity(avoid), place)
 
     def spendable(self) -> list[tuple[str, Entity]]:
-        """What can become fewer: some are told of, and some stay, so that nobody has none."""
+        """Groups that can become smaller: at least LEAST people go, and at least one stays."""
         return [pair for pair, count in self.world.holdings.items() if count > LEAST]
 
     def spent(self) -> tuple[str, Entity, int]:
-        """Who has whom, and how many of them go."""
+        """An agent, a group of people that the agent has, and how many of them go."""
         agent, entity = self.rng.choice(self.spendable())
         return agent, entity, self.rng.randint(LEAST, self.world.holdings[agent, entity] - 1)
 
 
 def sentence(events: Sequence[Event]) -> str:
     """The events as one sentence."""
-    text = f"The {events[0].agent} {clause(events[0])}"
+    parts = [fill("first clause", agent=events[0].agent, clause=clause(events[0]))]
     for before, event in pairwise(events):
         if event.agent != before.agent:
-            text += f" and the {event.agent} {clause(event)}"
+            part = fill("clause of another agent", agent=event.agent, clause=clause(event))
         elif event.verb == before.verb:
-            text += f" and {event.amount} {event.entity}"
+            part = fill("more of the same", amount=event.amount, entity=event.entity)
         else:
-            text += f" but {clause(event)}"
-    return text + "."
+            part = fill("contrast", clause=clause(event))
+        parts.append(part)
+    return " ".join(parts) + "."
 
 
 def clause(event: Event) -> str:
     """An event without its subject."""
-    of = "of the " if event.verb.kind == "lose" else ""
-    text = f"{event.verb.past} {event.amount} {of}{event.entity}"
-    if event.place:
-        text += f" in {event.place}"
-    if event.partner:
-        text += f" {'from' if event.verb.kind == 'take' else 'to'} the {event.partner}"
-    return text
+    name = f"{event.verb.kind} somewhere" if event.place else event.verb.kind
+    return fill(name, **{**event._asdict(), "verb": event.verb.past})
 
 
-# The templates. Observations tell of what was not told of before, so they contradict nothing.
+# The kinds of sentences. What somebody has is stated of new people alone, so that no sentence
+# contradicts an earlier one.
 
 
 def has(passage: Passage) -> list[Event]:

@@ -1,86 +1,89 @@
-"""Questions about a world, with their answers. What somebody has is what is left in the end."""
+"""Questions about a world, with their answers. Holdings are those at the end of the passage."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations
 
-from data_prep.numeric_corpus.world import Entity, World
+from data_prep.corpora.numeric.words import fill
+from data_prep.corpora.numeric.world import Entity, Event, World
 
 Answered = Iterator[tuple[str, int]]
 
 
 def holding(world: World) -> Answered:
     for (agent, entity), count in world.holdings.items():
-        yield f"How many {entity} did the {agent} have?", count
+        yield fill("holding", entity=entity, agent=agent), count
 
 
 def total(world: World) -> Answered:
     for agent, noun, counts in mixed(world):
-        yield f"How many {noun} did the {agent} have in total?", sum(counts.values())
+        yield fill("total", noun=noun, agent=agent), sum(counts.values())
 
 
 def others(world: World) -> Answered:
     for agent, noun, counts in mixed(world):
         for attribute, count in counts.items():
             rest = sum(counts.values()) - count
-            yield f"How many {noun} that were not {attribute} did the {agent} have?", rest
+            yield fill("others", noun=noun, attribute=attribute, agent=agent), rest
 
 
 def between_entities(world: World) -> Answered:
     for agent in agents(world):
         for (more, a), (fewer, b) in permutations(world.of(agent).items(), 2):
             if a > b:
-                yield f"How many more {more} did the {agent} have than {fewer}?", a - b
-                yield f"How many fewer {fewer} did the {agent} have than {more}?", a - b
+                for name in ("more of one entity", "fewer of one entity"):
+                    yield fill(name, agent=agent, more=more, fewer=fewer), a - b
 
 
 def between_agents(world: World) -> Answered:
     for entity in entities(world):
         for (more, a), (fewer, b) in permutations(holders(world, entity).items(), 2):
             if a > b:
-                yield f"How many more {entity} did the {more} have than the {fewer}?", a - b
-                yield f"How many fewer {entity} did the {fewer} have than the {more}?", a - b
+                for name in ("one agent has more", "one agent has fewer"):
+                    yield fill(name, entity=entity, more=more, fewer=fewer), a - b
 
 
 def combined(world: World) -> Answered:
     for entity in entities(world):
         for (one, a), (other, b) in combinations(holders(world, entity).items(), 2):
-            yield f"How many {entity} did the {one} and the {other} have combined?", a + b
+            yield fill("combined", entity=entity, one=one, other=other), a + b
 
 
 def extreme_holder(world: World) -> Answered:
     for entity in entities(world):
         counts = holders(world, entity).values()
         if len(counts) > 1:
-            yield f"What was the largest number of {entity} that anyone had?", max(counts)
-            yield f"What was the smallest number of {entity} that anyone had?", min(counts)
+            yield fill("largest number", entity=entity), max(counts)
+            yield fill("smallest number", entity=entity), min(counts)
 
 
 def extreme_group(world: World) -> Answered:
     for agent in agents(world):
         counts = world.of(agent).values()
         if len(counts) > 1:
-            yield f"What was the size of the largest group that the {agent} had?", max(counts)
-            yield f"What was the size of the smallest group that the {agent} had?", min(counts)
+            yield fill("largest group", agent=agent), max(counts)
+            yield fill("smallest group", agent=agent), min(counts)
+
+
+def question(name: str, event: Event) -> str:
+    """A question about the events like this one."""
+    return fill(name, **{**event._asdict(), "verb": event.verb.base})
 
 
 def done(world: World) -> Answered:
     sums: Counter[str] = Counter()
     for event in world.events:
         if event.verb.kind != "have":
-            sums[f"{event.entity} did the {event.agent} {event.verb.base}"] += event.amount
-    for what, count in sums.items():
-        yield f"How many {what}?", count
+            sums[question("done", event)] += event.amount
+    yield from sums.items()
 
 
 def done_somewhere(world: World) -> Answered:
     sums: Counter[str] = Counter()
     for event in world.events:
         if event.place:
-            what = f"{event.entity} did the {event.agent} {event.verb.base} in {event.place}"
-            sums[what] += event.amount
-    for what, count in sums.items():
-        yield f"How many {what}?", count
+            sums[question("done somewhere", event)] += event.amount
+    yield from sums.items()
 
 
 KINDS: tuple[Callable[[World], Answered], ...] = (
@@ -98,12 +101,12 @@ KINDS: tuple[Callable[[World], Answered], ...] = (
 
 
 def agents(world: World) -> list[str]:
-    """Everybody, once, in the order of the passage."""
+    """Every agent, once, in the order of the passage."""
     return list(dict.fromkeys(agent for agent, _ in world.holdings))
 
 
 def entities(world: World) -> list[Entity]:
-    """All that is counted, once, in the order of the passage."""
+    """Every entity, once, in the order of the passage."""
     return list(dict.fromkeys(entity for _, entity in world.holdings))
 
 
@@ -113,7 +116,7 @@ def holders(world: World, entity: Entity) -> dict[str, int]:
 
 
 def mixed(world: World) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """For each agent the nouns that it has with several attributes, and how many with each."""
+    """The nouns that an agent has with several attributes, and how many with each."""
     for agent in agents(world):
         nouns: dict[str, dict[str, int]] = {}
         for entity, count in world.of(agent).items():

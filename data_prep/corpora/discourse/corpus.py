@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from data_prep.discourse_corpus.contrastive import (
+from data_prep.corpora.discourse.contrastive_sets import (
     CANDIDATES,
     SENTENCES,
     SEPARATOR,
@@ -14,12 +14,13 @@ from data_prep.discourse_corpus.contrastive import (
     balanced_set,
     group_count,
 )
-from data_prep.discourse_corpus.documents import EVEN, MAX_DISTANCE, document, training
-from data_prep.discourse_corpus.grammar import Pair
+from data_prep.corpora.discourse.generated_documents import EVEN, document, training
+from data_prep.corpora.discourse.grammar import Pair
+from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError
 
 Item = TypeVar("Item")
-MAX_REPEATS = 1000  # this many repetitions in a row mean that there is nothing new to be found
+MAX_REPEATS = 1000  # so many repetitions in a row mean that nothing new can be found
 SPLITS = ("test", "valid", "train")  # in this order the test set does not depend on train's size
 
 
@@ -41,7 +42,10 @@ class Options:
 def distinct(
     make: Callable[[], Item], is_new: Callable[[Item], bool], count: int, what: str
 ) -> list[Item]:
-    """`count` items for which `is_new` held when they were made."""
+    """`count` items, each of which was new when it was made.
+
+    Raises DataError after MAX_REPEATS attempts in a row without a new one.
+    """
     items: list[Item] = []
     repeats = 0
     while len(items) < count:
@@ -53,14 +57,14 @@ def distinct(
             repeats += 1
             if repeats > MAX_REPEATS:
                 raise DataError(
-                    f"{what}: {count} asked for, but after {len(items)} no new one was found in "
-                    f"{MAX_REPEATS} attempts; ask for fewer, or for longer documents"
+                    f"{what}: {count} requested, but after {len(items)} no new one was found in "
+                    f"{MAX_REPEATS} attempts; request fewer, or longer documents"
                 )
     return items
 
 
 class Corpus:
-    """Generates the parts of a corpus in order, and remembers what it has used."""
+    """Generates the parts of a corpus in order; no part repeats what another one contains."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -79,7 +83,7 @@ class Corpus:
         return [group for groups in found for group in groups]
 
     def new_set(self, groups: list[Group]) -> bool:
-        """Whether none of the sources was used before; then they are from now on."""
+        """Whether none of the sources was used before; if so, records them as used."""
         sources = [group["src"] for group in groups]
         if any(source in self.used_contexts for source in sources):
             return False
@@ -87,7 +91,7 @@ class Corpus:
         return True
 
     def split(self, name: str) -> list[list[Pair]]:
-        """The documents of a split: those to train on have more of what is hard to learn."""
+        """The documents of a split; train has more of what is difficult to learn."""
         options = self.options
         mix = EVEN
         if name == "train":
@@ -101,7 +105,7 @@ class Corpus:
         )
 
     def new_document(self, pairs: list[Pair]) -> bool:
-        """Whether a document is neither a used one nor holds a contrastive group's source."""
+        """Whether a document was not used before and contains no source of a contrastive group."""
         sentences = [pair.en for pair in pairs]
         text = "\n".join(sentences)
         windows = (

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from data_prep.numeric_corpus.words import Verb
+from data_prep.corpora.numeric.words import Verb
 
 
 class Entity(NamedTuple):

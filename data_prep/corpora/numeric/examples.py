@@ -4,9 +4,9 @@ from collections import Counter
 from random import Random
 from typing import NamedTuple
 
-from data_prep.numeric_corpus.passages import Passage
-from data_prep.numeric_corpus.questions import KINDS
-from data_prep.numeric_corpus.world import World
+from data_prep.corpora.numeric.passage_writer import Passage
+from data_prep.corpora.numeric.questions import KINDS
+from data_prep.corpora.numeric.world import World
 
 
 class Example(NamedTuple):

@@ -1,20 +1,20 @@
 """Balanced contrastive sets in the format of Voita et al. (2019).
 
-A set is two contexts, one current source sentence and two translations of it, each right in exactly
-one context. Whatever scores the current sentences alone therefore picks the right translation in
-exactly one group of each set, and each position in the list of candidates is right once as well.
+A set is two contexts, one current source sentence and two translations of it, each correct in
+exactly one context. A model that scores current sentences alone therefore chooses the correct
+translation in exactly one group of each set. Each position among the candidates is correct once.
 """
 
-from collections.abc import Callable
 from random import Random
 from typing import TypedDict
 
-from data_prep.discourse_corpus import documents
-from data_prep.discourse_corpus.documents import MAX_DISTANCE, Episode, Story
-from data_prep.discourse_corpus.grammar import Bindings, render
+from data_prep.corpora.discourse.grammar import Bindings, render
+from data_prep.corpora.discourse.phenomena import PHENOMENA
+from data_prep.corpora.discourse.stories import MAX_DISTANCE, Episode, Story
 
 SEPARATOR = "_eos"
 SENTENCES = MAX_DISTANCE + 1
+CANDIDATES = 2
 
 
 class Group(TypedDict):
@@ -24,16 +24,6 @@ class Group(TypedDict):
     dst: list[str]
     true_ind: int
     ctx_dist: int
-
-
-# For each file the episodes it tests.
-PHENOMENA: dict[str, tuple[Callable[[Story], Episode], ...]] = {
-    "pronoun": (documents.pronoun,),
-    "deixis": (documents.deixis,),
-    "ellipsis": (documents.verb_ellipsis, documents.noun_ellipsis),
-    "cohesion": (documents.name_cohesion, documents.noun_cohesion),
-}
-CANDIDATES = 2
 
 
 def group_count(wanted: int) -> int:
@@ -50,7 +40,7 @@ def join(sentences: list[str]) -> str:
 def choose_alternatives(rng: Random, episode: Episode, size: int) -> list[Bindings]:
     """`size` fillings of an episode that share the current source and differ in its translation.
 
-    Fewer come back where the current sentence does not tell that many apart.
+    Returns fewer where the current sentence has fewer translations.
     """
     source = render(episode.current, episode.words).en
     chosen: dict[str, Bindings] = {}
@@ -63,10 +53,10 @@ def choose_alternatives(rng: Random, episode: Episode, size: int) -> list[Bindin
 
 
 def balanced_set(rng: Random, phenomenon: str, distance: int) -> list[Group]:
-    """One group for each of the contexts, the cue `distance` sentences before the current one."""
+    """A group a context, with the cue `distance` sentences before the current one."""
     while True:
-        story = Story(rng, spoken=phenomenon == "deixis")
-        episode = rng.choice(PHENOMENA[phenomenon])(story)
+        story = Story(rng, PHENOMENA[phenomenon].spoken)
+        episode = rng.choice(PHENOMENA[phenomenon].episodes)(story)
         alternatives = choose_alternatives(rng, episode, CANDIDATES)
         if len(alternatives) == CANDIDATES:
             break
@@ -75,13 +65,13 @@ def balanced_set(rng: Random, phenomenon: str, distance: int) -> list[Group]:
     current = [render(episode.current, words) for words in alternatives]
     positions = rng.sample(range(CANDIDATES), CANDIDATES)
     groups: list[Group] = []
-    for right, (words, position) in enumerate(zip(alternatives, positions, strict=True)):
+    for correct, (words, position) in enumerate(zip(alternatives, positions, strict=True)):
         before = [*opening, render(episode.cue, words), *gap]
-        others = rng.sample(current[:right] + current[right + 1 :], CANDIDATES - 1)
-        candidates = others[:position] + [current[right]] + others[position:]
+        others = rng.sample(current[:correct] + current[correct + 1 :], CANDIDATES - 1)
+        candidates = others[:position] + [current[correct]] + others[position:]
         groups.append(
             {
-                "src": join([pair.en for pair in before] + [current[right].en]),
+                "src": join([pair.en for pair in before] + [current[correct].en]),
                 "dst": [join([pair.ru for pair in before] + [last.ru]) for last in candidates],
                 "true_ind": position,
                 "ctx_dist": distance,
