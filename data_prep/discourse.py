@@ -11,7 +11,7 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/discourse.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.corpora.discourse.corpus import SPLITS, Corpus, Options
+from data_prep.corpora.discourse.discourse_corpus import SPLITS, Corpus, Options
 from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError, run_command, write_all_or_nothing

@@ -13,7 +13,7 @@ if not __package__:  # run as `python data_prep/documents.py`
 
 from data_prep.aligned import read_documents
 from data_prep.document_formats import FORMATS, OURS
-from data_prep.document_formats.convert import Counts, convert_from, convert_to
+from data_prep.document_formats.conversion import Counts, convert_from, convert_to
 from data_prep.files import DataError, refuse_overwriting, run_command, write_all_or_nothing
 from data_prep.windows import positive
 
@@ -134,11 +134,12 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         action="store_true",
         help="leave out lines without text in some language, and count them; otherwise an error",
     )
+    limits = ", ".join(f"{x}: {form.max_tokens}" for x, form in FORMATS.items() if form.max_tokens)
     writing.add_argument(
         "--max-tokens",
         type=positive,
         metavar="N",
-        help=f"g-transformer: tokens a line (default: {FORMATS['g-transformer'].max_tokens})",
+        help=f"the most tokens on a line (default for {limits})",
     )
     splitting.add_argument("--output", required=True, type=Path, metavar="FOLDER")
     splitting.add_argument("--valid-docs", required=True, type=positive, metavar="N")

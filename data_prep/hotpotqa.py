@@ -9,10 +9,10 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/hotpotqa.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep import reading, spans
+from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
 from data_prep.files import DataError, run_command
-from data_prep.passages import hotpot_passage
+from data_prep.qa_passages import hotpot_passage
 from fairseq_memattn.evaluation.question_sets import HotpotQuestion
 from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA
 
@@ -96,17 +96,17 @@ def context(question: HotpotQuestion, titles: bool = False) -> str:
 
 def prepare(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
-    corpus = reading.Corpus(
+    corpus = qa_pipeline.Corpus(
         HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
     )
     if args.spans:
         prepare_spans(args, corpus)
         return
-    spans.check_unused(args)
-    reading.prepare(args, corpus, titles=args.titles)
+    qa_spans.check_unused(args)
+    qa_pipeline.prepare(args, corpus, titles=args.titles)
 
 
-def prepare_spans(args: argparse.Namespace, corpus: reading.Corpus) -> None:
+def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
     """The same for span_answering."""
     if args.titles:
         raise DataError("--titles is part of --spans already")
@@ -120,17 +120,17 @@ def prepare_spans(args: argparse.Namespace, corpus: reading.Corpus) -> None:
         "repeat_question": args.repeat_question,
         "seed": args.seed,
     }
-    spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
+    qa_spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
 
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = reading.parser(DESCRIPTION, prog)
+    top = qa_pipeline.parser(DESCRIPTION, prog)
     top.add_argument(
         "--setting", choices=[*SETTINGS], default="distractor", help="default: %(default)s"
     )
     top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
-    group = spans.add_arguments(top)
+    group = qa_spans.add_arguments(top)
     group.add_argument(
         "--gold-separated",
         action="store_true",

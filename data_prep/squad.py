@@ -8,10 +8,10 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/squad.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep import reading, spans
+from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
 from data_prep.files import run_command
-from data_prep.passages import squad_passage
+from data_prep.qa_passages import squad_passage
 from fairseq_memattn.evaluation.question_sets import SquadQuestion
 from fairseq_memattn.evaluation.reading_comprehension import SQUAD
 
@@ -59,18 +59,18 @@ def context(question: SquadQuestion) -> str:
 
 def prepare(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
-    corpus = reading.Corpus(SQUAD, ARCHIVES, SIZES, context)
+    corpus = qa_pipeline.Corpus(SQUAD, ARCHIVES, SIZES, context)
     if args.spans:
-        spans.prepare(args, corpus, squad_passage)
+        qa_spans.prepare(args, corpus, squad_passage)
         return
-    spans.check_unused(args)
-    reading.prepare(args, corpus)
+    qa_spans.check_unused(args)
+    qa_pipeline.prepare(args, corpus)
 
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = reading.parser(DESCRIPTION, prog)
-    spans.add_arguments(top)
+    top = qa_pipeline.parser(DESCRIPTION, prog)
+    qa_spans.add_arguments(top)
     return top
 
 

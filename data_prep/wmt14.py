@@ -22,7 +22,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
-from data_prep.segments import read_segment_pairs
+from data_prep.sgml_segments import read_segment_pairs
 from data_prep.windows import positive
 
 LANGUAGES = ("en", "de")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from data_prep.aligned import Sentence, aligned_lines
-from data_prep.document_formats.base import Format, by_document
+from data_prep.document_formats.document_format import Format, by_document
 from data_prep.files import DataError
 from data_prep.windows import count_separators, windows
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from data_prep import discourse
-from data_prep.corpora import tables
+from data_prep.corpora import tsv_tables
 from data_prep.corpora.discourse import grammar, lexicon, scenes
-from data_prep.corpora.discourse.contrastive_sets import CANDIDATES, Group, group_count
-from data_prep.corpora.discourse.corpus import MAX_REPEATS, Corpus, Options, distinct
+from data_prep.corpora.discourse.balanced_sets import CANDIDATES, Group, group_count
+from data_prep.corpora.discourse.discourse_corpus import MAX_REPEATS, Corpus, Options, distinct
 from data_prep.corpora.discourse.generated_documents import document
 from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.corpora.discourse.stories import Story
@@ -600,12 +600,12 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "some_tables/broken.tsv").write_text("kind\tword\na\tb\na\tb\tc\n")
     monkeypatch.syspath_prepend(tmp_path)
-    rows = tables.read_table("some_tables", "words.tsv")
+    rows = tsv_tables.read_table("some_tables", "words.tsv")
     assert [tuple(row.values()) for row in rows] == [
         ("a", "б", ""),
         ("", "c d", "e"),
         ("a", "f", ""),
     ]
-    assert tables.grouped(rows, "kind") == {"a": [rows[0], rows[2]], "": [rows[1]]}
+    assert tsv_tables.grouped(rows, "kind") == {"a": [rows[0], rows[2]], "": [rows[1]]}
     with pytest.raises(ValueError, match="broken.tsv, line 3: 3 cells in 2 columns"):
-        tables.read_table("some_tables", "broken.tsv")
+        tsv_tables.read_table("some_tables", "broken.tsv")

@@ -283,9 +283,19 @@ def test_malformed_input_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("form", "files", "options", "message"),
     [
-        ("selective-attn", {"en": EN.replace("d", "<d>")}, "", "en, line 3: the text holds '<d>'"),
-        ("g-transformer", {"ru": RU.replace("Г", "Г </s>")}, "", "line 3: the text holds '</s>'"),
-        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text holds '_eos'"),
+        (
+            "selective-attn",
+            {"en": EN.replace("d", "<d>")},
+            "",
+            "en, line 3: the text contains '<d>'",
+        ),
+        (
+            "g-transformer",
+            {"ru": RU.replace("Г", "Г </s>")},
+            "",
+            "line 3: the text contains '</s>'",
+        ),
+        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text contains '_eos'"),
         ("voita", {}, "", "no document has 4 sentences"),
         ("han", {"docid": "1\n2\n1\n3\n3\n"}, "", "document id '1' began at line 1"),
         ("han", {"en": "", "ru": "", "docid": ""}, "", "en: no sentences"),

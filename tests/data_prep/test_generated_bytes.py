@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from data_prep import discourse
-from data_prep.corpora.discourse.corpus import Options
+from data_prep.corpora.discourse.discourse_corpus import Options
 from data_prep.corpora.numeric.examples import draw_example
 
 

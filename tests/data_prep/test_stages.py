@@ -16,7 +16,7 @@ from official_archives import lines, message, nist_set
 from data_prep import bpe, moses
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines, raw_lines, raw_pairs, rewrite
-from data_prep.segments import read_segment_pairs, read_segments
+from data_prep.sgml_segments import read_segment_pairs, read_segments
 from data_prep.stages import Stages
 
 TEXT = [

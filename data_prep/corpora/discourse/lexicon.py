@@ -17,7 +17,7 @@ from data_prep.corpora.discourse.grammar import (
     past,
     plural_only,
 )
-from data_prep.corpora.tables import Row, grouped, read_table
+from data_prep.corpora.tsv_tables import Row, grouped, read_table
 
 ANIMATE = ("animal", "person")  # classes whose nouns are animate
 

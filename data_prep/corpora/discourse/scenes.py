@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from data_prep.corpora.discourse.grammar import Line
 from data_prep.corpora.discourse.templates import read_templates
-from data_prep.corpora.tables import read_table
+from data_prep.corpora.tsv_tables import read_table
 
 
 def impersonal(table: list[Line]) -> list[Line]:

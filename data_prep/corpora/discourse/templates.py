@@ -6,7 +6,7 @@ address; you the second person. `grammar.fill` describes the forms of a slot.
 """
 
 from data_prep.corpora.discourse.grammar import Line
-from data_prep.corpora.tables import grouped, read_table
+from data_prep.corpora.tsv_tables import grouped, read_table
 
 
 def read_templates(name: str) -> dict[str, list[Line]]:

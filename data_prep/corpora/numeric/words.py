@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from data_prep.corpora.tables import grouped, read_table
+from data_prep.corpora.tsv_tables import grouped, read_table
 
 
 class Verb(NamedTuple):

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from data_prep.corpora.discourse.contrastive_sets import (
+from data_prep.corpora.discourse.balanced_sets import (
     CANDIDATES,
     SENTENCES,
     SEPARATOR,

@@ -1,4 +1,4 @@
-"""From another format to ours and back."""
+"""Conversion from another format to the format of this project, and back."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from data_prep.aligned import Sentence, contiguous, read_documents, refuse_empty
-from data_prep.document_formats.base import Format, Writer
-from data_prep.document_formats.segments import MARKS
-from data_prep.document_formats.sidecar import OURS
+from data_prep.document_formats.document_format import Format, Writer
+from data_prep.document_formats.ours import OURS
 from data_prep.files import DataError, refuse_overwriting, write_all_or_nothing
 
 
 @dataclass
 class Counts:
-    """Documents, sentences, and the longest document, of the sentences that `of` passed on."""
+    """Numbers of documents and sentences, and the longest document, of what `of` has passed on."""
 
     documents: int = 0
     sentences: int = 0
@@ -45,7 +44,7 @@ class Counts:
 
 @dataclass
 class Dropped:
-    """Lines that were left out because a language had no text there."""
+    """Counts the lines that are left out because some language has no text there."""
 
     count: int = 0
     first: int = 0
@@ -61,7 +60,7 @@ class Dropped:
 
 
 def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
-    """The same sentences; a DataError where a language has no text."""
+    """The same sentences; raises DataError where a language has no text."""
     for sentence in sentences:
         for path, text in zip(texts, sentence.texts, strict=True):
             refuse_empty(path, sentence.line, text)
@@ -78,12 +77,12 @@ def convert_from(
     drop_empty: bool = False,
     force: bool = False,
 ) -> list[str]:
-    """PREFIX in another format to OUTPUT in ours.
+    """Convert PREFIX in another format to OUTPUT in ours.
 
-    `boundaries` is the file of ids or first lines where it is not called as the format would have
-    it. With `drop_empty` sentences without text in some language are left out, and counted.
-    Returns what to tell: the counts, and what was dropped or could not be known. Raises DataError
-    for malformed input; nothing is written then.
+    boundaries: the file of ids or first lines, where it does not have the name of the format
+    drop_empty: leave out and count sentences without text in some language
+    Returns lines to print: the counts, and what was dropped or is unknown. Raises DataError for
+    malformed input, and then writes nothing.
     """
     inputs = form.paths(prefix, languages, boundaries)
     sentences = contiguous(form.read(inputs), inputs[-1])
@@ -109,12 +108,12 @@ def convert_to(
     max_tokens: int | None = None,
     force: bool = False,
 ) -> list[str]:
-    """PREFIX in our format to OUTPUT in another.
+    """Convert PREFIX in our format to OUTPUT in another.
 
-    `boundaries` is where the ids or first lines go if not where the format would have them;
-    `max_tokens` replaces the format's limit on the tokens of a line. Returns what to tell: the
-    counts, and what the format could not hold. Raises DataError for malformed input, and for text
-    that the format cannot hold; nothing is written then.
+    boundaries: the file of ids or first lines, where it should not have the name of the format
+    max_tokens: replaces the format's limit on the tokens of a line
+    Returns lines to print: the counts, and what the format cannot store. Raises DataError for
+    malformed input and for text that the format cannot store, and then writes nothing.
     """
     inputs = OURS.paths(prefix, languages)
     limit = max_tokens or form.max_tokens
@@ -127,20 +126,21 @@ def convert_to(
 def fitting(
     sentences: Iterable[Sentence], texts: Sequence[Path], form: Format, limit: int | None
 ) -> Iterator[Sentence]:
-    """The same sentences; a DataError for one that the format cannot hold."""
+    """The same sentences; raises DataError for one that the format cannot store."""
     for sentence in sentences:
         for path, text in zip(texts, sentence.texts, strict=True):
             tokens = text.split()
             marks = form.reserved.intersection(tokens)
             if marks:
                 raise DataError(
-                    f"{path}, line {sentence.line}: the text holds {min(marks)!r}, "
+                    f"{path}, line {sentence.line}: the text contains {min(marks)!r}, "
                     "which marks a boundary in this format"
                 )
-            if limit is not None and len(tokens) + MARKS > limit:
+            length = len(tokens) + form.marks
+            if limit is not None and length > limit:
                 raise DataError(
-                    f"{path}, line {sentence.line}: --max-tokens must be at least "
-                    f"{len(tokens) + MARKS} for this sentence, but is {limit}"
+                    f"{path}, line {sentence.line}: --max-tokens must be at least {length} for "
+                    f"this sentence, but is {limit}"
                 )
         yield sentence
 
@@ -152,12 +152,12 @@ def write_sentences(
     outputs: Sequence[Path],
     force: bool,
 ) -> list[str]:
-    """Write all or nothing; returns the counts and the writer's remark."""
+    """Write everything or nothing; returns the counts and the note of the writer."""
     refuse_overwriting(inputs, outputs, force)
     counts = Counts()
     with write_all_or_nothing(outputs) as files:
         counted = counts.of(tqdm(sentences, unit=" sentences", disable=None))
-        remark = write(counted, files)
+        note = write(counted, files)
         if counts.sentences == 0:
             raise DataError(f"{inputs[0]}: no sentences")
-    return [str(counts)] + [f"note: {remark}"] * bool(remark)
+    return [str(counts)] + [f"note: {note}"] * bool(note)

@@ -1,9 +1,9 @@
 """G-Transformer's segments: `<s> a sentence </s> <s> the next one </s>` on each line.
 
-A document of more tokens than a line may have becomes several lines, and nothing says that they
-belong together. So on the way back each line is a document, numbered from 1; a line within the
-limit comes out the same again. The limit holds for every language, with the marks counted.
-G-Transformer's own script adds up the longest language of each sentence, and may end a line sooner.
+A document with more tokens than a line may have becomes several lines, and the format does not
+store that they belong together. Each line is therefore read as a document, numbered from 1. The
+limit holds for every language and includes the marks. G-Transformer's own script adds up the
+longest language of each sentence, and may end a line earlier.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from data_prep.aligned import Sentence, aligned_lines
-from data_prep.document_formats.base import Format, by_document, lost_ids
+from data_prep.document_formats.document_format import Format, by_document, lost_ids
 from data_prep.files import DataError
 
 BEGIN, END = "<s>", "</s>"
@@ -91,6 +91,7 @@ G_TRANSFORMER = Format(
     write,
     reserved=frozenset({BEGIN, END}),
     max_tokens=512,
+    marks=MARKS,
     reading="each line became a document of its own",
     example="lines of at most N tokens:  <s> Hello . </s> <s> Bye . </s> | <s> Well . </s>",
 )

@@ -15,7 +15,7 @@ from question_files import (
     write_json,
 )
 
-from data_prep import hotpotqa, reading, squad
+from data_prep import hotpotqa, qa_pipeline, squad
 from data_prep.files import DataError
 from fairseq_memattn.evaluation.question_sets import Span, read_hotpotqa, read_squad
 
@@ -25,7 +25,7 @@ PIECES = "--vocab-size 60"
 
 @pytest.fixture
 def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "binarise", lambda *_, **__: True)
+    monkeypatch.setattr(qa_pipeline, "binarise", lambda *_, **__: True)
 
 
 def run(script: Any, output: Path, options: str = PIECES, **files: Path) -> int:
@@ -213,7 +213,7 @@ def test_broken_files(tmp_path: Path) -> None:
     for content, reason in ((b'[{"_id": "1"', "no JSON"), (b'["\xe4"]', "not UTF-8 at byte 3")):
         (tmp_path / "a.json").write_bytes(content)
         with pytest.raises(DataError, match=f"a.json: {reason}"):
-            list(reading.questions("hotpotqa", tmp_path / "a.json"))
+            list(qa_pipeline.questions("hotpotqa", tmp_path / "a.json"))
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     argv = ["--output", str(tmp_path / "out"), "--archive", *archives]
     assert squad.main(argv) == 2
     assert "but the official train-v1.1.json has 30288272" in message(capsys.readouterr().err)
-    corpus = reading.Corpus("squad", squad.ARCHIVES, squad.SIZES, squad.context)
-    reading.check_size(corpus, "valid", 10_570)
+    corpus = qa_pipeline.Corpus("squad", squad.ARCHIVES, squad.SIZES, squad.context)
+    qa_pipeline.check_size(corpus, "valid", 10_570)
     with pytest.raises(DataError, match="valid has 9 questions, but that of dev-v1.1.json has 10,"):
-        reading.check_size(corpus, "valid", 9)
+        qa_pipeline.check_size(corpus, "valid", 9)
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"SQuAD is not in {REAL.parent}")

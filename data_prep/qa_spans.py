@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from data_prep import reading
+from data_prep import qa_pipeline
 from data_prep.dictionary import read_words
 from data_prep.files import DataError, read_lines, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines
-from data_prep.passages import Passage
 from data_prep.pipeline import Pipeline
+from data_prep.qa_passages import Passage
 from data_prep.token_offsets import Cut, bert_cut, check_tokenizers, cover, sentencepiece_cut
 from fairseq_memattn.evaluation.question_sets import Question
 from fairseq_memattn.evaluation.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
@@ -31,7 +31,7 @@ supporting facts; records/SPLIT.jsonl, the original texts.
 
 def write_records(
     pipeline: Pipeline,
-    corpus: reading.Corpus,
+    corpus: qa_pipeline.Corpus,
     passage: Callable[[Any], Passage],
     split: str,
     source: Path,
@@ -41,14 +41,14 @@ def write_records(
 
     Of the training set questions are left out, and counted, that have no text, or no answer in
     their context; elsewhere they stay, for the official evaluations count them.
-    Raises DataError as `reading.write_text` does, and for what a passage refuses.
+    Raises DataError as `qa_pipeline.write_text` does, and for what a passage refuses.
     """
     outputs = [pipeline.path("bin/records", split, "jsonl"), *pipeline.paths("text", split)]
 
     def work() -> Counter[str]:
         counts = Counter({"questions": 0})
         found = tqdm(
-            reading.questions(corpus.rules, source),
+            qa_pipeline.questions(corpus.rules, source),
             desc=f"text/{split}",
             unit=" questions",
             disable=None,
@@ -69,10 +69,10 @@ def write_records(
                 counts.update([f"without {missing}, kept"] if missing else [])
                 if lacking := _lacking(question, made):
                     counts["supporting facts that the context lacks"] += lacking
-                reading.count_public(counts, question, source)
+                qa_pipeline.count_public(counts, question, source)
                 records.write(record_line(corpus.rules, question, made))
                 for file, text in zip(texts, (question.question, made.text), strict=True):
-                    file.write(reading.one_line(text) + "\n")
+                    file.write(qa_pipeline.one_line(text) + "\n")
             if not counts["questions"]:
                 raise DataError(f"{source}: no questions for {split}")
         return counts
@@ -183,19 +183,19 @@ def outputs_of(pipeline: Pipeline, split: str) -> list[Path]:
 
 def prepare(
     args: argparse.Namespace,
-    corpus: reading.Corpus,
+    corpus: qa_pipeline.Corpus,
     passage: Callable[[Any], Passage],
     **options: object,
 ) -> None:
     """From JSON to bin/. options: what the text depends on besides its JSON."""
     pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
-    sources = reading.find_sources(args, corpus)
+    sources = qa_pipeline.find_sources(args, corpus)
     check_options(args, sources)
     answered = {}
     for split, source in sources.items():
         counts = write_records(pipeline, corpus, passage, split, source, spans=True, **options)
         if not (args.files or args.unchecked):
-            reading.check_size(corpus, split, reading.whole(counts))
+            qa_pipeline.check_size(corpus, split, qa_pipeline.whole(counts))
         answered[split] = not counts.get("without a public answer")
     files, dictionary, make = find_cut(pipeline, args)
     for split in sources:
@@ -208,7 +208,7 @@ def prepare(
             cased=args.cased,
         )
     for part in PARTS:
-        reading.binarise_part(pipeline, part, list(sources), dictionary)
+        qa_pipeline.binarise_part(pipeline, part, list(sources), dictionary)
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
@@ -216,7 +216,7 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
     if not args.bert_vocab:
         if args.cased:
             raise DataError("--cased goes with --bert-vocab")
-        reading.check_options(args, sources)
+        qa_pipeline.check_options(args, sources)
         return
     if args.sentencepiece_model or not args.dictionary:
         raise DataError(
@@ -236,7 +236,7 @@ def find_cut(
     if args.bert_vocab:
         make = partial(bert_cut, args.bert_vocab, not args.cased)
         return [args.bert_vocab], args.dictionary, make
-    subwords = reading.find_pieces(pipeline, args)
+    subwords = qa_pipeline.find_pieces(pipeline, args)
     [model] = subwords.files
     return [model], subwords.dictionary, partial(sentencepiece_cut, model)
 

@@ -1,8 +1,6 @@
-"""One document id a line beside the text: our own format, MuDA's, and contextual-mt's.
+"""contextual-mt: one integer a line beside the text, in PREFIX.docids.
 
-Ours (PREFIX.docid) and MuDA's (PREFIX.docids) hold any text, and nothing is lost between them.
-contextual-mt (PREFIX.docids) reads integers. Ids that are integers stay as they are; others become
-1, 2, ... in the order of the documents.
+Ids that are integers stay as they are; others become 1, 2, ... in the order of the documents.
 """
 
 import re
@@ -11,21 +9,12 @@ from pathlib import Path
 from typing import TextIO
 
 from data_prep.aligned import Sentence, read_with_ids
-from data_prep.document_formats.base import Format, by_document, write_texts
+from data_prep.document_formats.document_format import Format, by_document, write_texts
 from data_prep.files import DataError
 
 
-def write(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:
-    """The text, and the ids as they are."""
-    *texts, docids = files
-    for sentence in sentences:
-        write_texts(sentence, texts)
-        docids.write(sentence.document + "\n")
-    return ""
-
-
 def read_integers(paths: Sequence[Path]) -> Iterator[Sentence]:
-    """Ids that are integers; `007` is `7`."""
+    """Sentences with ids that are integers; `007` becomes `7`."""
     for sentence in read_with_ids(paths):
         if not re.fullmatch("-?[0-9]+", sentence.document):
             raise DataError(
@@ -36,7 +25,7 @@ def read_integers(paths: Sequence[Path]) -> Iterator[Sentence]:
 
 
 def write_integers(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:
-    """The text, and ids that are integers; they are written at the end, when all are known."""
+    """The text, then ids that are integers: whether all are is known at the end."""
     *texts, docids = files
     documents = []
     for docid, document in by_document(sentences):
@@ -51,18 +40,6 @@ def write_integers(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> st
     return "" if keep else f"the document ids became the integers 1 to {len(documents)}"
 
 
-OURS = Format(
-    read_with_ids,
-    write,
-    boundaries="docid",
-    example="PREFIX.docid, one id a line, any text:  talk_1 | talk_1 | talk_2",
-)
-MUDA = Format(
-    read_with_ids,
-    write,
-    boundaries="docids",
-    example="PREFIX.docids, one id a line, any text:  talk_1 | talk_1 | talk_2",
-)
 CONTEXTUAL_MT = Format(
     read_integers,
     write_integers,

@@ -10,9 +10,9 @@ import sentencepiece
 from official_archives import lines, message
 from question_files import hotpot_record, squad_file, squad_question, write_json
 
-from data_prep import hotpotqa, reading, squad
+from data_prep import hotpotqa, qa_pipeline, squad
 from data_prep.files import DataError
-from data_prep.passages import hotpot_passage, squad_passage
+from data_prep.qa_passages import hotpot_passage, squad_passage
 from data_prep.token_offsets import bert_cut, cover, sentencepiece_cut
 from fairseq_memattn.evaluation.question_sets import (
     HotpotQuestion,
@@ -29,7 +29,7 @@ CONTEXT = "Paragraph  0\nis about a cat."  # question_files.squad_file has it
 
 @pytest.fixture
 def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "binarise", lambda *_, **__: True)
+    monkeypatch.setattr(qa_pipeline, "binarise", lambda *_, **__: True)
 
 
 def run(script: Any, output: Path, options: str = "--vocab-size 60", **files: Path) -> int:
@@ -240,7 +240,7 @@ def test_squad_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         CONTEXT,
         ((place, place + 8), (3, 5)),
     )
-    assert [one.id for one in reading.questions("squad", files["valid"])] == [record.id]
+    assert [one.id for one in qa_pipeline.questions("squad", files["valid"])] == [record.id]
     pieces = lines(out / "pieces/valid.context")[0].split()
     places = np.reshape(numbers(out, "places", "valid", 2 * len(pieces)), (-1, 2))
     first, last = numbers(out, "answers", "valid", 2)
