@@ -253,11 +253,16 @@ def preprocess(
         if members:
             members.sort(key=lambda split: (len(split), split))  # valid, valid1, ..., valid10
             flags += [f"--{family}pref", ",".join(prefixes[split] for split in members)]
-    # -P: a folder `fairseq` in the working directory, such as a checkout, is not meant.
+    status = run_preprocess(flags, folder)
+    if status != 0:
+        raise DataError(f"fairseq-preprocess ended with {status}; its message is above")
+
+
+def run_preprocess(flags: Sequence[str], folder: Path) -> int:
+    """Run fairseq-preprocess in a folder; returns its exit status."""
+    # -P keeps a folder `fairseq` in the working directory, such as a checkout, off the path.
     command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
-    done = subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR)
-    if done.returncode != 0:
-        raise DataError(f"fairseq-preprocess ended with {done.returncode}; its message is above")
+    return subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR).returncode
 
 
 def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:

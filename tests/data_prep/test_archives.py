@@ -3,6 +3,7 @@
 import hashlib
 import io
 import re
+import socket
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ def site() -> Iterator[Site]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     found.url = f"http://127.0.0.1:{server.server_port}/corpus.tgz"
     yield found
     server.shutdown()
@@ -108,8 +109,11 @@ def test_a_download_that_only_had_to_be_renamed(site: Site, tmp_path: Path) -> N
 
 
 def test_no_server(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be fetched .* --archive"):
-        download.fetch("http://127.0.0.1:9/corpus.tgz", tmp_path / "corpus.tgz")
+    with socket.socket() as taken:  # and does not listen
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/corpus.tgz"
+        with pytest.raises(DataError, match="cannot be fetched .* --archive"):
+            download.fetch(url, tmp_path / "corpus.tgz")
 
 
 @pytest.mark.parametrize(
