@@ -1,8 +1,7 @@
 """Other toolkits' formats to ours and back, and every way they can be wrong."""
 
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -405,8 +404,27 @@ def test_a_split_leaves_documents_to_train_on(
     assert not (tmp_path / "new").exists()
 
 
-def test_the_help_shows_every_format() -> None:
-    command = [sys.executable, documents.__file__, "from", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_the_help_shows_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        documents.main(["from", "--help"])
+    shown = capsys.readouterr().out
     for name, form in FORMATS.items():
         assert f"  {name} " in shown and form.example in shown
+
+
+def test_a_format_is_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = replace(FORMATS["g-transformer"], max_tokens=9, marks=3, example="as it is")
+    monkeypatch.setitem(FORMATS, "limited", limited)
+    ours = write(
+        tmp_path / "ours", {"en": "a b\na b c d e f g\n", "ru": "А\nБ\n", "docid": "1\n1\n"}
+    )
+    status = convert("to", "limited", ours, tmp_path / "theirs")
+    assert mistake(capsys, status) == (
+        f"{ours}.en, line 2: --max-tokens must be at least 10 for this sentence, but is 9"
+    )
+    with pytest.raises(SystemExit):
+        documents.main(["to", "--help"])
+    shown = capsys.readouterr().out
+    assert "  limited         as it is\n" in shown and "limited: 9" in " ".join(shown.split())

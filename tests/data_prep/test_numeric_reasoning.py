@@ -1,8 +1,6 @@
 """Numeric reasoning over text: every answer is read off the passage again by other means."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -13,7 +11,6 @@ from fairseq.data import Dictionary, data_utils
 from data_prep import numeric_reasoning
 from data_prep.corpora.numeric.examples import draw_example
 
-ROOT = Path(__file__).parents[2]
 WORDS = {
     "have": ["had"],
     "gain": ["recruited", "hired", "gathered", "enlisted", "raised"],
@@ -135,15 +132,8 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory) -> Path:
-    """Made by the real command line."""
     folder = tmp_path_factory.mktemp("numbers") / "data"
-    script = ROOT / "data_prep" / "numeric_reasoning.py"
-    sizes = "--train 2500 --valid 20 --test 10".split()
-    done = subprocess.run(
-        [sys.executable, script, "--output", folder, *sizes], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "text: 10 test, 20 valid, 2,500 train" in done.stdout
+    assert prepare(folder, train=2500) == 0
     return folder
 
 
@@ -232,6 +222,11 @@ def test_pieces_and_binary_data(numbers):
             assert dictionaries[1].string(target) == " ".join(said)
         # GMAT's length of inputs, two chunks of 70.
         assert max(map(len, sides[0])) <= 140
+
+
+def test_counts_are_printed(tmp_path, capsys):
+    assert prepare(tmp_path / "a", train=3) == 0
+    assert "text: 10 test, 20 valid, 3 train" in capsys.readouterr().out
 
 
 def test_same_options_same_bytes(tmp_path, capsys):

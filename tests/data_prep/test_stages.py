@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines, message, nist_set
+from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
 from data_prep import bpe, moses
 from data_prep.files import DataError, write_all_or_nothing
@@ -188,7 +189,9 @@ def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path)
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None and process.stdout.readline()  # it is at work
+    assert process.stdout is not None
+    for _ in range(workers):
+        assert process.stdout.readline()  # each of them is at work
     os.killpg(process.pid, signal.SIGINT)
     try:
         _, shown = process.communicate(timeout=60)
@@ -313,3 +316,19 @@ def test_segments(tmp_path: Path) -> None:
         ("y", "3"),
     ]
     assert [segment.line for segment in segments] == [6, 8, 12]
+
+
+def test_segments_are_those_of_sacrebleu(tmp_path: Path) -> None:
+    """sacreBLEU reads lines that begin with a <seg>, and leaves entities as they are."""
+    path, texts, documents = tmp_path / "set.sgm", tmp_path / "texts", tmp_path / "documents"
+    path.write_text(
+        nist_set("refset", {"x": ["One,  two. ", "Three?"], "y": ["Vier – 4"]}), "utf-8"
+    )
+    library = FakeSGMLDataset("set")
+    library._convert_format(str(path), str(texts))
+    library._convert_meta(str(path), "docid", str(documents))
+    found = list(read_segments(path, Counter()))
+    assert (
+        [segment.text for segment in found] == lines(texts) == ["One, two.", "Three?", "Vier – 4"]
+    )
+    assert [segment.document for segment in found] == lines(documents) == ["x", "x", "y"]

@@ -1,15 +1,11 @@
 """Windows: the paper's document setting, its inverse, and every way the input can be wrong."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from data_prep import windows
 from data_prep.windows import count_separators, join_window, last_sentence
-
-SCRIPT = Path(windows.__file__)
 
 
 def write(folder: Path, **files: str | bytes) -> str:
@@ -40,28 +36,14 @@ def refused(folder: Path, prefix: str, capsys: pytest.CaptureFixture[str], *opti
     return line.removeprefix("error: ")
 
 
-def test_the_command_line_end_to_end(tmp_path: Path) -> None:
+def test_the_command_line_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = write(
         tmp_path, en="a\nb\nc\nd\ne\nf\n", ru="А\nБ\nВ\nГ\nД\nЕ\n", docid="1\n1\n1\n1\n1\nx y\n"
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPT),
-            "make",
-            "--input",
-            prefix,
-            "--langs",
-            "en",
-            "ru",
-            "--output",
-            str(tmp_path / "new" / "w"),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("6 windows")
+    output = tmp_path / "new" / "w"
+    argv = ["make", "--input", prefix, "--langs", "en", "ru", "--output", str(output)]
+    assert windows.main(argv) == 0
+    assert capsys.readouterr().out.startswith("6 windows")
     assert (tmp_path / "new" / "w.en").read_text(encoding="utf-8").splitlines() == [
         "a",
         "a _eos b",
@@ -76,22 +58,9 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     ]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["w.en", "w.ru"]
 
-    back = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPT),
-            "last",
-            "--input",
-            str(tmp_path / "new" / "w.ru"),
-            "--source",
-            str(tmp_path / "new" / "w.en"),
-            "--output",
-            str(tmp_path / "back.ru"),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert (back.returncode, back.stderr) == (0, "")
+    argv = ["last", "--input", f"{output}.ru", "--source", f"{output}.en"]
+    assert windows.main([*argv, "--output", str(tmp_path / "back.ru")]) == 0
+    assert capsys.readouterr().err == ""
     assert (tmp_path / "back.ru").read_bytes() == (tmp_path / "corpus.ru").read_bytes()
 
 
