@@ -16,7 +16,7 @@ from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError, run_command, write_all_or_nothing
 
-VERSION = 2  # raise it whenever the same options give other text
+VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
 DESCRIPTION = """\
 Generate an English-Russian document corpus in which the translation of a sentence depends on a
@@ -66,10 +66,10 @@ def checksum(text: bytes) -> str:
 
 
 def is_done(out: Path, options: Options, force: bool) -> bool:
-    """Whether `out` holds exactly this corpus; a DataError if it holds something else."""
+    """Whether `out` contains exactly this corpus. Raises DataError for other contents."""
     record = out / RECORD
     if out.is_file():
-        raise DataError(f"--out {out} is a file; it must be a directory")
+        raise DataError(f"--out {out} is a file; it must be a folder")
     if not out.exists() or not any(out.iterdir()):
         return False
     try:
@@ -80,16 +80,16 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
             for name, digest in found["sha256"].items()
         ):
             return True
-        reason = "holds a corpus made with other options" if not same else "was changed since"
+        reason = "was changed since" if same else "contains a corpus made with other options"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         reason = f"is not empty and has no complete {RECORD}"
     if force:
         return False
-    raise DataError(f"--out {out} {reason}; choose another directory or add --force")
+    raise DataError(f"--out {out} {reason}; choose another folder or add --force")
 
 
 def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
-    """Write everything or nothing; returns the counts."""
+    """Write all files or none; returns the counts."""
     files, counts = corpus_files(options)
     record = {
         "version": VERSION,
@@ -105,7 +105,7 @@ def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
 
 
 def check(options: Options) -> None:
-    """A DataError for options that cannot be."""
+    """Raise DataError for options outside of their range."""
     for name, value in asdict(options).items():
         if value < 1 and name != "seed":
             raise DataError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
@@ -125,40 +125,40 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    top.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
+    top.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the corpus")
     for option, default, what in (
-        ("--train-docs", 2000, "documents to train on"),
-        ("--valid-docs", 100, "documents to validate on"),
-        ("--test-docs", 100, "documents to test on"),
+        ("--train-docs", 2000, "training documents"),
+        ("--valid-docs", 100, "validation documents"),
+        ("--test-docs", 100, "test documents"),
         (
             "--contrast-groups",
             200,
-            "contrastive groups a phenomenon, rounded up to balanced sets: multiples of 6 or 9",
+            "contrastive groups of each phenomenon, rounded up to balanced sets (a multiple of 6)",
         ),
         ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
         ("--max-sentences", 12, "sentences in the longest document"),
-        ("--seed", 1, "another seed gives another corpus"),
+        ("--seed", 1, "seed of the corpus"),
         (
             "--name-weight",
             1,
-            "how often a first name comes again in a document to train on; an elided verb: 1, an "
-            "elided noun: 2, a pronoun: 3",
+            "weight of repeated first names in training stories; that of an elided verb is 1, of "
+            "an elided noun 2, of a pronoun 3",
         ),
-        ("--noun-weight", 3, "how often a noun with two renderings does"),
+        ("--noun-weight", 3, "weight of repeated nouns with two translations"),
     ):
         top.add_argument(
             option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
-    top.add_argument("--force", action="store_true", help="replace what --out already holds")
+    top.add_argument("--force", action="store_true", help="replace the contents of --out")
     return top
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
     check(options)
     if is_done(args.out, options, args.force):
-        print(f"{args.out} already holds this corpus")
+        print(f"{args.out} already contains this corpus")
         return
     for name, count in write_corpus(args.out, options).items():
         print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))

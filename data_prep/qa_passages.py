@@ -1,7 +1,7 @@
-"""Questions whose answers are spans of a text, with the places of answers and facts in it.
+"""Texts in which answers are spans, with the places of answers and supporting facts.
 
-The text is what SQuAD has as context; of HotpotQA it is made of its paragraphs (Gupta and Berant,
-2020, section 4.4 and appendix A.3).
+The text is SQuAD's context, or HotpotQA's paragraphs (Gupta and Berant, 2020, section 4.4 and
+appendix A.3).
 """
 
 import re
@@ -12,15 +12,15 @@ from random import Random
 from data_prep.files import DataError
 from fairseq_memattn.evaluation.question_sets import HotpotQuestion, Paragraph, SquadQuestion
 
-VERDICTS = "<a> yes no </a>"  # answers that no paragraph has to say
-NEAR_AN_END = 3  # paragraphs at either end, one of which is a gold one
+VERDICTS = "<a> yes no </a>"  # answers that need not occur in a paragraph
+NEAR_AN_END = 3  # paragraphs at either end, among which a gold one is placed
 
-Extent = tuple[int, int]  # the first character and the one behind the last
+Extent = tuple[int, int]  # half-open range of characters
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of HotpotQA: its article, its number there from 0, its place in the text."""
+    """A sentence of HotpotQA: the title of its article, its number there from 0, and its place."""
 
     title: str
     number: int
@@ -29,10 +29,10 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text to find answers in.
+    """A text with the places of answers.
 
-    answers: the places of accepted answers; none where no answer is known or the text has none
-    sentences: of HotpotQA
+    answers: the places of accepted answers; empty if no answer is known or in the text
+    sentences: the sentences of HotpotQA
     """
 
     text: str
@@ -41,7 +41,7 @@ class Passage:
 
 
 def squad_passage(question: SquadQuestion) -> Passage:
-    """The context as it is. Raises DataError for an answer that is not where it is said to be."""
+    """SQuAD's context. Raises DataError for an answer that is not at its answer_start."""
     text = question.context
     places = []
     for number, span in enumerate(question.spans, start=1):
@@ -49,7 +49,7 @@ def squad_passage(question: SquadQuestion) -> Passage:
         if span.start < 0 or end > len(text):
             raise DataError(
                 f"{question.id!r}, answer {number}: its {len(span.text)} characters from "
-                f"answer_start {span.start} on do not lie in the context, which has {len(text)}"
+                f"answer_start {span.start} exceed the context, which has {len(text)}"
             )
         if text[span.start : end] != span.text:
             raise DataError(
@@ -70,11 +70,13 @@ def hotpot_passage(
 ) -> Passage:
     """`<a> yes no </a>` and the paragraphs, each after its title, joined by spaces.
 
-    gold_separated: one gold paragraph comes among the first three, the other among the last three
-    repeat_question: the question stands behind every paragraph, too
+    gold_separated: place one gold paragraph among the first three, the other among the last three
+    repeat_question: repeat the question after every paragraph
+    seed: of the places of gold paragraphs
 
-    The answer is looked for in the supporting facts, then in the gold paragraphs, then in all of
-    them, and is its first whole-word occurrence (choice). `yes` and `no` are those at the front.
+    The place of the answer is its first occurrence as whole words in the supporting facts, else in
+    the gold paragraphs, else in any paragraph (our choice). The answers `yes` and `no` are at the
+    beginning.
     """
     paragraphs: Sequence[Paragraph] = question.paragraphs
     facts = set(question.supporting_facts)
@@ -103,13 +105,13 @@ def joined(text: str, more: str) -> str:
 
 
 def _end_of(text: str, sentence: str) -> Extent:
-    """The place of a sentence that a text ends with, but for white space around it."""
+    """The place of the sentence at the end of a text, without white space around it."""
     begin = len(text) - len(sentence.lstrip())
     return begin, max(begin, len(text.rstrip()))
 
 
 def find_answer(text: str, answer: str, regions: Sequence[Extent]) -> tuple[Extent, ...]:
-    """The place of an answer, or nothing; regions: where it is looked for, the best first."""
+    """The place of an answer, if it is found. regions: ranges to search, in this order."""
     answer = answer.strip()
     if answer in ("yes", "no"):
         first = VERDICTS.index(answer)
@@ -126,8 +128,8 @@ def find_answer(text: str, answer: str, regions: Sequence[Extent]) -> tuple[Exte
 def separated(question: HotpotQuestion, seed: int) -> list[Paragraph]:
     """The paragraphs with a gold one among the first three, the other among the last three.
 
-    Which one comes first, and where they stand, is drawn by seed and id; the others keep their
-    order (choices). Raises DataError where there are not two gold paragraphs.
+    Seed and id determine their order and places; the other paragraphs keep their order (our
+    choice). Raises DataError unless there are two gold paragraphs.
     """
     titles = {title for title, _ in question.supporting_facts}
     gold = [paragraph for paragraph in question.paragraphs if paragraph.title in titles]

@@ -1,4 +1,4 @@
-"""What the question answering corpora share: from their JSON to data for question_answering."""
+"""What the question answering corpora share: from JSON to data for --task question_answering."""
 
 import argparse
 from collections import Counter
@@ -13,23 +13,23 @@ import sentencepiece
 from tqdm import tqdm
 
 from data_prep import subword
+from data_prep.argument_types import positive, split_and_file
 from data_prep.binarise import binarise
 from data_prep.download import Archive, obtain_all
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
 from data_prep.pretrained_subwords import Subwords, segment, sentencepiece_subwords
 from data_prep.splits import check_name
-from data_prep.windows import positive
 from fairseq_memattn.evaluation.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")
-PIECE_OF_TEXT = 100  # words a line; SentencePiece does not learn from lines above 4,192 bytes
-SEPARATOR = "_eos"  # of windows of sentences, so that a model serves those, too
+PIECE_OF_TEXT = 100  # words a line; SentencePiece ignores lines of more than 4,192 bytes
+SEPARATOR = "_eos"  # of windows of sentences, for which the model can be used as well
 LAYOUT = """\
-FOLDER/text/      questions, contexts and answers, a line each
-FOLDER/pieces/    segmented with SentencePiece, FOLDER/spm.model unless another one is named
+FOLDER/text/      questions, contexts and answers, one a line
+FOLDER/pieces/    segmented with SentencePiece, by default with FOLDER/spm.model
 FOLDER/bin/       data for --task question_answering: question/, context/, answer/, and
-                  records/SPLIT.jsonl, the ids and all accepted answers
+                  records/SPLIT.jsonl with the ids and all accepted answers
 """
 
 
@@ -38,8 +38,9 @@ class Corpus:
     """A question answering corpus.
 
     rules: its name in fairseq_memattn.evaluation.question_sets
-    archives: the official file of each split, and sizes: the published numbers of questions
-    context: a question's context, as text
+    archives: the official file of each split
+    sizes: the published number of questions of each split
+    context: returns the context of a question as text
     """
 
     rules: str
@@ -49,12 +50,12 @@ class Corpus:
 
 
 def one_line(text: str) -> str:
-    """Text with single spaces for white space of any kind, the ends of lines among it."""
+    """Text in which a single space replaces all white space, including ends of lines."""
     return " ".join(text.split())
 
 
 def questions(rules: str, path: Path) -> Iterator[Question]:
-    """The questions of a file; a DataError where it is not as it should be."""
+    """The questions of a file. Raises DataError for a malformed file."""
     try:
         yield from READERS[rules](path)
     except ValueError as error:
@@ -66,10 +67,11 @@ def write_text(
 ) -> Mapping[str, int]:
     """A split's JSON to text/ and bin/records/; returns the counts.
 
-    The answer is the first of those accepted, on an empty line where none is public. Of the
-    training set questions are left out, and counted, whose question or answer is empty; elsewhere
-    they stay, for the official evaluations count them.
-    Raises DataError where some questions have an answer and others none, or those to train on.
+    The answer is the first accepted one; the line is empty where no answer is public. Training
+    questions with an empty question or answer are left out and counted. Other splits keep them,
+    because the official evaluations count them.
+    Raises DataError if some questions have an answer and others do not, and for training
+    questions without an answer.
     """
     outputs = [pipeline.path("text", split, part) for part in PARTS]
     outputs.append(pipeline.path("bin/records", split, "jsonl"))
@@ -83,7 +85,7 @@ def write_text(
             for question in found:
                 has_answer = bool(question.answers)
                 if split == "train" and not has_answer:
-                    raise DataError(f"{source}: {question.id!r} has no answer to train on")
+                    raise DataError(f"{source}: {question.id!r} has no answer, but train needs one")
                 answer = one_line(question.answers[0]) if has_answer else ""
                 row = [one_line(question.question), one_line(corpus.context(question)), answer]
                 missing = _missing(row, has_answer)
@@ -104,17 +106,17 @@ def write_text(
 
 
 def count_public(counts: Counter[str], question: Question, source: Path) -> None:
-    """Counts a question without an answer; a DataError where only some have none."""
+    """Count a question without an answer. Raises DataError if only some have none."""
     counts.update([] if question.answers else ["without a public answer"])
     if counts["without a public answer"] not in (0, counts["questions"]):
         raise DataError(
             f"{source}: the question {question.id!r} has "
-            f"{'an answer' if question.answers else 'no answer'}, unlike those before it"
+            f"{'an answer' if question.answers else 'no answer'}, unlike the questions before it"
         )
 
 
 def _missing(row: Sequence[str], has_answer: bool) -> str:
-    """The part of a question that should have text and has none, question or answer first."""
+    """The empty part of a question, of question, answer and context the first."""
     question, context, answer = row
     if not question:
         return "a question"
@@ -124,9 +126,9 @@ def _missing(row: Sequence[str], has_answer: bool) -> str:
 
 
 def write_sample(pipeline: Pipeline, most: int, seed: int) -> Path:
-    """What SentencePiece learns from: each distinct text of train, of a question's parts.
+    """Write the text for SentencePiece: the distinct texts of all parts of train.
 
-    most: lines, of about PIECE_OF_TEXT words; where there are more they are drawn by the seed.
+    most: the most lines, of at most PIECE_OF_TEXT words each; drawn at random from more
     """
     sources = pipeline.paths("text", "train")
     target = pipeline.path("text", "train", "sample")
@@ -136,7 +138,7 @@ def write_sample(pipeline: Pipeline, most: int, seed: int) -> Path:
         drawn = lines if len(lines) <= most else Random(seed).sample(lines, most)
         with write_all_or_nothing([target]) as [file]:
             file.writelines(f"{line}\n" for line in drawn)
-        return {"lines": len(drawn), "distinct ones in the training text": len(lines)}
+        return {"lines": len(drawn), "distinct lines in the training text": len(lines)}
 
     pipeline.stages.run("sample", sources, [target], work, most=most, seed=seed)
     return target
@@ -163,7 +165,7 @@ def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
 
 
 def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
-    """All pieces of a SentencePiece model as a dictionary of fairseq's, in the model's order."""
+    """All pieces of a SentencePiece model as a dictionary of fairseq, in the order of the model."""
     target = pipeline.folder / "pieces.txt"
 
     def work() -> dict[str, int]:
@@ -172,7 +174,7 @@ def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
         except RuntimeError:
             raise DataError(f"--sentencepiece-model {model}: not a SentencePiece model") from None
         numbers = range(processor.get_piece_size())
-        # fairseq's dictionaries begin with their own <s>, <pad>, </s> and <unk>.
+        # fairseq's dictionaries contain <s>, <pad>, </s> and <unk> already.
         own = [i for i in numbers if not (processor.is_control(i) or processor.is_unknown(i))]
         with write_all_or_nothing([target]) as [file]:
             file.writelines(f"{processor.id_to_piece(number)} 1\n" for number in own)
@@ -183,7 +185,7 @@ def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
 
 
 def find_pieces(pipeline: Pipeline, args: argparse.Namespace) -> Subwords:
-    """The pieces of the model that is named, or else trained."""
+    """The segmentation with the given model or, by default, with one that is trained."""
     model = args.sentencepiece_model or train_model(pipeline, args)
     if not model.is_file():
         raise DataError(f"--sentencepiece-model {model}: no such file")
@@ -191,13 +193,13 @@ def find_pieces(pipeline: Pipeline, args: argparse.Namespace) -> Subwords:
 
 
 def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
-    """The JSON of each split: the user's, or the official files, which are fetched and checked."""
+    """The JSON of each split: the user's files, or the official ones, downloaded and checked."""
     if not args.files:
         archives = list(corpus.archives.values())
         found = obtain_all(archives, args.archive, args.output / "archives", args.unchecked)
         return dict(zip(corpus.archives, found, strict=True))
     if args.archive:
-        raise DataError("--archive names official files and --files others; give one of the two")
+        raise DataError("--archive and --files exclude each other; --archive is for official files")
     sources = dict(args.files)
     if len(sources) < len(args.files):
         raise DataError("--files names a split twice")
@@ -209,15 +211,17 @@ def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    """A DataError for options that do not go together."""
+    """Raise DataError for options that do not fit together."""
     if args.dictionary and not args.sentencepiece_model:
-        raise DataError("--dictionary goes with --sentencepiece-model, that of the same model")
+        raise DataError("--dictionary requires --sentencepiece-model, the model that it belongs to")
     if "train" not in sources and not args.sentencepiece_model:
-        raise DataError("--files has no train to learn pieces from; add --sentencepiece-model")
+        raise DataError(
+            "--files has no train, from which pieces are learnt; add --sentencepiece-model"
+        )
 
 
 def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None:
-    """From JSON to bin/. options: what the text depends on besides its JSON."""
+    """From JSON to bin/. options: the options that the text depends on."""
     pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
     sources = find_sources(args, corpus)
     check_options(args, sources)
@@ -237,7 +241,7 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
 
 
 def whole(counts: Mapping[str, int]) -> int:
-    """All questions of a file, by the counts of its text."""
+    """The number of all questions of a file, from the counts of its text."""
     return sum(
         number
         for what, number in counts.items()
@@ -246,11 +250,11 @@ def whole(counts: Mapping[str, int]) -> int:
 
 
 def check_size(corpus: Corpus, split: str, size: int) -> None:
-    """A DataError for another number of questions than the published one."""
+    """Raise DataError if the number of questions differs from the published one."""
     published = corpus.sizes[split]
     if size != published:
         raise DataError(
-            f"{split} has {size:,} questions, but that of {corpus.archives[split].name} has "
+            f"{split} has {size:,} questions, but {corpus.archives[split].name} has "
             f"{published:,}; accept it with --unchecked"
         )
 
@@ -268,16 +272,8 @@ def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictiona
     print(f"bin: {pipeline.folder / 'bin' / part} {'is ready' if made else 'was ready'}")
 
 
-def split_and_file(value: str) -> tuple[str, Path]:
-    """An argparse type: SPLIT=FILE."""
-    split, equals, path = value.partition("=")
-    if not (split and equals and path):
-        raise argparse.ArgumentTypeError(f"must be SPLIT=FILE, but is {value!r}")
-    return split, Path(path)
-
-
 def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
-    """The command line that the corpora share."""
+    """The command line, with the options that the corpora share."""
     top = argparse.ArgumentParser(
         prog=prog,
         description=description + LAYOUT,
@@ -289,37 +285,37 @@ def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
         nargs="+",
         type=split_and_file,
         metavar="SPLIT=FILE",
-        help="other files of the same format instead of the official ones, for train, valid, test, "
+        help="files of the same format instead of the official ones, for train, valid, test, "
         "valid1, ...",
     )
     top.add_argument(
         "--sentencepiece-model",
         type=Path,
         metavar="FILE",
-        help="segment with the pieces of this model, such as a pretrained one's, instead of "
-        "training one",
+        help="segment with this model, for example that of a pretrained model, instead of training "
+        "one",
     )
     top.add_argument(
         "--dictionary",
         type=Path,
         metavar="FILE",
-        help="with it: the pretrained model's dictionary, as fairseq writes it (dict.txt); without "
-        "it, all pieces of the SentencePiece model",
+        help="dictionary of the pretrained model, as fairseq writes it (dict.txt); requires "
+        "--sentencepiece-model (default: all pieces of that model)",
     )
     top.add_argument(
         "--vocab-size",
         type=positive,
         default=32000,
         metavar="N",
-        help="pieces of a model that is trained (default: %(default)s)",
+        help="number of pieces of a model that is trained (default: %(default)s)",
     )
     top.add_argument(
         "--subword-lines",
         type=positive,
         default=1_000_000,
         metavar="N",
-        help=f"the most lines of {PIECE_OF_TEXT} words that it learns from, drawn by the seed "
-        "(default: %(default)s)",
+        help=f"the most lines of {PIECE_OF_TEXT} words that SentencePiece learns from, drawn at "
+        "random (default: %(default)s)",
     )
     top.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     add_common_arguments(top)

@@ -1,4 +1,4 @@
-"""Question answering corpora for the task span_answering: pieces, and where the text has them."""
+"""Question answering corpora for --task span_answering: pieces and their places in the text."""
 
 import argparse
 import json
@@ -23,9 +23,9 @@ from fairseq_memattn.evaluation.span_records import ABSENT, NOT_PUBLIC, NUMBERS,
 
 PARTS = ("question", "context")
 LAYOUT = """\
-Data for --task span_answering: FOLDER/bin has question/ and context/, in binary; places/, the
+Data for --task span_answering. FOLDER/bin has question/ and context/, fairseq's data; places/, the
 characters of each piece of the contexts; answers/, the pieces of each answer; tags/, the pieces in
-supporting facts; records/SPLIT.jsonl, the original texts.
+supporting facts; and records/SPLIT.jsonl, the original texts.
 """
 
 
@@ -39,9 +39,9 @@ def write_records(
 ) -> Mapping[str, int]:
     """A split's JSON to bin/records/ and text/; returns the counts.
 
-    Of the training set questions are left out, and counted, that have no text, or no answer in
-    their context; elsewhere they stay, for the official evaluations count them.
-    Raises DataError as `qa_pipeline.write_text` does, and for what a passage refuses.
+    Training questions without text, or without an answer in their context, are left out and
+    counted. Other splits keep them, because the official evaluations count them.
+    Raises DataError as `qa_pipeline.write_text` and `passage` do.
     """
     outputs = [pipeline.path("bin/records", split, "jsonl"), *pipeline.paths("text", split)]
 
@@ -60,7 +60,7 @@ def write_records(
                 except DataError as error:
                     raise DataError(f"{source}: {error}") from None
                 if split == "train" and not question.answers:
-                    raise DataError(f"{source}: {question.id!r} has no answer to train on")
+                    raise DataError(f"{source}: {question.id!r} has no answer, but train needs one")
                 missing = _missing(question, made)
                 if missing and split == "train":
                     counts[f"without {missing}, left out"] += 1
@@ -81,7 +81,7 @@ def write_records(
 
 
 def _missing(question: Question, passage: Passage) -> str:
-    """What a question should have and has not, itself first."""
+    """The missing part of a question, of question, context and answer the first."""
     if not question.question.strip():
         return "a question"
     if not passage.text.strip():
@@ -92,13 +92,13 @@ def _missing(question: Question, passage: Passage) -> str:
 
 
 def _lacking(question: Question, passage: Passage) -> int:
-    """How many supporting facts are none of the sentences."""
+    """The number of supporting facts that are not sentences of the passage."""
     there = {(sentence.title, sentence.number) for sentence in passage.sentences}
     return len(set(getattr(question, "supporting_facts", ())) - there)
 
 
 def record_line(rules: str, question: Question, passage: Passage) -> str:
-    """A question with its passage as a line of a file of records."""
+    """A question with its passage as a line of JSON."""
     entry = {
         "rules": rules,
         "id": question.id,
@@ -114,9 +114,9 @@ def record_line(rules: str, question: Question, passage: Passage) -> str:
 
 
 def segmenter(make: Callable[[], Cut]) -> LineFunction:
-    """A line of records to pieces of question and context, places, answer and tags, as JSON."""
+    """The function from a record to its pieces, places, answer and tags, both as lines of JSON."""
     cut = make()
-    cut_context = lru_cache(maxsize=1)(cut)  # SQuAD asks several questions about a context
+    cut_context = lru_cache(maxsize=1)(cut)  # SQuAD has several questions about a context
 
     def segment_line(line: str) -> str:
         record = record_of(line)
@@ -149,7 +149,7 @@ def segmenter(make: Callable[[], Cut]) -> LineFunction:
 def write_pieces(
     pipeline: Pipeline, split: str, make: Callable[[], Cut], dictionary: Path, answered: bool
 ) -> Counter[str]:
-    """bin/records/ to pieces/ and the numbers beside them; returns the counts."""
+    """bin/records/ to pieces/, places/, answers/ and tags/; returns the counts."""
     source = pipeline.path("bin/records", split, "jsonl")
     known = read_words(dictionary)
     counts = Counter({"questions": 0, "pieces of contexts": 0})
@@ -165,8 +165,8 @@ def write_pieces(
             counts["questions"] += 1
             counts["pieces of contexts"] += len(found["context"])
             if answered and not found["answer"]:
-                counts["without an answer to find"] += 1
-            counts["answers that begin or end inside of a piece"] += found["loose"]
+                counts["without an answer in the pieces"] += 1
+            counts["answers that begin or end inside a piece"] += found["loose"]
             numbers = (found["places"], found["answer"] or none, found["tags"])
             for file, values, kind in zip(
                 (places, answers, tags), numbers, NUMBERS.values(), strict=True
@@ -176,7 +176,7 @@ def write_pieces(
 
 
 def outputs_of(pipeline: Pipeline, split: str) -> list[Path]:
-    """What `write_pieces` writes."""
+    """The files that `write_pieces` writes."""
     numbers = [pipeline.folder / "bin" / name / split for name in NUMBERS]
     return [*pipeline.paths("pieces", split), *numbers]
 
@@ -187,7 +187,7 @@ def prepare(
     passage: Callable[[Any], Passage],
     **options: object,
 ) -> None:
-    """From JSON to bin/. options: what the text depends on besides its JSON."""
+    """From JSON to bin/. options: the options that the text depends on."""
     pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
     sources = qa_pipeline.find_sources(args, corpus)
     check_options(args, sources)
@@ -212,16 +212,16 @@ def prepare(
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    """A DataError for options that do not go together."""
+    """Raise DataError for options that do not fit together."""
     if not args.bert_vocab:
         if args.cased:
-            raise DataError("--cased goes with --bert-vocab")
+            raise DataError("--cased requires --bert-vocab")
         qa_pipeline.check_options(args, sources)
         return
     if args.sentencepiece_model or not args.dictionary:
         raise DataError(
-            "--bert-vocab goes with --dictionary, that of the same model as memattn import-bert "
-            "writes it, and not with --sentencepiece-model"
+            "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
+            "import-bert writes, and excludes --sentencepiece-model"
         )
     for option, path in (("--bert-vocab", args.bert_vocab), ("--dictionary", args.dictionary)):
         if not path.is_file():
@@ -232,7 +232,7 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
 def find_cut(
     pipeline: Pipeline, args: argparse.Namespace
 ) -> tuple[list[Path], Path, Callable[[], Cut]]:
-    """The files that the pieces depend on, their dictionary, and what makes the function."""
+    """The files that the pieces depend on, their dictionary, and the maker of the segmentation."""
     if args.bert_vocab:
         make = partial(bert_cut, args.bert_vocab, not args.cased)
         return [args.bert_vocab], args.dictionary, make
@@ -242,28 +242,28 @@ def find_cut(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """The options of data for span_answering; returns their group."""
+    """Add the options of data for span_answering; returns their group."""
     group = parser.add_argument_group("spans", LAYOUT)
     group.add_argument(
         "--spans",
         action="store_true",
-        help="make data for --task span_answering, which finds answers as spans of the context",
+        help="make data for --task span_answering, which predicts answers as spans of the context",
     )
     group.add_argument(
         "--bert-vocab",
         type=Path,
         metavar="FILE",
-        help="cut text into BERT's pieces with its vocab.txt, with --dictionary; needs the package "
+        help="segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
         "tokenizers",
     )
     group.add_argument(
-        "--cased", action="store_true", help="with it: leave upper case and accents as they are"
+        "--cased", action="store_true", help="keep upper case and accents; requires --bert-vocab"
     )
     return group
 
 
 def check_unused(args: argparse.Namespace) -> None:
-    """A DataError for options of spans without --spans."""
+    """Raise DataError for options of spans without --spans."""
     for name in ("bert_vocab", "cased", "gold_separated", "repeat_question"):
         if getattr(args, name, None):
-            raise DataError(f"--{name.replace('_', '-')} goes with --spans")
+            raise DataError(f"--{name.replace('_', '-')} requires --spans")

@@ -14,7 +14,7 @@ MARK = re.compile(
     r"<doc\b[^>]*\bdocid\s*=\s*[\"']([^\"']*)[\"'][^>]*>|<seg\b[^>]*>(.*?)</seg>", re.I | re.S
 )
 BEGIN = re.compile(r"<seg\b", re.I)
-ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")  # a bare & is no mistake
+ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")  # a lone & is allowed
 
 
 class Segment(NamedTuple):
@@ -26,10 +26,12 @@ class Segment(NamedTuple):
 
 
 def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
-    """The segments of a file, entities resolved; text outside of <seg> is none.
+    """The segments of a file, with entities resolved; text outside of <seg> is ignored.
 
-    Raises DataError, with the line, where a segment stands outside of a document or does not end,
-    and where there is none.
+    sacreBLEU's reader needs every <seg> at the beginning of a line and whole on it, leaves
+    entities as they are, and skips what it does not expect. Here this is an error: raises
+    DataError, with the line, for a segment outside of a document or without an end, and for a
+    file without segments.
     """
     text = "\n".join(raw_lines(path, counts))
     document = None
@@ -57,7 +59,7 @@ def read_segment_pairs(
 ) -> Iterator[tuple[str, str, str]]:
     """Document, source and target of each segment.
 
-    Raises DataError where the files do not have the same segments in the same documents.
+    Raises DataError where the files differ in the numbers or documents of their segments.
     """
     sides = [list(read_segments(path, counts)) for path in (source, target)]
     for one, other in zip(*sides, strict=False):

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 (Rajpurkar et al., 2016) for the plugin's question_answering and span_answering."""
+"""SQuAD 1.1 (Rajpurkar et al., 2016) for the tasks question_answering and span_answering."""
 
 import argparse
 import sys
@@ -18,15 +18,15 @@ from fairseq_memattn.evaluation.reading_comprehension import SQUAD
 HOST = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 PAGE = "https://rajpurkar.github.io/SQuAD-explorer"
 DESCRIPTION = """\
-SQuAD 1.1 for --task question_answering, its development set as valid.
+SQuAD 1.1 for --task question_answering; valid is the development set.
 
   %(prog)s --output squad
   %(prog)s --output squad --files train=my/train.json valid=my/dev.json
   %(prog)s --output squad --spans
 
-The answer to train on is the first of those accepted. Questions of train without text or without
-an answer are left out and counted. With --spans it is data for --task span_answering, which cuts
-answers out of the context; an answer that is not where its answer_start says is refused.
+The training answer is the first accepted one. Training questions without text or without an
+answer are left out and counted. With --spans the output is data for --task span_answering, which
+predicts answers as spans of the context. An answer that is not at its answer_start is an error.
 
 """
 
@@ -36,7 +36,7 @@ def official(name: str, size: int, digest: str) -> Archive:
     return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
 
 
-# Sizes, SHA-256 and numbers of questions are those that Hugging Face's datasets library records.
+# Sizes, SHA-256 and numbers of questions are from Hugging Face's datasets library.
 ARCHIVES = {
     "train": official(
         "train-v1.1.json",

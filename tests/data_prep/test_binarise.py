@@ -206,7 +206,7 @@ def test_a_dictionary_for_each_language(
             assert content == written[name], name
     assert each["en"].read_bytes() != each["es"].read_bytes()
     for joined, wrong in ((True, each), (False, {"en": each["en"]})):
-        with pytest.raises(DataError, match="dictionaries of en.* are given, but needed for"):
+        with pytest.raises(DataError, match="dictionaries are given for en.*, but needed for"):
             binarise(text, ["en", "es"], again, joined_dictionary=joined, dictionary=wrong)
 
 
@@ -240,7 +240,7 @@ def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Pa
     text, output = made
     splits = find_splits(text, ["en", "es"])
     check_count(splits, "valid", output, 5)
-    with pytest.raises(DataError, match="valid.en: 6 lines, but fairseq made 5 sentences"):
+    with pytest.raises(DataError, match="valid.en: 6 lines, but the binary data has 5 sentences"):
         check_count(splits, "valid", output, 6)
 
 
@@ -277,8 +277,11 @@ def test_wrong_data_is_refused_before_fairseq_starts(
         ("--workers 0", "--workers must be at least 1, but is 0"),
         ("--dictionary no.txt", "--dictionary no.txt: no such file"),
         ("--dictionary P/train.en --no-joined-dictionary", "is for both languages"),
-        ("--dictionary P/train.en", "train.en, line 1: a dictionary of fairseq's has a symbol, a"),
-        ("--text valid=P/valid", "--text has no train to make a dictionary from"),
+        (
+            "--dictionary P/train.en",
+            "train.en, line 1: must be a symbol, a space and a count",
+        ),
+        ("--text valid=P/valid", "--text has no train, from which a dictionary is made"),
         (
             "--text dev=P/train",
             "a split must be train, valid, test, valid1, test1, ..., but is dev",
@@ -286,9 +289,9 @@ def test_wrong_data_is_refused_before_fairseq_starts(
         ("--text train=P/train test2=P/test", "--text has test2, but no test1"),
         ("--text train=P/train valid1=P/test", "--text has valid1, but no valid"),
         ("--text train=P/train train=P/test", "--text names a split twice"),
-        ("--text train=P/a,b", "the path must not hold a comma"),
+        ("--text train=P/a,b", "the path must not contain a comma"),
         ("--output P/train.en", "is a file; it must be a folder"),
-        ("--output P --force", "is not empty and was not made here (no binarised.json)"),
+        ("--output P --force", "is not empty and was not made by this command (no binarised.json)"),
     ],
 )
 def test_impossible_options(

@@ -533,7 +533,7 @@ def test_running_again_is_done_and_another_corpus_is_refused(
     capsys.readouterr()
     before = (out / "train.en").stat().st_mtime_ns
     assert run(out, *options) == 0
-    assert "already holds this corpus" in capsys.readouterr().out
+    assert "already contains this corpus" in capsys.readouterr().out
     assert (out / "train.en").stat().st_mtime_ns == before
 
     assert run(out, *options, "--seed", "3") == 2
@@ -555,7 +555,7 @@ def test_somebody_elses_directory_is_refused(
     assert "is not empty and has no complete corpus.json" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     assert discourse.main(["--out", str(tmp_path / "thesis.tex"), *SMALL]) == 2
-    assert "is a file" in capsys.readouterr().err
+    assert "is a file; it must be a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

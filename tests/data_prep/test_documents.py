@@ -260,7 +260,7 @@ MALFORMED = [
     (
         "voita",
         {"en": "a _eos b _eos c _eos d\n", "ru": "А _eos Б _eos _eos Г\n"},
-        "ru, line 1: a sentence beside _eos is empty",
+        "ru, line 1: a sentence next to _eos is empty",
     ),
 ]
 
@@ -398,8 +398,8 @@ def test_a_split_leaves_documents_to_train_on(
     places = ["--input", str(prefix), "--output", str(tmp_path / "new")]
     status = documents.main(["split", *places, *SPLIT.split(), "1"])
     assert mistake(capsys, status) == (
-        f"--valid-docs and --test-docs must leave a document of {prefix}.docid's 7 to train on, "
-        "but are 3 and 4"
+        f"--valid-docs and --test-docs must leave at least one of the 7 documents in "
+        f"{prefix}.docid for training, but are 3 and 4"
     )
     assert not (tmp_path / "new").exists()
 

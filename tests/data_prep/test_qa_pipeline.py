@@ -79,7 +79,7 @@ def test_hotpotqa_to_binary_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(hotpotqa, out, **files) == 0
     assert "was ready" in capsys.readouterr().out
     assert run(hotpotqa, out, f"{PIECES} --titles", **files) == 2
-    assert "was made otherwise" in message(capsys.readouterr().err)
+    assert "was made from other input or options" in message(capsys.readouterr().err)
 
 
 @pytest.mark.usefixtures("no_binarising")
@@ -156,7 +156,7 @@ HOTPOT_MISTAKES = {
     "no question": ([], "a.json: no questions for train"),
     "no answer": (
         [hotpot_record(1), hotpot_record(2, answer=...)],
-        "a.json: 'h2' has no answer to train on",
+        "a.json: 'h2' has no answer, but train needs one",
     ),
 }
 SQUAD_MISTAKES = {
@@ -206,7 +206,7 @@ def test_answers_are_public_for_all_questions_or_none(
     content = [hotpot_record(1, answer=...), hotpot_record(2)]
     file = write_json(tmp_path / "a.json", content)
     assert run(hotpotqa, tmp_path / "out", f"--sentencepiece-model {file}", test=file) == 2
-    assert "the question 'h2' has an answer, unlike those before" in capsys.readouterr().err
+    assert "the question 'h2' has an answer, unlike the questions before" in capsys.readouterr().err
 
 
 def test_broken_files(tmp_path: Path) -> None:
@@ -222,9 +222,9 @@ def test_broken_files(tmp_path: Path) -> None:
         ("--files train=a train=b", "--files names a split twice"),
         ("--files dev=a", "a split must be train, valid, test, valid1"),
         ("--files train=nowhere.json", "--files train=nowhere.json: no such file"),
-        ("--files valid={file}", "--files has no train to learn pieces from"),
-        ("--files train={file} --dictionary d", "--dictionary goes with --sentencepiece-model"),
-        ("--files train={file} --archive {file}", "give one of the two"),
+        ("--files valid={file}", "--files has no train, from which pieces are learnt"),
+        ("--files train={file} --dictionary d", "--dictionary requires --sentencepiece-model"),
+        ("--files train={file} --archive {file}", "--archive and --files exclude each other"),
         ("--archive {file}", "a.json: the name must be one of train-v1.1.json, dev-v1.1.json"),
         ("--files train={file} --sentencepiece-model m", "--sentencepiece-model m: no such file"),
     ],
@@ -248,7 +248,7 @@ def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "but the official train-v1.1.json has 30288272" in message(capsys.readouterr().err)
     corpus = qa_pipeline.Corpus("squad", squad.ARCHIVES, squad.SIZES, squad.context)
     qa_pipeline.check_size(corpus, "valid", 10_570)
-    with pytest.raises(DataError, match="valid has 9 questions, but that of dev-v1.1.json has 10,"):
+    with pytest.raises(DataError, match="valid has 9 questions, but dev-v1.1.json has 10,"):
         qa_pipeline.check_size(corpus, "valid", 9)
 
 

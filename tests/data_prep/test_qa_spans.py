@@ -142,8 +142,8 @@ def test_squads_passage_is_its_context() -> None:
     assert (found.text, found.answers) == ("A red  cat.", ((2, 10), (7, 10)))
     for span, reason in (
         (("cat", 2), "'q', answer 1: its text is 'cat', but at answer_start 2 the context has 're"),
-        (("cat", 9), "answer 1: its 3 characters from answer_start 9 on do not lie in the context"),
-        (("cat", -1), "from answer_start -1 on do not lie in the context, which has 11"),
+        (("cat", 9), "answer 1: its 3 characters from answer_start 9 exceed the context"),
+        (("cat", -1), "from answer_start -1 exceed the context, which has 11"),
     ):
         with pytest.raises(DataError, match=reason.replace("(", "\\(")):
             squad_passage(asked(span))
@@ -286,7 +286,7 @@ def test_hotpotqa_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "1 without an answer in the context, left out" in told
     facts = "3 supporting facts that the context lacks"
     assert f"text-valid: 3 questions, {facts}, 1 without an answer in the context, kept" in told
-    assert "pieces-valid: 3 questions" in told and "1 without an answer to find" in told
+    assert "pieces-valid: 3 questions" in told and "1 without an answer in the pieces" in told
     assert run(hotpotqa, two, "--vocab-size 60 --repeat-question --workers 2", **files) == 0
     for path in (one / "bin").rglob("*"):
         if path.is_file() and path.suffix not in (".json", ".log"):
@@ -314,12 +314,22 @@ def test_hotpotqa_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 MISTAKES = [
     (squad, [], squad_file([[squad_question("q1", "x")]]), "'q1', answer 1: its text is 'x', but"),
-    (squad, [], squad_file([[squad_question("q", answers=...)]]), "'q' has no answer to train on"),
-    (squad, ["--cased"], [], "--cased goes with --bert-vocab"),
-    (squad, ["--bert-vocab", "x"], [], "--bert-vocab goes with --dictionary, that of the same"),
+    (
+        squad,
+        [],
+        squad_file([[squad_question("q", answers=...)]]),
+        "'q' has no answer, but train needs",
+    ),
+    (squad, ["--cased"], [], "--cased requires --bert-vocab"),
+    (
+        squad,
+        ["--bert-vocab", "x"],
+        [],
+        "--bert-vocab requires --dictionary, the dictionary of ",
+    ),
     (squad, ["--bert-vocab", "x", "--dictionary", "d"], [], "--bert-vocab x: no such file"),
     (squad, [], squad_file([]), "no questions for train"),
-    (hotpotqa, ["--titles"], [], "--titles is part of --spans already"),
+    (hotpotqa, ["--titles"], [], "--titles is not needed with --spans"),
     (hotpotqa, ["--gold-separated"], [hotpot_record(1)], "'h1': --gold-separated needs 2 paragra"),
 ]
 
@@ -344,7 +354,7 @@ def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
 ) -> None:
     options = ["--setting", "fullwiki", "--spans", "--gold-separated"]
     assert hotpotqa.main(["--output", str(tmp_path / "out"), *options]) == 2
-    assert "which those of --setting fullwiki do not" in message(capsys.readouterr().err)
+    assert "the contexts of --setting fullwiki do not" in message(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("option", ["--bert-vocab x", "--cased", "--gold-separated"])
@@ -352,7 +362,7 @@ def test_options_of_spans_alone(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert hotpotqa.main(["--output", str(tmp_path / "out"), *option.split()]) == 2
-    assert f"{option.split()[0]} goes with --spans" in message(capsys.readouterr().err)
+    assert f"{option.split()[0]} requires --spans" in message(capsys.readouterr().err)
 
 
 def test_other_records_are_refused(tmp_path: Path) -> None:

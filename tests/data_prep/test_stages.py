@@ -89,7 +89,7 @@ def test_files_of_others_are_left_alone(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "copy").write_text("precious\n")
-    with pytest.raises(DataError, match="copy is there, but was not made here .* --force"):
+    with pytest.raises(DataError, match="copy exists, but no stage has made it .* --force"):
         run_stage(folder, text)
     assert (folder / "copy").read_text() == "precious\n"
     assert run_stage(folder, text, force=True) == 1
@@ -141,13 +141,13 @@ def test_raw_lines_mend_what_they_count(tmp_path: Path) -> None:
     path.write_bytes("\ufeff one\r\ntwo\rhalves \0\nthree\x85\tx\n".encode())
     counts: Counter[str] = Counter()
     assert list(raw_lines(path, counts)) == ["one", "two halves", "three\x85\tx"]
-    assert counts == {"control characters made spaces": 2}
+    assert counts == {"control characters replaced by spaces": 2}
 
 
 def test_unequal_sides_are_told_with_the_line(text: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "text.de"
     shorter.write_text("Eins\nZwei\n")
-    with pytest.raises(DataError, match="text.de: ends before line 3, but .*text.en goes on"):
+    with pytest.raises(DataError, match="text.de: ends before line 3, but .*text.en continues"):
         list(raw_pairs([text, shorter], Counter()))
 
 
@@ -199,7 +199,7 @@ def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path)
         os.killpg(process.pid, signal.SIGKILL)  # it would run for ever
         raise
     assert process.returncode == 130
-    assert shown == "\ninterrupted; run the same command again to go on\n"
+    assert shown == "\ninterrupted; run the same command again to continue\n"
     assert not (tmp_path / "out").exists()
 
 

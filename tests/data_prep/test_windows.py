@@ -152,7 +152,7 @@ def test_a_carriage_return_inside_a_line(
 def test_the_separator_in_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = write(tmp_path, en="a\nb\n", ru="А\nБ _eos В\n", docid="1\n1\n")
     assert refused(tmp_path, prefix, capsys) == (
-        f"{prefix}.ru, line 2: the text already holds the separator '_eos'; "
+        f"{prefix}.ru, line 2: the text already contains the separator '_eos'; "
         "choose another with --separator"
     )
     assert make(prefix, "--separator", "<sep>") == 0
@@ -254,7 +254,7 @@ def test_hypotheses_with_another_number_of_separators_are_kept_and_reported(
     )
     assert (tmp_path / "last").read_text(encoding="utf-8") == "А\nБ\nГ\n"
     error = capsys.readouterr().err
-    assert "2 lines of" in error and "the first at line 2" in error
+    assert "warning: in 2 lines of" in error and "first in line 2" in error
 
 
 def test_hypotheses_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,8 @@
 """Russian inflection for the words of the lexicon, and sentence templates.
 
-A Word is a table of forms a language. A template names forms: `{x}` is the base form of the word
-bound to x, `{x.acc}` its accusative, `{q.ins@x}` the instrumental of q agreeing with x, and
-`{x:он|она|оно|они}` one of the alternatives by the agreement class of x.
+A Word has a table of forms for each language. A template names forms: `{x}` is the base form of the
+word bound to x, `{x.acc}` its accusative, `{q.ins@x}` the instrumental of q that agrees with x, and
+`{x:он|она|оно|они}` the alternative for the agreement class of x.
 """
 
 import re
@@ -30,7 +30,7 @@ class Word:
     animate: bool = False
 
     def agreement(self, form: str) -> str:
-        """The agreement class; animate masculines have an accusative of their own."""
+        """The agreement class; animate masculine nouns have an accusative of their own."""
         return "a" if self.animate and self.choice == 0 and form == "acc" else GENDERS[self.choice]
 
 
@@ -54,7 +54,7 @@ class Pair:
 
 
 def fill(template: str, side: str, words: Bindings) -> str:
-    """A template with its slots filled, its first letter a capital."""
+    """A template with filled slots and a capital first letter."""
 
     def slot(match: re.Match[str]) -> str:
         name, form, agrees_with, options = match.groups()
@@ -76,7 +76,7 @@ def render(line: Line, words: Bindings) -> Pair:
 
 
 def past(masculine: str) -> dict[str, str]:
-    """The past tense from its masculine: нашёл, нашла, нашло, нашли."""
+    """The past tense from its masculine form: нашёл, нашла, нашло, нашли."""
     if masculine.endswith("шёл"):
         stem = masculine[:-2] + "л"
     elif masculine.endswith("л"):
@@ -109,9 +109,9 @@ def noun(
 ) -> dict[str, str]:
     """The singular of a noun by the regular declensions.
 
-    `stem` is given where the nominative has a vowel the other cases lose (кошелёк, кошельк-).
-    `stressed` says that the endings are, which after a soft or hushing consonant decides
-    between -ом/-ём and -ем.
+    stem: where the nominative has a vowel that the other cases lose (кошелёк, кошельк-)
+    stressed: whether the endings are stressed; this decides between -ом/-ём and -ем after a soft
+        or hushing consonant
     """
     if gender == "m":
         forms = masculine(base, stem, stressed)
@@ -162,7 +162,7 @@ def neuter(base: str) -> tuple[str, ...]:
 
 
 def indeclinable(base: str) -> dict[str, str]:
-    """A noun whose cases are all the same: пальто."""
+    """A noun with one form for all cases: пальто."""
     return dict.fromkeys(("", *CASES), base)
 
 
@@ -179,6 +179,6 @@ def plural_only(base: str, genitive: str, dative: str) -> dict[str, str]:
 
 
 def article(english: str) -> str:
-    """`a` or `an` with the word it stands before."""
+    """A word with `a` or `an`."""
     begins_with_a_vowel = english[0] in "aeiou" and not english.startswith(("us", "uni"))
     return f"an {english}" if begins_with_a_vowel else f"a {english}"

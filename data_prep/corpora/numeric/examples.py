@@ -1,4 +1,4 @@
-"""Examples: a passage, a question, and an answer that is a number the passage does not hold."""
+"""Examples: a passage, a question, and an answer, a number that is not in the passage."""
 
 from collections import Counter
 from random import Random
@@ -10,7 +10,7 @@ from data_prep.corpora.numeric.world import World
 
 
 class Example(NamedTuple):
-    """All three are text."""
+    """The texts of an example."""
 
     passage: str
     question: str
@@ -20,10 +20,11 @@ class Example(NamedTuple):
 def draw_example(
     rng: Random, reuse: float, largest: int, sentences: int, counts: Counter[str]
 ) -> Example:
-    """An example; the question's kind is drawn among those that the passage allows.
+    """An example; the kind of its question is drawn from those that the passage allows.
 
-    sentences: of the passage
-    counts: told of the passages that allow no question
+    reuse, largest: see `Passage`
+    sentences: number of sentences of the passage
+    counts: counts the passages that allow no question
     """
     while True:
         passage = Passage(rng, reuse, largest)
@@ -33,11 +34,11 @@ def draw_example(
         if kinds:
             question, answer = rng.choice(rng.choice(kinds))
             return Example(" ".join(passage.sentences), question, str(answer))
-        counts["passages without such a question"] += 1
+        counts["passages without a question, replaced"] += 1
 
 
 def questions(world: World) -> list[list[tuple[str, int]]]:
-    """By kind, the questions about a passage whose answers it does not hold."""
+    """By kind, the questions about a passage whose answers are not in it."""
     numbers = {event.amount for event in world.events}
     found = [[pair for pair in kind(world) if pair[1] not in numbers] for kind in KINDS]
     return [pairs for pairs in found if pairs]

@@ -47,7 +47,7 @@ class Passage:
         self.sentences.append(sentence(events))
 
     def word(self, kind: str, table: Sequence[Word], avoid: Container[Word] = ()) -> Word:
-        """A word of a table: one that the passage has used for this kind, or a new one."""
+        """A word of a table, either used before for this kind or new."""
         used = self._used.setdefault(kind, [])
         again = [word for word in used if word not in avoid]
         if again and self.rng.random() < self.reuse:
@@ -59,7 +59,7 @@ class Passage:
         return used[-1]
 
     def agent(self, *others: str) -> str:
-        """Somebody who is none of the others."""
+        """An agent who is none of the others."""
         return self.word("agent", AGENTS, others)
 
     def place(self) -> str:
@@ -71,7 +71,7 @@ class Passage:
         return self.word(kind, [verb for verb in VERBS if verb.kind == kind])
 
     def entity(self, avoid: Container[Entity]) -> Entity:
-        """People who are none of those to avoid."""
+        """People who are not among those to avoid."""
         taken = {noun: [a for a in ATTRIBUTES if Entity(a, noun) in avoid] for noun in NOUNS}
         noun = self.word(
             "noun",
@@ -85,7 +85,7 @@ class Passage:
     def event(
         self, agent: str, verb: Verb, avoid: Container[Entity] = (), place: str = ""
     ) -> Event:
-        """Somebody has or gains some number of people."""
+        """An agent has or gains some number of people."""
         return Event(agent, verb, self.rng.randint(LEAST, self.largest), self.entity(avoid), place)
 
     def spendable(self) -> list[tuple[str, Entity]]:

@@ -1,4 +1,4 @@
-"""What happens in a passage, and who has how many of what after it."""
+"""What happens in a passage, and who has how many of whom afterwards."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from data_prep.corpora.numeric.words import Verb
 
 
 class Entity(NamedTuple):
-    """Who is counted, such as Italian troops; the attribute may be empty."""
+    """People that are counted, such as Italian troops; the attribute may be empty."""
 
     attribute: str
     noun: str
@@ -18,7 +18,7 @@ class Entity(NamedTuple):
 class Event(NamedTuple):
     """One clause of a passage.
 
-    partner: whom a verb of taking takes from, or one of giving gives to
+    partner: the agent from whom a verb of kind take takes, or to whom one of kind give gives
     """
 
     agent: str
@@ -30,9 +30,9 @@ class Event(NamedTuple):
 
 
 class World:
-    """The events so far, and the holdings: the number that an agent has of an entity.
+    """The events so far, and the holdings: how many of an entity an agent has.
 
-    A pair of agent and entity is in `holdings` from the first event that tells of it on.
+    A pair of agent and entity is in `holdings` from the first event that mentions it.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class World:
         self.holdings: dict[tuple[str, Entity], int] = {}
 
     def add(self, event: Event) -> None:
-        """Let something happen."""
+        """Add an event."""
         self.events.append(event)
         sign = -1 if event.verb.kind in ("lose", "give") else 1
         self._change(event.agent, event.entity, sign * event.amount)
@@ -51,5 +51,5 @@ class World:
         self.holdings[agent, entity] = self.holdings.get((agent, entity), 0) + amount
 
     def of(self, agent: str) -> dict[Entity, int]:
-        """What an agent has."""
+        """The holdings of an agent."""
         return {entity: count for (who, entity), count in self.holdings.items() if who == agent}
