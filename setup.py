@@ -14,7 +14,7 @@ setup(
     packages=find_packages(
         include=["fairseq_memattn", "fairseq_memattn.*", "data_prep", "data_prep.*"]
     ),
-    package_data={"data_prep": ["**/*.tsv", "**/*.txt"]},
+    package_data={"data_prep": ["**/*.tsv"]},
     python_requires=">=3.11",
     # torch and fairseq are deliberately absent: their builds are the user's choice, and
     # importing fairseq_memattn says exactly what is missing.

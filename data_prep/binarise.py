@@ -1,7 +1,6 @@
 """Conversion of segmented text to fairseq's binary data, with the document ids of each split."""
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ if not __package__:  # run as `python data_prep/binarise.py`
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
 from data_prep.argument_types import split_and_prefix
 from data_prep.dictionary import read_words
+from data_prep.download import digest
 from data_prep.files import DataError, make_folders, run_command
 from data_prep.splits import Splits, find_splits
 
@@ -80,7 +80,7 @@ def binarise(
         "version": VERSION,
         "languages": list(languages),
         "joined_dictionary": joined_dictionary and len(languages) == 2,
-        "sha256": {name: checksum(path) for name, path in inputs.items()},
+        "sha256": {name: digest(path) for name, path in inputs.items()},
     }
     if is_done(output, record, force):
         return False
@@ -130,12 +130,6 @@ def check_options(
         if not path.is_file():
             raise DataError(f"--dictionary {path}: no such file")
         read_words(path)
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
