@@ -1,5 +1,6 @@
 """Segmentation into pieces with the characters of the text that each piece covers."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,10 +76,16 @@ def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
 
 
 def cover(places: list[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int] | None:
-    """The first and the last piece that overlap a range of characters; None for no piece."""
+    """The first and the last piece that overlap a range of characters; None for no piece.
+
+    places: the ranges of the pieces, in the order of the text
+    """
+    begin, end = extent
+    first = bisect_right(places, begin, key=lambda place: place[1])
+    behind = bisect_left(places, end, key=lambda place: place[0])
     inside = [
         number
-        for number, (begin, end) in enumerate(places)
-        if max(begin, extent[0]) < min(end, extent[1])
+        for number in range(first, behind)
+        if max(begin, places[number][0]) < min(end, places[number][1])
     ]
     return (inside[0], inside[-1]) if inside else None

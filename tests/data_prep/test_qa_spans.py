@@ -73,6 +73,7 @@ def test_pieces_know_their_characters(text: str, words: list[str], letters: Path
     """Each run of pieces without white space between them is a word of the original text."""
     pieces, places = sentencepiece_cut(letters)(text)
     assert places == sorted(places) and len(pieces) == len(places)
+    assert [end for _, end in places] == sorted(end for _, end in places)  # `cover` bisects both
     found: list[list[int]] = []
     for piece, (begin, end) in zip(pieces, places, strict=True):
         assert text[begin:end] == text[begin:end].strip()
@@ -118,6 +119,9 @@ def test_answers_of_the_official_development_set(tmp_path: Path) -> None:
     for model, most in ((letters, 0.0), (words, 0.03)):
         cut, other, number = sentencepiece_cut(model), 0, 0
         places = {context: cut(context).places for context in contexts}
+        assert all(
+            [end for _, end in held] == sorted(end for _, end in held) for held in places.values()
+        )
         for question in questions:
             for extent in dict.fromkeys(squad_passage(question).answers):
                 held = places[question.context]
