@@ -33,13 +33,14 @@ class Site:
     version: str = '"1"'
     sends: int = len(CONTENT)
     ranges: bool = True
+    status: int = 200
     served: list[tuple[int, int]] = field(default_factory=list)  # status, first byte
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         asked = re.fullmatch("bytes=([0-9]+)-", handler.headers.get("Range", ""))
         same = handler.headers.get("If-Range") == self.version
         start = int(asked[1]) if asked and same and self.ranges else 0
-        status = 206 if start else 200
+        status = 206 if start else self.status
         self.served.append((status, start))
         handler.send_response(status)
         handler.send_header("ETag", self.version)
@@ -114,6 +115,18 @@ def test_no_server(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/corpus.tgz"
         with pytest.raises(DataError, match="cannot be downloaded .* --archive"):
             download.fetch(url, tmp_path / "corpus.tgz")
+
+
+def test_a_file_that_the_server_does_not_have(site: Site, tmp_path: Path) -> None:
+    site.status = 404
+    with pytest.raises(DataError, match="corpus.tgz: the server answered 404 Not Found; run the"):
+        download.fetch(site.url, tmp_path / "corpus.tgz")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_archive_that_the_user_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--archive .*/a.tgz: no such file or folder"):
+        obtain(Archive("a.tgz", "page"), tmp_path / "a.tgz", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -331,6 +331,9 @@ def test_check_counts_and_names_the_first_mistake(
     write(ours, {"ru": "А\nБ\nВ\n\t\nД\n"})
     status = documents.main(["check", str(ours), "--langs", "en", "ru"])
     assert mistake(capsys, status) == f"{ours}.ru, line 4: the line is empty"
+    write(ours, {"en": "", "ru": "", "docid": ""})
+    status = documents.main(["check", str(ours), "--langs", "en", "ru"])
+    assert mistake(capsys, status) == f"{ours}.en: no lines"
 
 
 SPLIT = "--langs en ru --valid-docs 3 --test-docs 4 --seed"
