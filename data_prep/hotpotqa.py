@@ -126,7 +126,10 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = qa_pipeline.parser(DESCRIPTION, prog)
     top.add_argument(
-        "--setting", choices=[*SETTINGS], default="distractor", help="default: %(default)s"
+        "--setting",
+        choices=[*SETTINGS],
+        default="distractor",
+        help="the contexts of valid and test (default: %(default)s)",
     )
     top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
     group = qa_spans.add_arguments(top)

@@ -35,7 +35,7 @@ answer. The answer is a number that is not in the passage and must be computed.
 
   %(prog)s --output numbers
   %(prog)s --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
-      shorter passages for a model that continues with numbers/
+      shorter passages, for a model that is trained on them first and then on numbers/
 
 FOLDER/text/SPLIT.{passage,question,answer}   one example a line
 FOLDER/pieces/SPLIT.input                     question </s> passage, in lower case, digit by digit

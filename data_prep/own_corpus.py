@@ -116,7 +116,11 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         help="normalise punctuation and tokenise with Moses' rules before segmenting",
     )
     top.add_argument(
-        "--vocab-size", type=positive, default=8000, metavar="N", help="default: %(default)s"
+        "--vocab-size",
+        type=positive,
+        default=8000,
+        metavar="N",
+        help="symbols of the model (default: %(default)s)",
     )
     subword.add_model_type(top)
     top.add_argument(
@@ -126,7 +130,9 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         metavar="TOKEN",
         help="a token that is not segmented, for windows of sentences (default: %(default)s)",
     )
-    top.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    top.add_argument(
+        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
+    )
     add_common_arguments(top)
     return top
 

@@ -299,7 +299,7 @@ def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
         "--dictionary",
         type=Path,
         metavar="FILE",
-        help="dictionary of the pretrained model, as fairseq writes it (dict.txt); requires "
+        help="dictionary of the pretrained model, as fairseq writes it (dict.txt), with "
         "--sentencepiece-model (default: all pieces of that model)",
     )
     top.add_argument(
@@ -317,6 +317,8 @@ def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
         help=f"the most lines of {PIECE_OF_TEXT} words that SentencePiece learns from, drawn at "
         "random (default: %(default)s)",
     )
-    top.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    top.add_argument(
+        "--seed", type=int, default=1, help="seed of all random choices (default: %(default)s)"
+    )
     add_common_arguments(top)
     return top

@@ -117,12 +117,16 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text files"
     )
     training.add_argument("--model", type=Path, required=True, help="prefix of the output")
-    training.add_argument("--vocab-size", type=int, default=8000, help="default: %(default)s")
+    training.add_argument(
+        "--vocab-size", type=int, default=8000, help="symbols of the model (default: %(default)s)"
+    )
     add_model_type(training)
     training.add_argument(
         "--separator", default="_eos", help="a token that is not segmented (default: %(default)s)"
     )
-    training.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    training.add_argument(
+        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
+    )
     encoding = commands.add_parser("encode", help="segment files with a model")
     encoding.add_argument("--model", type=Path, required=True, help="the .model file")
     encoding.add_argument(
