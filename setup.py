@@ -11,7 +11,10 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=find_packages(include=["fairseq_memattn", "fairseq_memattn.*"]),
+    packages=find_packages(
+        include=["fairseq_memattn", "fairseq_memattn.*", "data_prep", "data_prep.*"]
+    ),
+    package_data={"data_prep": ["**/*.tsv"]},
     python_requires=">=3.11",
     # torch and fairseq are deliberately absent: their builds are the user's choice, and
     # importing fairseq_memattn says exactly what is missing.
@@ -24,7 +27,7 @@ setup(
         "tqdm",
     ],
     extras_require={
-        # data_prep's corpora that are tokenised, truecased or cut with BPE
+        # corpora of data_prep that are tokenised, truecased or segmented with BPE
         "data": ["sacremoses", "subword-nmt"],
         "dev": [
             "pytest",

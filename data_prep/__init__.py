@@ -1,1 +1,26 @@
-"""Raw corpora to text with document ids, and from there to what fairseq-preprocess reads."""
+"""Preparation of corpora: from a raw corpus to data that fairseq reads, with document ids.
+
+Each preparation is a module with `main(argv, prog)`. `memattn prepare NAME` and
+`python data_prep/NAME.py` run it.
+"""
+
+# Name of the module in this package (with `-` for `_`) -> its line in `memattn prepare --help`.
+# Only the module of the preparation that runs is imported.
+PREPARATIONS = {
+    "iwslt14": "IWSLT14 Spanish-English (TED talks), with documents",
+    "wmt14": "WMT14 English-German, sentence by sentence",
+    "opensubtitles-en-ru": "OpenSubtitles English-Russian (Voita et al., 2019), with documents",
+    "wikitext": "WikiText-103 and WikiText-2 for language modelling",
+    "glue": "MNLI, QNLI, QQP and SST-2 from GLUE for sentence classification",
+    "hotpotqa": "HotpotQA for question answering",
+    "squad": "SQuAD 1.1 for question answering",
+    "discourse": "a generated English-Russian corpus that requires context, with contrastive sets",
+    "numeric-reasoning": "generated questions whose answers must be computed from a passage",
+    "own-corpus": "your own text, in one language or two",
+    "mlm-text": "your own text for masked language models, in shards",
+    "documents": "check and split text with document ids; convert it from and to other formats",
+    "windows": "join sentences with the sentences before them; extract the last sentence",
+    "subword": "train a SentencePiece model and segment text with it",
+    "moses": "convert tokenised and segmented text back to plain text",
+    "binarise": "run fairseq-preprocess and keep the document ids",
+}

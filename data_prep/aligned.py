@@ -1,4 +1,4 @@
-"""Line-aligned text and document ids, read strictly; shared by the scripts of this folder."""
+"""Strict reading of line-aligned text and document ids; shared by all preparations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -17,7 +17,7 @@ class Sentence(NamedTuple):
 
 
 def aligned_lines(paths: Sequence[Path]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Line number and that line of every file; a DataError where one file is shorter."""
+    """The number of each line and that line of every file. Raises DataError for uneven lengths."""
     for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
         if None in row:
             raise DataError(uneven_counts(paths))
@@ -31,13 +31,13 @@ def uneven_counts(paths: Sequence[Path]) -> str:
 
 
 def refuse_empty(path: Path, number: int, line: str) -> None:
-    """A DataError if a line has nothing but white space."""
+    """Raise DataError if a line is empty or white space."""
     if not line.strip():
         raise DataError(f"{path}, line {number}: the line is empty")
 
 
 def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence]:
-    """The same sentences; a DataError where a document comes back after it has ended."""
+    """The same sentences. Raises DataError where a document continues after it has ended."""
     first_line: dict[str, int] = {}
     current = None
     for sentence in sentences:
@@ -53,7 +53,7 @@ def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence
 
 
 def read_with_ids(paths: Sequence[Path]) -> Iterator[Sentence]:
-    """Sentences of one file a language and, the last of `paths`, one id a line; ids not empty."""
+    """Sentences of one file a language; the last of `paths` has their ids. Refuses empty ids."""
     *_, docids = paths
     for number, (*texts, docid) in aligned_lines(paths):
         refuse_empty(docids, number, docid)
@@ -61,7 +61,7 @@ def read_with_ids(paths: Sequence[Path]) -> Iterator[Sentence]:
 
 
 def read_documents(paths: Sequence[Path]) -> Iterator[Sentence]:
-    """What `read_with_ids` reads, or a DataError at an empty line or a document that comes back."""
+    """As `read_with_ids`; also refuses empty lines and documents that continue after their end."""
     *texts, docids = paths
     for sentence in contiguous(read_with_ids(paths), docids):
         for path, text in zip(texts, sentence.texts, strict=True):

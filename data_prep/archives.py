@@ -1,4 +1,4 @@
-"""Single files out of tar and zip archives, however these are compressed, and out of folders."""
+"""Extraction of single files from tar and zip archives of any compression, and from folders."""
 
 import lzma
 import shutil
@@ -33,7 +33,7 @@ Member = tuple[str, Callable[[], IO[bytes]]]
 def names(archive: Path) -> list[str]:
     """The files in an archive or a folder.
 
-    Raises DataError where it is broken, or would write outside the folder it is unpacked to.
+    Raises DataError for a damaged archive, and for a path that leads out of its folder.
     """
     with _opened(archive) as members:
         return [name for name, _ in members]
@@ -42,9 +42,8 @@ def names(archive: Path) -> list[str]:
 def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     """Write files of an archive or a folder, all of them or none.
 
-    wanted: the end of each file's path in the archive, and where to write that file
-    Raises DataError where the archive is broken or would write outside its folder, and where a
-    file is not there, or there twice.
+    wanted: the end of each file's path in the archive, and the path to write the file to
+    Raises DataError as `names` does, and for a file that is missing or that occurs twice.
     """
     found: dict[str, str] = {}
     with (
@@ -80,7 +79,7 @@ def is_at(name: str, end: str) -> bool:
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[Iterator[Member]]:
-    """The members of an archive, in its order; errors of reading it become a DataError."""
+    """The members of an archive, in its order; errors in reading it become a DataError."""
     if archive.is_dir():
         yield _folder_members(archive)
         return
@@ -99,7 +98,7 @@ def _opened(archive: Path) -> Iterator[Iterator[Member]]:
         reason = str(error).partition(":\n")[0] or type(error).__name__
         raise DataError(
             f"{archive}: cannot be unpacked ({reason}); "
-            "the file is broken, or no tar or zip archive"
+            "the file is damaged, or is not a tar or zip archive"
         ) from None
 
 
@@ -124,7 +123,7 @@ def _tar_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
             if info.isfile():
                 yield name, partial(_tar_stream, content, info)
         stream = cast(IO[bytes], content.fileobj)
-        while stream.read(BLOCK):  # the checksum of a compressed archive comes at its very end
+        while stream.read(BLOCK):  # the checksum of a compressed archive is at its end
             pass
 
 
@@ -137,8 +136,8 @@ def _tar_stream(content: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
 
 
 def _safe(name: str, archive: Path) -> str:
-    """A member's path without "./", or a DataError if it leads out of the folder."""
+    """The path of a member without "./". Raises DataError if it leads out of the folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts:
-        raise DataError(f"{archive}: refused, since its file {name!r} lies outside of its folder")
+        raise DataError(f"{archive}: refused, because its path {name!r} leads out of its folder")
     return str(path)

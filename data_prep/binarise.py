@@ -1,7 +1,6 @@
-"""Segmented text to fairseq's binary data, with a file of document ids beside each split."""
+"""Conversion of segmented text to fairseq's binary data, with the document ids of each split."""
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -18,15 +17,17 @@ if not __package__:  # run as `python data_prep/binarise.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
+from data_prep.argument_types import split_and_prefix
 from data_prep.dictionary import read_words
+from data_prep.download import digest
 from data_prep.files import DataError, make_folders, run_command
 from data_prep.splits import Splits, find_splits
 
-VERSION = 1  # raise it whenever the same input gives other bytes
+VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
-# Ctrl-C ends it as well, and its processes, which else would print tracebacks.
+# With the default handler, Ctrl-C ends it and its processes without tracebacks.
 PREPROCESS = """\
 import runpy, signal
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -35,17 +36,17 @@ runpy.run_module("fairseq_cli.preprocess", run_name="__main__", alter_sys=True)
 DESCRIPTION = """\
 Binarise segmented text with fairseq-preprocess, and keep its document ids.
 
-  binarise.py --text train=pieces/train valid=pieces/valid test=pieces/test --langs en es \\
+  %(prog)s --text train=pieces/train valid=pieces/valid test=pieces/test --langs en es \\
               --output bin
-      reads pieces/train.en and pieces/train.es, and so on; where pieces/train.docid,
-      pieces/valid.docid and pieces/test.docid exist as well, it also writes
-      bin/train.en-es.docids, and so on: one document id a line, one line a sentence pair
+      reads pieces/train.en, pieces/train.es, ...; if pieces/train.docid, pieces/valid.docid
+      and pieces/test.docid exist, it also writes bin/train.en-es.docids, ..., with one document
+      id a line, one line for each sentence pair
 
-  binarise.py --text train=pieces/train valid=pieces/valid --langs en --output bin
+  %(prog)s --text train=pieces/train valid=pieces/valid --langs en --output bin
       one language: data for language modelling (bin/train.bin, bin/dict.txt)
 
-Document ids are given for all splits or for none. All input is checked before fairseq starts.
-The output folder appears when everything is done, and is not made again from the same input.
+Document ids are needed for all splits or for none. All input is checked before fairseq starts.
+The output folder appears when everything is done. The same input is not binarised again.
 """
 
 
@@ -59,17 +60,18 @@ def binarise(
     workers: int = 1,
     force: bool = False,
 ) -> bool:
-    """Binarise PREFIX.LANG of each split, and write PREFIX.docid as its sidecar.
+    """Binarise PREFIX.LANG of each split, and write the ids in PREFIX.docid beside it.
 
-    `text` maps the names of fairseq's splits (train, valid, test, valid1, test1, ...) to prefixes;
-    `languages` is source and target, or one language for language modelling. Without `dictionary`
-    one is made from the training text: one for both languages, or one each where
-    `joined_dictionary` is false; then `dictionary` is a mapping, with one for each language.
+    text: the prefix of each split; fairseq's splits are train, valid, test, valid1, test1, ...
+    languages: source and target, or one language for language modelling
+    joined_dictionary: whether both languages share a dictionary
+    dictionary: the dictionary or, without `joined_dictionary`, one for each language; by default
+        it is made from the training text
+    force: replace data that this function has made before; it never replaces anything else
 
-    Returns False where `output` already holds the same (its `binarised.json` says so), True where
-    the work was done. Raises DataError, before fairseq starts, for input or options that cannot
-    be, and for an `output` that holds something else; with `force` data that this function made
-    before is replaced, and nothing else ever is.
+    Returns False if `output` already contains the same data, according to its `binarised.json`,
+    and True otherwise. Raises DataError, before fairseq starts, for wrong input or options, and
+    for an `output` with other contents.
     """
     splits = find_splits(text, languages)
     check_options(splits, joined_dictionary, dictionary, workers)
@@ -78,7 +80,7 @@ def binarise(
         "version": VERSION,
         "languages": list(languages),
         "joined_dictionary": joined_dictionary and len(languages) == 2,
-        "sha256": {name: checksum(path) for name, path in inputs.items()},
+        "sha256": {name: digest(path) for name, path in inputs.items()},
     }
     if is_done(output, record, force):
         return False
@@ -94,7 +96,7 @@ def binarise(
 
 
 def named(dictionary: Path | Mapping[str, Path] | None) -> dict[str, Path]:
-    """The dictionaries that are given, by what the record calls them."""
+    """The given dictionaries, by their names in the record."""
     if isinstance(dictionary, Mapping):
         return {f"dictionary.{language}": path for language, path in dictionary.items()}
     return {} if dictionary is None else {"dictionary": dictionary}
@@ -106,18 +108,20 @@ def check_options(
     dictionary: Path | Mapping[str, Path] | None,
     workers: int,
 ) -> None:
-    """A DataError for options that cannot be."""
+    """Raise DataError for options that are wrong or do not fit together."""
     if workers < 1:
         raise DataError(f"--workers must be at least 1, but is {workers}")
     if dictionary is None:
         if "train" not in splits.text:
-            raise DataError("--text has no train to make a dictionary from; add it or --dictionary")
+            raise DataError(
+                "--text has no train, from which a dictionary is made; add it or --dictionary"
+            )
         return
     languages = tuple(splits.languages)
     if isinstance(dictionary, Mapping):
         if joined_dictionary or tuple(dictionary) != languages:
             raise DataError(
-                f"dictionaries of {', '.join(dictionary)} are given, but needed for "
+                f"dictionaries are given for {', '.join(dictionary)}, but needed for "
                 f"{'both languages together' if joined_dictionary else ', '.join(languages)}"
             )
     elif len(languages) == 2 and not joined_dictionary:
@@ -128,14 +132,8 @@ def check_options(
         read_words(path)
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
-    """Whether `output` was made from `record`; a DataError where it holds something else."""
+    """Whether `output` was made from `record`. Raises DataError for other contents."""
     if output.exists() and not output.is_dir():
         raise DataError(f"--output {output} is a file; it must be a folder")
     if not output.exists() or not any(output.iterdir()):
@@ -148,7 +146,7 @@ def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise DataError(
-            f"--output {output} is not empty and was not made here (no {RECORD}); "
+            f"--output {output} is not empty and was not made by this command (no {RECORD}); "
             "choose another folder"
         ) from None
     if found == record and present == sizes:
@@ -161,7 +159,7 @@ def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
 
 @contextmanager
 def replaced_when_done(output: Path) -> Iterator[Path]:
-    """A new folder beside `output`, which it replaces if the body ends without an exception."""
+    """A new folder that replaces `output` if the body ends without an exception."""
     output = output.resolve()
     part = output.with_name(f".{output.name}.binarising-{os.getpid()}")
     old = output.with_name(f".{output.name}.replaced")
@@ -188,7 +186,8 @@ def replaced_when_done(output: Path) -> Iterator[Path]:
 def remove_leftovers(output: Path) -> None:
     """Remove the folders of runs that were killed.
 
-    Every run has a folder of its own, for fairseq may outlive a killed run and go on writing.
+    Every run has a folder of its own, because fairseq may outlive a killed run and continue to
+    write.
     """
     if output.parent.is_dir():
         for path in output.parent.iterdir():
@@ -199,9 +198,9 @@ def remove_leftovers(output: Path) -> None:
 def write_checked(splits: Splits, split: str, folder: Path) -> int:
     """Check a split and write its document ids; returns the number of lines.
 
-    Raises DataError at the first line that is wrong. A pair must have text on both sides, for
-    fairseq would train on an empty one. Of one language fairseq joins the lines, and an empty one
-    may stand: it ends a paragraph.
+    Raises DataError at the first wrong line. A pair must have text on both sides, because fairseq
+    would train on empty sentences. For one language fairseq joins the lines, and lines may be
+    empty.
     """
     paths = splits.texts(split)
     count = 0
@@ -232,11 +231,8 @@ def preprocess(
     dictionary: Path | Mapping[str, Path] | None,
     workers: int,
 ) -> None:
-    """Run fairseq-preprocess; what it prints goes to standard error.
-
-    Raises DataError where it fails.
-    """
-    # In `folder`, so that the log it leaves there does not name a temporary path.
+    """Run fairseq-preprocess; its output goes to standard error. Raises DataError if it fails."""
+    # It runs in `folder`, so that its log does not contain a temporary path.
     flags = ["--destdir", ".", "--workers", str(workers)]
     if len(splits.languages) == 2:
         source, target = splits.languages
@@ -253,15 +249,20 @@ def preprocess(
         if members:
             members.sort(key=lambda split: (len(split), split))  # valid, valid1, ..., valid10
             flags += [f"--{family}pref", ",".join(prefixes[split] for split in members)]
-    # -P: a folder `fairseq` in the working directory, such as a checkout, is not meant.
+    status = run_preprocess(flags, folder)
+    if status != 0:
+        raise DataError(f"fairseq-preprocess ended with {status}; its message is above")
+
+
+def run_preprocess(flags: Sequence[str], folder: Path) -> int:
+    """Run fairseq-preprocess in a folder; returns its exit status."""
+    # -P keeps a folder `fairseq` in the working directory, such as a checkout, off the path.
     command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
-    done = subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR)
-    if done.returncode != 0:
-        raise DataError(f"fairseq-preprocess ended with {done.returncode}; its message is above")
+    return subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR).returncode
 
 
 def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:
-    """A DataError unless the binary data has `count` sentences.
+    """Raise DataError unless the binary data has `count` sentences.
 
     The index of a memory-mapped data set begins with a magic word of 9 bytes, a version, the type
     of its numbers, and the number of sentences.
@@ -271,28 +272,19 @@ def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:
             *_, found = HEADER.unpack(file.read(HEADER.size))
         if found != count:
             raise DataError(
-                f"{path}: {count} lines, but fairseq made {found} sentences of them; "
-                "try --workers 1"
+                f"{path}: {count} lines, but the binary data has {found} sentences; try --workers 1"
             )
 
 
-def split_and_prefix(value: str) -> tuple[str, Path]:
-    """An argparse type: SPLIT=PREFIX."""
-    split, equals, prefix = value.partition("=")
-    if not (split and equals and prefix):
-        raise argparse.ArgumentTypeError(f"must be SPLIT=PREFIX, but is {value!r}")
-    return split, Path(prefix)
-
-
 def add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    """--text and --langs: which files of which splits."""
+    """Add --text and --langs, the files of each split."""
     parser.add_argument(
         "--text",
         required=True,
         nargs="+",
         type=split_and_prefix,
         metavar="SPLIT=PREFIX",
-        help="where the text of train, valid, test, valid1, test1, ... lies: PREFIX.LANG",
+        help="prefix of the text of train, valid, test, valid1, test1, ...; reads PREFIX.LANG",
     )
     parser.add_argument(
         "--langs",
@@ -303,13 +295,15 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)
-    top.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where to write")
+    top.add_argument(
+        "--output", required=True, type=Path, metavar="FOLDER", help="folder for the binary data"
+    )
     top.add_argument(
         "--joined-dictionary",
         action=argparse.BooleanOptionalAction,
@@ -320,17 +314,21 @@ def parser() -> argparse.ArgumentParser:
         "--dictionary",
         type=Path,
         metavar="FILE",
-        help="a dictionary of fairseq's (dict.LANG.txt) instead of one made from train",
+        help="a dictionary of fairseq (dict.LANG.txt) instead of one made from train",
     )
-    top.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     top.add_argument(
-        "--force", action="store_true", help="replace what binarise.py made in --output before"
+        "--workers", type=int, default=1, metavar="N", help="number of processes (default: 1)"
+    )
+    top.add_argument(
+        "--force",
+        action="store_true",
+        help="replace data that this command has made in --output before",
     )
     return top
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     text = dict(args.text)
     if len(text) < len(args.text):
         raise DataError("--text names a split twice")
@@ -346,9 +344,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.output} is ready" if done else f"{args.output} already holds this data")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ NEEDED = "subword-nmt==0.3.8"
 
 
 def subword_nmt() -> tuple[Any, Any]:
-    """The library's modules that learn and apply; a DataError where it is not installed."""
+    """The modules that learn and apply BPE. Raises DataError where subword-nmt is not installed."""
     try:
         from subword_nmt import apply_bpe, learn_bpe
     except ImportError:
@@ -27,16 +27,16 @@ def subword_nmt() -> tuple[Any, Any]:
 
 
 def version() -> str:
-    """The version of subword-nmt, on which the segmentation depends."""
+    """The version of subword-nmt; the segmentation depends on it."""
     subword_nmt()
     return metadata.version("subword-nmt")
 
 
 def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Counter[str]:
-    """Learn merges from all inputs together; returns how many there are.
+    """Learn merges from all inputs together; returns their number.
 
-    symbols: the merges, or with `total` the merges and characters together
-    Raises DataError where there is nothing to learn from.
+    symbols: the number of merges or, with `total`, of merges and characters together
+    Raises DataError for inputs without text.
     """
     library, _ = subword_nmt()
     library.tqdm = partial(tqdm, desc=str(codes), unit=" merges", disable=None)
@@ -48,7 +48,7 @@ def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Cou
 
 
 def segmenter(codes: Path) -> LineFunction:
-    """Words split at "@@ " with what `learn` wrote."""
+    """The segmentation by the codes that `learn` wrote; pieces of a word end in "@@"."""
     _, library = subword_nmt()
     with open(codes, encoding="utf-8", newline="\n") as file:
         bpe = library.BPE(file)
@@ -56,7 +56,7 @@ def segmenter(codes: Path) -> LineFunction:
 
 
 def _words(inputs: Sequence[Path]) -> Iterator[str]:
-    """Lines with single spaces, for a space of another kind would be part of a word."""
+    """Lines with single spaces; any other white space would become part of a word."""
     for path in inputs:
         for line in tqdm(read_lines(path), desc=str(path), unit=" lines", disable=None):
             yield " ".join(line.split())

@@ -11,26 +11,28 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/discourse.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.discourse_corpus.contrastive import PHENOMENA
-from data_prep.discourse_corpus.corpus import SPLITS, Corpus, Options
-from data_prep.discourse_corpus.documents import MAX_DISTANCE
+from data_prep.corpora.discourse.discourse_corpus import SPLITS, Corpus, Options
+from data_prep.corpora.discourse.phenomena import PHENOMENA
+from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError, run_command, write_all_or_nothing
 
-VERSION = 2  # raise it whenever the same options give other text
+VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
 DESCRIPTION = """\
-Write a generated English-Russian document corpus in which the right translation of a sentence
-depends on one to three sentences before it: the gender of a pronoun, the form of address, what an
-ellipsis stands for, and how a name or noun was translated before.
+Generate an English-Russian document corpus in which the translation of a sentence depends on a
+sentence one to three lines earlier: the gender of a pronoun, the form of address, the verb or noun
+that an ellipsis stands for, or the earlier translation of a name or noun.
 
-OUT/{train,valid,test}.{en,ru,docid}   one sentence, and one document id, a line
+  %(prog)s --out corpus --train-docs 2000 --valid-docs 100 --test-docs 100 --seed 1
+
+OUT/{train,valid,test}.{en,ru,docid}   one sentence a line, and the document id of each line
 OUT/contrast/{pronoun,deixis,ellipsis,cohesion}.json
-                                       right and wrong translations of the last of four sentences,
-                                       in the format of Voita et al. (2019)
+                                       correct and incorrect translations of the last of four
+                                       sentences, in the format of Voita et al. (2019)
 OUT/corpus.json                        options, counts and checksums
 
-The same options give the same bytes everywhere. No document occurs in two splits, and no
-contrastive source occurs in a document.
+The same options give the same bytes on every machine. No document occurs in two splits, and no
+source of a contrastive set occurs in a document.
 """
 
 
@@ -64,10 +66,10 @@ def checksum(text: bytes) -> str:
 
 
 def is_done(out: Path, options: Options, force: bool) -> bool:
-    """Whether `out` holds exactly this corpus; a DataError if it holds something else."""
+    """Whether `out` contains exactly this corpus. Raises DataError for other contents."""
     record = out / RECORD
     if out.is_file():
-        raise DataError(f"--out {out} is a file; it must be a directory")
+        raise DataError(f"--out {out} is a file; it must be a folder")
     if not out.exists() or not any(out.iterdir()):
         return False
     try:
@@ -78,16 +80,16 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
             for name, digest in found["sha256"].items()
         ):
             return True
-        reason = "holds a corpus made with other options" if not same else "was changed since"
+        reason = "was changed since" if same else "contains a corpus made with other options"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         reason = f"is not empty and has no complete {RECORD}"
     if force:
         return False
-    raise DataError(f"--out {out} {reason}; choose another directory or add --force")
+    raise DataError(f"--out {out} {reason}; choose another folder or add --force")
 
 
 def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
-    """Write everything or nothing; returns the counts."""
+    """Write all files or none; returns the counts."""
     files, counts = corpus_files(options)
     record = {
         "version": VERSION,
@@ -103,7 +105,7 @@ def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
 
 
 def check(options: Options) -> None:
-    """A DataError for options that cannot be."""
+    """Raise DataError for options outside of their range."""
     for name, value in asdict(options).items():
         if value < 1 and name != "seed":
             raise DataError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
@@ -118,53 +120,53 @@ def check(options: Options) -> None:
         )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    top.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
+    top.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the corpus")
     for option, default, what in (
-        ("--train-docs", 2000, "documents to train on"),
-        ("--valid-docs", 100, "documents to validate on"),
-        ("--test-docs", 100, "documents to test on"),
+        ("--train-docs", 2000, "training documents"),
+        ("--valid-docs", 100, "validation documents"),
+        ("--test-docs", 100, "test documents"),
         (
             "--contrast-groups",
             200,
-            "contrastive groups a phenomenon, rounded up to balanced sets: multiples of 6 or 9",
+            "contrastive groups of each phenomenon, rounded up to balanced sets (a multiple of 6)",
         ),
         ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
         ("--max-sentences", 12, "sentences in the longest document"),
-        ("--seed", 1, "another seed gives another corpus"),
+        ("--seed", 1, "seed of the corpus"),
         (
             "--name-weight",
             1,
-            "how often a first name comes again in a document to train on; an elided verb: 1, an "
-            "elided noun: 2, a pronoun: 3",
+            "weight of repeated first names in training stories; that of an elided verb is 1, of "
+            "an elided noun 2, of a pronoun 3",
         ),
-        ("--noun-weight", 3, "how often a noun with two renderings does"),
+        ("--noun-weight", 3, "weight of repeated nouns with two translations"),
     ):
         top.add_argument(
             option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
-    top.add_argument("--force", action="store_true", help="replace what --out already holds")
+    top.add_argument("--force", action="store_true", help="replace the contents of --out")
     return top
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
     check(options)
     if is_done(args.out, options, args.force):
-        print(f"{args.out} already holds this corpus")
+        print(f"{args.out} already contains this corpus")
         return
     for name, count in write_corpus(args.out, options).items():
         print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

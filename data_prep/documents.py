@@ -1,4 +1,4 @@
-"""Documents in other toolkits' formats to ours and back; checking and splitting them in ours."""
+"""Conversion of documents from and to the formats of other toolkits; checks and splits."""
 
 import argparse
 import hashlib
@@ -12,30 +12,30 @@ if not __package__:  # run as `python data_prep/documents.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import read_documents
+from data_prep.argument_types import positive
 from data_prep.document_formats import FORMATS, OURS
-from data_prep.document_formats.convert import Counts, convert_from, convert_to
+from data_prep.document_formats.conversion import Counts, convert_from, convert_to
 from data_prep.files import DataError, refuse_overwriting, run_command, write_all_or_nothing
-from data_prep.windows import positive
 
 SPLITS = ("train", "valid", "test")
 DESCRIPTION = """\
-Our format is PREFIX.LANG, one sentence a line and one file a language, and PREFIX.docid, one
-document id a line. The lines of a document are contiguous.
+The format of this project is PREFIX.LANG, one file a language with one sentence a line, and
+PREFIX.docid with one document id a line. The lines of a document are contiguous.
 
-  documents.py from han --input ted/train --langs es en --output corpus/train
+  %(prog)s from han --input ted/train --langs es en --output corpus/train
       reads ted/train.es, ted/train.en and ted/train.doc
       writes corpus/train.es, corpus/train.en and corpus/train.docid
-  documents.py to contextual-mt --input corpus/train --langs es en --output cmt/train.es-en
+  %(prog)s to contextual-mt --input corpus/train --langs es en --output cmt/train.es-en
       writes cmt/train.es-en.es, cmt/train.es-en.en and cmt/train.es-en.docids
-  documents.py check corpus/train --langs es en
-      checks corpus/train.{es,en,docid} and prints their counts
-  documents.py split --input corpus/all --langs es en --output corpus --valid-docs 50 --test-docs 50
-      writes corpus/{train,valid,test}.{es,en,docid}, each document in one of them
+  %(prog)s check corpus/train --langs es en
+      checks corpus/train.{es,en,docid} and prints the numbers of documents and sentences
+  %(prog)s split --input corpus/all --langs es en --output corpus --valid-docs 50 --test-docs 50
+      writes corpus/{train,valid,test}.{es,en,docid}, each document to one split
 """
 
 
 def check(prefix: str, languages: Sequence[str]) -> Counts:
-    """The counts of PREFIX in our format, or a DataError."""
+    """The counts of PREFIX. Raises DataError for wrong input."""
     inputs = OURS.paths(prefix, languages)
     counts = Counts()
     for _ in counts.of(tqdm(read_documents(inputs), unit=" sentences", disable=None)):
@@ -54,12 +54,12 @@ def split(
     seed: int,
     force: bool = False,
 ) -> dict[str, Counts]:
-    """Split PREFIX by whole documents into FOLDER/{train,valid,test}; the rest is for training.
+    """Split PREFIX by whole documents into FOLDER/{train,valid,test}.
 
-    The documents with the smallest SHA-256 of seed and id are for validation, the next ones for
-    the test. So the same ids and options give the same split everywhere, in whatever order the
-    documents stand; within a split they keep their order. Raises DataError where no document is
-    left to train on.
+    The documents with the smallest SHA-256 of seed and id form the validation set, the next ones
+    the test set, and the rest the training set. The same ids and options therefore give the same
+    split on every machine, whatever the order of the documents, which each split keeps. Raises
+    DataError where no document remains for training.
     """
     inputs = OURS.paths(prefix, languages)
     outputs = {name: OURS.paths(str(folder / name), languages) for name in SPLITS}
@@ -68,8 +68,8 @@ def split(
     documents = list(dict.fromkeys(sentence.document for sentence in read_documents(inputs)))
     if valid_docs + test_docs >= len(documents):
         raise DataError(
-            f"--valid-docs and --test-docs must leave a document of {inputs[-1]}'s "
-            f"{len(documents)} to train on, but are {valid_docs} and {test_docs}"
+            f"--valid-docs and --test-docs must leave at least one of the {len(documents)} "
+            f"documents in {inputs[-1]} for training, but are {valid_docs} and {test_docs}"
         )
     documents.sort(key=lambda docid: hashlib.sha256(f"{seed} {docid}".encode()).digest())
     place = dict.fromkeys(documents[valid_docs : valid_docs + test_docs], "test")
@@ -86,26 +86,26 @@ def split(
 
 
 def formats_help() -> str:
-    """Every format with its example, where " | " stands for a new line."""
+    """Every format with its example."""
     rows = (f"  {name:15} {form.example}" for name, form in FORMATS.items())
-    return "formats (| stands for the end of a line):\n" + "\n".join(rows)
+    return "formats (| is the end of a line):\n" + "\n".join(rows)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
+        prog=prog, description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
     )
     commands = top.add_subparsers(dest="command", required=True)
     reading = commands.add_parser(
-        "from", help="another format to ours", epilog=formats_help(), formatter_class=formatter
+        "from", help="convert from another format", epilog=formats_help(), formatter_class=formatter
     )
     writing = commands.add_parser(
-        "to", help="our format to another", epilog=formats_help(), formatter_class=formatter
+        "to", help="convert to another format", epilog=formats_help(), formatter_class=formatter
     )
-    checking = commands.add_parser("check", help="check files in our format, and count")
-    splitting = commands.add_parser("split", help="split a corpus in our format by documents")
+    checking = commands.add_parser("check", help="check files and count documents and sentences")
+    splitting = commands.add_parser("split", help="split a corpus by documents")
 
     for command in (reading, writing):
         command.add_argument("format", choices=FORMATS, metavar="FORMAT", help="see below")
@@ -113,45 +113,52 @@ def parser() -> argparse.ArgumentParser:
             "--boundaries",
             type=Path,
             metavar="FILE",
-            help="the other format's ids or first lines, where they are not called as below",
+            help="file of ids or first lines in the other format, if its name is not as below",
         )
     checking.add_argument("input", metavar="PREFIX", help="PREFIX.LANG and PREFIX.docid")
     for command in (reading, writing, splitting):
-        command.add_argument("--input", required=True, metavar="PREFIX", help="what to read")
+        command.add_argument("--input", required=True, metavar="PREFIX", help="prefix of the input")
     for command in (reading, writing, checking, splitting):
         command.add_argument(
             "--langs",
             required=True,
             nargs="+",
             metavar="LANG",
-            help="the suffixes of one text or of line-aligned ones, the source first",
+            help="suffixes of one text or of line-aligned texts, the source first",
         )
     for command in (reading, writing):
-        command.add_argument("--output", required=True, metavar="PREFIX", help="what to write")
-        command.add_argument("--force", action="store_true", help="replace files of --output")
+        command.add_argument(
+            "--output", required=True, metavar="PREFIX", help="prefix of the output"
+        )
+        command.add_argument(
+            "--force", action="store_true", help="replace existing files of --output"
+        )
     reading.add_argument(
         "--drop-empty",
         action="store_true",
-        help="leave out lines without text in some language, and count them; otherwise an error",
+        help="leave out and count lines without text in some language; by default they are errors",
     )
+    limits = ", ".join(f"{x}: {form.max_tokens}" for x, form in FORMATS.items() if form.max_tokens)
     writing.add_argument(
         "--max-tokens",
         type=positive,
         metavar="N",
-        help=f"g-transformer: tokens a line (default: {FORMATS['g-transformer'].max_tokens})",
+        help=f"the most tokens on a line (default for {limits})",
     )
     splitting.add_argument("--output", required=True, type=Path, metavar="FOLDER")
     splitting.add_argument("--valid-docs", required=True, type=positive, metavar="N")
     splitting.add_argument("--test-docs", required=True, type=positive, metavar="N")
     splitting.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="another seed, another split (default: 1)"
+        "--seed", type=int, default=1, metavar="N", help="seed of the split (default: 1)"
     )
-    splitting.add_argument("--force", action="store_true", help="replace a split in --output")
+    splitting.add_argument(
+        "--force", action="store_true", help="replace an existing split in --output"
+    )
     return top
 
 
 def report(args: argparse.Namespace) -> list[str]:
-    """Do what the command line says; returns what to print."""
+    """Run the command line; returns the lines to print."""
     if len(set(args.langs)) < len(args.langs):
         raise DataError(f"--langs must name each language once, but is {' '.join(args.langs)}")
     if args.command == "check":
@@ -183,13 +190,13 @@ def report(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     print("\n".join(report(args)))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

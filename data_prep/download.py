@@ -1,4 +1,8 @@
-"""Official archives: fetched, going on where an earlier attempt stopped, and checked."""
+"""Official archives: downloads that resume after an interruption, sizes and checksums checked.
+
+Libraries for checked downloads, such as pooch, start again after an interruption; the largest
+archive here has 900 MB.
+"""
 
 import hashlib
 import json
@@ -23,10 +27,11 @@ TIMEOUT = 60  # seconds without a byte
 class Archive:
     """An official archive.
 
-    name: its file's name
-    page: the site that it comes from
-    url: where to fetch it; None where that takes a browser
-    size: in bytes, and digest: "md5:..." or "sha256:..." in hexadecimal; None where not known
+    name: the name of its file
+    page: the web page that publishes it
+    url: the address of the file; None where the download requires a browser
+    size: in bytes; None where it is not known
+    digest: "md5:..." or "sha256:..." in hexadecimal; None where it is not known
     """
 
     name: str
@@ -37,17 +42,18 @@ class Archive:
 
 
 def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool = False) -> Path:
-    """The archive that the user has, or else the one fetched into `folder`; checked.
+    """The path of an archive: the user's, or else the one downloaded to `folder`; checked.
 
-    given: a file, or a folder with what the archive holds; a folder cannot be checked.
-    Raises DataError where the archive is missing, cannot be fetched, or is not the official one.
+    given: the user's file, or a folder with the contents of the archive, which is not checked
+    Raises DataError for an archive that is missing, cannot be downloaded, or is not the official
+    one.
     """
     path = folder / archive.name if given is None else given
     if given is None and not path.exists():
         if archive.url is None:
             raise DataError(
-                f"{archive.name} cannot be fetched by a script: download it from {archive.page} "
-                "and give it with --archive"
+                f"{archive.name} can only be downloaded with a browser; download it from "
+                f"{archive.page} and pass it with --archive"
             )
         fetch(archive.url, path)
     if not path.exists():
@@ -60,9 +66,9 @@ def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool =
 def obtain_all(
     archives: Sequence[Archive], given: Sequence[Path], folder: Path, unchecked: bool = False
 ) -> list[Path]:
-    """One path for each archive: the given file of that name, or else the fetched one.
+    """The path of each archive: the given file of that name, or else the downloaded one.
 
-    Raises DataError as `obtain` does, and for a given file whose name is none of theirs.
+    Raises DataError as `obtain` does, and for a given file that has the name of no archive.
     """
     found: dict[str, Path] = {}
     for path in given:
@@ -75,8 +81,8 @@ def obtain_all(
 
 
 def check(path: Path, archive: Archive) -> None:
-    """A DataError if a file has another size or checksum than the official archive."""
-    advice = "fetch it again, or accept it as it is with --unchecked"
+    """Raise DataError if a file does not have the size and checksum of the official archive."""
+    advice = "download it again, or accept it with --unchecked"
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
         raise DataError(
@@ -92,7 +98,7 @@ def check(path: Path, archive: Archive) -> None:
 
 
 def digest(path: Path, kind: str = "sha256") -> str:
-    """A file's checksum in hexadecimal."""
+    """The checksum of a file in hexadecimal. Raises DataError where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, kind).hexdigest()
@@ -101,11 +107,11 @@ def digest(path: Path, kind: str = "sha256") -> str:
 
 
 def fetch(url: str, target: Path) -> None:
-    """Download to `target`, going on with what an attempt that broke off has left.
+    """Download to `target`; an earlier attempt that was interrupted is resumed.
 
-    Until all is there it is in `target`.part, and in `target`.part.json which version of the file
-    that is: of another version the server sends everything again.
-    Raises DataError where the file cannot be had; what has arrived is kept.
+    Until the download is complete, its data is in TARGET.part, and the version of the file (ETag
+    or Last-Modified) in TARGET.part.json. If the server has another version, the download starts
+    again. Raises DataError where the download fails; the data that has arrived is kept.
     """
     part = target.with_name(f"{target.name}.part")
     note = target.with_name(f"{target.name}.part.json")
@@ -131,9 +137,9 @@ def _read_note(note: Path) -> tuple[str, int | None]:
 
 
 def _receive(request: Request, part: Path, note: Path) -> None:
-    """Append what the server sends to `part`, or start it anew if the server sends everything."""
+    """Append the response to `part`, or replace `part` if the server sends the whole file."""
     url = request.full_url
-    again = "run the command again to go on, or give the file with --archive"
+    again = "run the command again to resume, or pass the file with --archive"
     try:
         with urlopen(request, timeout=TIMEOUT) as response:
             have = part.stat().st_size if response.status == 206 else 0
@@ -155,11 +161,13 @@ def _receive(request: Request, part: Path, note: Path) -> None:
                     file.write(block)
                     bar.update(len(block))
     except HTTPError as error:
-        raise DataError(f"{url}: the server says {error.code} {error.reason}; {again}") from None
+        raise DataError(
+            f"{url}: the server answered {error.code} {error.reason}; {again}"
+        ) from None
     except URLError as error:
-        raise DataError(f"{url}: cannot be fetched ({error.reason}); {again}") from None
+        raise DataError(f"{url}: cannot be downloaded ({error.reason}); {again}") from None
     except (HTTPException, TimeoutError, ConnectionError, SSLError) as error:
-        raise DataError(f"{url}: the connection broke ({error!r}); {again}") from None
+        raise DataError(f"{url}: the connection failed ({error!r}); {again}") from None
     except OSError as error:
         raise DataError(f"{part}: cannot be written ({error.strerror})") from None
     if size is not None and part.stat().st_size != size:

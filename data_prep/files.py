@@ -1,4 +1,4 @@
-"""Reading text strictly and writing it all or not at all; shared by the scripts of this folder."""
+"""Strict reading of text, and writing of all files or none; shared by all preparations."""
 
 import argparse
 import os
@@ -11,13 +11,13 @@ from typing import TextIO
 
 
 class DataError(Exception):
-    """Something in the user's data or options; the message is one sentence that says where."""
+    """A mistake in the user's data or options; the message is one sentence that names the place."""
 
 
 def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """Run a script of this folder; returns the exit status.
+    """Run a preparation; returns the exit status.
 
-    It is 2 for a DataError, which is printed, and 130, as shells have it, for Ctrl-C.
+    The status is 2 after a DataError, whose message is printed, and 130 after Ctrl-C, as in shells.
     """
     try:
         work(args)
@@ -25,7 +25,7 @@ def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Names
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted; run the same command again to go on", file=sys.stderr)
+        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
         return 130
     return 0
 
@@ -33,8 +33,8 @@ def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Names
 def decode_line(raw: bytes, path: Path, number: int) -> str:
     """One line of a UTF-8 file without its line end.
 
-    A lone carriage return is refused because Python's text mode, and so fairseq, would see two
-    lines where this module sees one.
+    Raises DataError for bytes that are not UTF-8 and for a carriage return inside the line, at
+    which Python's text mode, and therefore fairseq, would begin another line.
     """
     try:
         line = raw.decode("utf-8")
@@ -50,7 +50,7 @@ def decode_line(raw: bytes, path: Path, number: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, one at a time, split at newlines only."""
+    """The lines of a UTF-8 file, split at newlines only. Raises DataError as `decode_line` does."""
     try:
         with open(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
@@ -65,7 +65,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path], force: bool = True) -> None:
-    """A DataError if an output is also an input or, without `force`, if it exists."""
+    """Raise DataError if an output is also an input or, without `force`, if it exists."""
     resolved = {path.resolve() for path in inputs}
     for path in outputs:
         if path.resolve() in resolved:
@@ -76,9 +76,10 @@ def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path], force: b
 
 @contextmanager
 def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
-    """Text files that appear under `paths` only if the body ends without an exception.
+    """Text files that appear at `paths` only if the body ends without an exception.
 
-    Folders are made for them, and removed again if there is one.
+    Missing folders are created, and removed again after an exception. Raises DataError where a
+    file cannot be written.
     """
     parts = [path.with_name(f"{path.name}.part{os.getpid()}") for path in paths]
     folders: list[Path] = []
@@ -106,7 +107,7 @@ def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder and its parents; returns those that were missing, outermost first."""
+    """Create a folder and its parents; returns those that were missing, outermost first."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     return missing[::-1]

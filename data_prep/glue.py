@@ -31,12 +31,12 @@ MATCHED = {"train": "train.tsv", "valid": "dev_matched.tsv", "valid1": "dev_mism
 class Task:
     """A task of GLUE.
 
-    archive: the official one
+    archive: the official archive
     files: the file of each split, by fairseq's name of the split
-    sentences, label: the columns of that name
-    labels: all of them, in the order of the numbers that the model gives them
-    sizes: published numbers of examples in train and in the others; one of them it must be
-    drop_uneven: whether rows of more or fewer fields than the header's are left out
+    sentences, label: the names of the columns
+    labels: all labels, in the order of their numbers
+    sizes: the published numbers of examples of each split, one of which it must have
+    drop_uneven: whether to leave out rows whose number of fields differs from the header's
     """
 
     archive: Archive
@@ -53,8 +53,8 @@ def official(name: str, size: int, digest: str) -> Archive:
     return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
 
 
-# Sizes and SHA-256 of the archives, and numbers of examples, are those that Hugging Face's
-# datasets library records.
+# Sizes and SHA-256 of the archives, and numbers of examples, are from Hugging Face's datasets
+# library.
 TASKS = {
     "MNLI": Task(
         official(
@@ -92,7 +92,7 @@ TASKS = {
         ("0", "1"),
         # 363,849 in QQP.zip, which QQP-clean.zip has replaced.
         {"train": (363_846, 363_849), "valid": (40_430,)},
-        # Questions with a line break in them; fairseq's preparation of GLUE leaves them out, too.
+        # Questions with a line break; fairseq's preparation of GLUE leaves them out as well.
         drop_uneven=True,
     ),
     "SST-2": Task(
@@ -109,18 +109,18 @@ TASKS = {
     ),
 }
 DESCRIPTION = """\
-A task of GLUE (Wang et al., 2018) for fairseq's sentence_prediction task, as RoBERTa is finetuned
-on it, with the numbers of examples checked against the published ones.
+A task of GLUE (Wang et al., 2018) for fairseq's sentence_prediction task, on which RoBERTa is
+finetuned. The numbers of examples are checked against the published ones.
 
-  glue.py --task MNLI --output mnli
-  glue.py --task SST-2 --output sst2 --archive SST-2.zip --gpt2-bpe-dir gpt2_bpe
-      in the pieces of RoBERTa, GPT-2's BPE, which is downloaded unless --gpt2-bpe-dir has it
+  %(prog)s --task MNLI --output mnli
+  %(prog)s --task SST-2 --output sst2 --archive SST-2.zip --gpt2-bpe-dir gpt2_bpe
+      in the pieces of RoBERTa, GPT-2's BPE; without --gpt2-bpe-dir its files are downloaded
 
-  glue.py --task QQP --output qqp --sentencepiece-model my/spm.model --dictionary my/bin/dict.txt
-      for a model of your own, such as one trained on what own_corpus.py has made
+  %(prog)s --task QQP --output qqp --sentencepiece-model my/spm.model --dictionary my/bin/dict.txt
+      for a model of your own, for example one trained on the output of own-corpus
 
-valid is the development set, of MNLI the matched one; valid1 is MNLI's mismatched one. The labels
-of the test sets are not public, so the test sets are left out. Rows of QQP that do not have six
+valid is the development set; for MNLI it is the matched one, and valid1 is the mismatched one.
+The test sets are left out, because their labels are not public. Rows of QQP that do not have six
 fields are left out and counted; in the other tasks such a row is an error.
 
 FOLDER/text/      sentences (input0, input1) and labels
@@ -132,7 +132,7 @@ FOLDER/bin/       fairseq's data: input0/, input1/, label/
 def wanted_files(name: str, archive: Path) -> dict[str, str]:
     """The files of a task in its archive, or in a folder of several tasks, and their names in raw/.
 
-    In a folder of the one task its files need not lie in a folder of the task's name.
+    A folder with the files of this task alone is accepted as well.
     """
     files = TASKS[name].files.values()
     inside = any(is_at(path, f"{name}/train.tsv") for path in names(archive))
@@ -140,10 +140,10 @@ def wanted_files(name: str, archive: Path) -> dict[str, str]:
 
 
 def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The sentences and the label of each row. Fields end at tabs, and quotes are text.
+    """The sentences and the label of each row. Tabs separate fields; quotes have no meaning.
 
-    Raises DataError for a header that lacks a column, a row of other than the header's fields
-    unless the task drops it, and for a label that is none of the task's.
+    Raises DataError for a header without a needed column, for a row whose number of fields differs
+    from the header's unless the task drops it, and for a label that the task does not have.
     """
     rows = (line.split("\t") for line in raw_lines(path, counts))
     header = next(rows, [])
@@ -154,7 +154,7 @@ def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str
                 raise DataError(
                     f"{path}, line {number}: {len(fields)} fields, but the header has {len(header)}"
                 )
-            counts["rows of other than the header's fields left out"] += 1
+            counts["rows with more or fewer fields than the header left out"] += 1
             continue
         *sentences, label = (fields[index].strip() for index in columns)
         if label not in task.labels:
@@ -168,7 +168,7 @@ def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str
 
 
 def column(path: Path, header: Sequence[str], name: str) -> int:
-    """Where a column is."""
+    """The number of a column, from 0. Raises DataError where the header does not have it."""
     if name not in header:
         raise DataError(f"{path}, line 1: no column {name} in the header {' '.join(header)!r}")
     return header.index(name)
@@ -194,17 +194,17 @@ def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
 
 
 def check_size(name: str, split: str, size: int) -> None:
-    """A DataError if a split has another number of examples than the published one."""
+    """Raise DataError if the number of examples in a split differs from the published ones."""
     published = TASKS[name].sizes[split]
     if size not in published:
         raise DataError(
-            f"{split} has {size:,} examples, but that of {name} has "
+            f"{split} has {size:,} examples, but {split} of {name} has "
             f"{' or '.join(f'{number:,}' for number in published)}; accept it with --unchecked"
         )
 
 
 def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
-    """The labels as a dictionary of fairseq's, in the task's order rather than by frequency."""
+    """The labels as a dictionary of fairseq, in the order of the task and not by frequency."""
     path = pipeline.folder / "labels.txt"
 
     def work() -> None:
@@ -251,10 +251,10 @@ def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictiona
     print(f"bin: {target} {'is ready' if made else 'was ready'}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--task", required=True, choices=[*TASKS])
     add_archive_arguments(top)
@@ -263,9 +263,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

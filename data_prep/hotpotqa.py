@@ -1,4 +1,4 @@
-"""HotpotQA (Yang et al., 2018) for the plugin's question_answering and span_answering."""
+"""HotpotQA (Yang et al., 2018) for the tasks question_answering and span_answering."""
 
 import argparse
 import sys
@@ -9,10 +9,10 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/hotpotqa.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep import reading, spans
+from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
 from data_prep.files import DataError, run_command
-from data_prep.passages import hotpot_passage
+from data_prep.qa_passages import hotpot_passage
 from fairseq_memattn.evaluation.question_sets import HotpotQuestion
 from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA
 
@@ -21,26 +21,25 @@ PAGE = "https://hotpotqa.github.io"
 DESCRIPTION = """\
 HotpotQA for --task question_answering.
 
-  hotpotqa.py --output hotpotqa
-      the distractor setting: train, and as valid the development set, whose contexts are ten
-      paragraphs with the gold ones among them
+  %(prog)s --output hotpotqa
+      the distractor setting: train, and the development set as valid; the contexts of valid are
+      ten paragraphs, including the gold ones
 
-  hotpotqa.py --output hotpotqa --setting fullwiki
-      the same train; valid and test have paragraphs that were retrieved, and the answers of test
-      are not public
+  %(prog)s --output hotpotqa --setting fullwiki
+      the same train; valid and test have retrieved paragraphs, and the answers of test are not
+      public
 
-  hotpotqa.py --output hotpotqa --files train=my/train.json valid=my/dev.json
+  %(prog)s --output hotpotqa --files train=my/train.json valid=my/dev.json
 
-A context is all sentences of all paragraphs in their order, without their titles unless --titles
-puts each before its paragraph. Questions of train without text or without an answer are left out
-and counted.
+A context is all sentences of all paragraphs in their order; with --titles each paragraph begins
+with its title. Training questions without text or without an answer are left out and counted.
 
-With --spans it is data for --task span_answering, which cuts answers out of the context: that is
-`<a> yes no </a>` and all paragraphs, each after its title. Questions of train whose answer is no
-whole word or words there are left out, too. An adversarial set is one of --files: records of the
-same format with other distractors.
+With --spans the output is data for --task span_answering, which predicts answers as spans of the
+context. This context is `<a> yes no </a>` and all paragraphs, each after its title. Training
+questions whose answer does not occur there as whole words are left out as well. An adversarial set,
+with records of the same format and other distractors, is passed with --files.
 
-  hotpotqa.py --output hotpotqa --spans --gold-separated --repeat-question
+  %(prog)s --output hotpotqa --spans --gold-separated --repeat-question
 
 """
 
@@ -50,7 +49,7 @@ def official(name: str, size: int, digest: str) -> Archive:
     return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
 
 
-# Sizes, SHA-256 and numbers of questions are those that Hugging Face's datasets library records.
+# Sizes, SHA-256 and numbers of questions are from Hugging Face's datasets library.
 TRAIN = official(
     "hotpot_train_v1.1.json",
     566426227,
@@ -85,7 +84,7 @@ SIZES = {"train": 90_447, "valid": 7_405, "test": 7_405}
 def context(question: HotpotQuestion, titles: bool = False) -> str:
     """All sentences of all paragraphs, in their order (Al Adel, 2022, section 4).
 
-    titles: whether each paragraph begins with its title. The paper speaks of sentences alone.
+    titles: whether each paragraph begins with its title; the paper mentions sentences only
     """
     texts = []
     for paragraph in question.paragraphs:
@@ -96,58 +95,61 @@ def context(question: HotpotQuestion, titles: bool = False) -> str:
 
 def prepare(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
-    corpus = reading.Corpus(
+    corpus = qa_pipeline.Corpus(
         HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
     )
     if args.spans:
         prepare_spans(args, corpus)
         return
-    spans.check_unused(args)
-    reading.prepare(args, corpus, titles=args.titles)
+    qa_spans.check_unused(args)
+    qa_pipeline.prepare(args, corpus, titles=args.titles)
 
 
-def prepare_spans(args: argparse.Namespace, corpus: reading.Corpus) -> None:
-    """The same for span_answering."""
+def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
+    """From JSON to data for span_answering."""
     if args.titles:
-        raise DataError("--titles is part of --spans already")
+        raise DataError("--titles is not needed with --spans, which includes the titles")
     if args.gold_separated and args.setting == "fullwiki" and not args.files:
         raise DataError(
-            "--gold-separated needs two paragraphs with supporting facts in every context, which "
-            "those of --setting fullwiki do not always have"
+            "--gold-separated needs two paragraphs with supporting facts in every context; the "
+            "contexts of --setting fullwiki do not always have them"
         )
     layout = {
         "gold_separated": args.gold_separated,
         "repeat_question": args.repeat_question,
         "seed": args.seed,
     }
-    spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
+    qa_spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = reading.parser(DESCRIPTION)
+    top = qa_pipeline.parser(DESCRIPTION, prog)
     top.add_argument(
-        "--setting", choices=[*SETTINGS], default="distractor", help="default: %(default)s"
+        "--setting",
+        choices=[*SETTINGS],
+        default="distractor",
+        help="the contexts of valid and test (default: %(default)s)",
     )
     top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
-    group = spans.add_arguments(top)
+    group = qa_spans.add_arguments(top)
     group.add_argument(
         "--gold-separated",
         action="store_true",
-        help="order the paragraphs so that one gold paragraph is among the first three, and the "
-        "other among the last three (GMAT's GS; --seed draws where)",
+        help="place one gold paragraph among the first three, the other among the last three, at "
+        "random (GMAT's GS)",
     )
     group.add_argument(
         "--repeat-question",
         action="store_true",
-        help="put the question behind every paragraph, too (GMAT's QR)",
+        help="repeat the question after every paragraph (GMAT's QR)",
     )
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

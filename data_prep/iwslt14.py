@@ -12,6 +12,7 @@ if not __package__:  # run as `python data_prep/iwslt14.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.archives import extract, is_at, names, sources
+from data_prep.argument_types import positive
 from data_prep.download import Archive, obtain
 from data_prep.files import DataError, run_command
 from data_prep.lines import raw_pairs
@@ -20,8 +21,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
-from data_prep.segments import read_segment_pairs
-from data_prep.windows import positive
+from data_prep.sgml_segments import read_segment_pairs
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
@@ -30,18 +30,19 @@ INNER = "es/en/es-en.tgz"
 TAG = re.compile(
     "</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc|transcript)\\b"
 )
-TEST_LINES = 4706  # in the copy that Miculicich et al. publish with HAN_NMT
+TEST_LINES = 4706  # in the copy of Miculicich et al. in HAN_NMT
 DESCRIPTION = """\
-IWSLT14 Spanish-English (TED talks) as the ABC paper used it after Miculicich et al. (2018): dev2010
-to validate on, tst2010 to tst2012 to test on, a document a talk; Moses' punctuation normalisation,
-tokenisation and truecasing; 30,000 BPE merges for both languages together.
+IWSLT14 Spanish-English (TED talks), as the ABC paper uses it after Miculicich et al. (2018).
+dev2010 is the validation set, tst2010 to tst2012 are the test set, and each talk is a document.
+The text is normalised, tokenised and truecased with Moses' rules, and segmented with 30,000 BPE
+merges that are learnt from both languages together.
 
-  iwslt14.py --archive 2014-01.tgz --output iwslt14
+  %(prog)s --archive 2014-01.tgz --output iwslt14
 
-The archive takes a browser: it is release 2014-01 on https://wit3.fbk.eu. Its es-en.tgz alone, or
-a folder with the files in it, will do as well.
+Download the archive with a browser: release 2014-01 on https://wit3.fbk.eu. Its es-en.tgz alone,
+or a folder with the files of es-en.tgz, is accepted as well.
 
-FOLDER/text/      sentences as released: test.en is the reference for scores of plain text
+FOLDER/text/      sentences as released; test.en is the reference for scores of plain text
 FOLDER/pieces/    tokenised, truecased and segmented
 FOLDER/bin/       fairseq's data, with document ids
 """
@@ -60,7 +61,7 @@ def wanted_files() -> dict[str, str]:
 
 
 def inner_archive(pipeline: Pipeline, archive: Path) -> Path:
-    """The archive of this language pair, which the whole release holds."""
+    """The archive of this language pair, which the whole release contains."""
     if not any(is_at(name, INNER) for name in names(archive)):
         return archive
     target = pipeline.folder / "raw" / "es-en.tgz"
@@ -71,10 +72,10 @@ def inner_archive(pipeline: Pipeline, archive: Path) -> Path:
 
 
 def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
-    """Spanish, English and document id of each pair of lines that are no mark-up.
+    """Spanish, English and document id of each pair of lines of text.
 
-    A document begins with text after a <title>; its id is the number in <talkid>.
-    Raises DataError where only one side has a mark, and for text before the first title.
+    A document begins with the first text after a <title>; its id is the number in <talkid>.
+    Raises DataError where only one side is mark-up, and for text before the first title.
     """
     talk, title, document = "", False, ""
     taken: Counter[str] = Counter()
@@ -94,7 +95,7 @@ def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[st
 
 
 def kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str | None:
-    """The tag that both lines begin with, None where they are text."""
+    """The tag at the beginning of both lines; None where they are text."""
     kinds = [mark and mark[1] for mark in map(TAG.match, row)]
     if kinds[0] != kinds[1]:
         raise DataError(
@@ -105,7 +106,7 @@ def kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str 
 
 
 def new_id(talk: str, taken: Counter[str]) -> str:
-    """The talk's number, or else the document's; with -2 and so on where it comes back."""
+    """The number of the talk, or else of the document; followed by -2, -3, ... if it is taken."""
     name = talk or str(taken.total() + 1)
     taken[name] += 1
     return name if taken[name] == 1 else f"{name}-{taken[name]}"
@@ -135,8 +136,8 @@ def prepare(args: argparse.Namespace) -> None:
         counts[split] = pipeline.write_text(split, files, rows, documents=True)
     if counts["test"]["pairs"] != TEST_LINES:
         print(
-            f"note: the test set has {counts['test']['pairs']:,} pairs; the one that Miculicich "
-            f"et al. published with HAN_NMT has {TEST_LINES:,}"
+            f"note: the test set has {counts['test']['pairs']:,} pairs; the copy of Miculicich "
+            f"et al. in HAN_NMT has {TEST_LINES:,}"
         )
     pipeline.tokenise()
     pipeline.truecase()
@@ -147,22 +148,26 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise()
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)
     top.add_argument(
-        "--bpe-merges", type=positive, default=30_000, metavar="N", help="default: %(default)s"
+        "--bpe-merges",
+        type=positive,
+        default=30_000,
+        metavar="N",
+        help="BPE merges (default: %(default)s)",
     )
     add_common_arguments(top)
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lines of official corpora, read with what is known to be wrong with them, and rewritten."""
+"""Lines of official corpora: reading that repairs known defects, and rewriting line by line."""
 
 import os
 import re
@@ -24,8 +24,8 @@ LineFunction = Callable[[str], str]
 def raw_lines(path: Path, counts: Counter[str]) -> Iterator[str]:
     """The lines of a corpus as it was released, without white space around them.
 
-    Control characters become spaces and are counted: a carriage return among them would be the
-    end of a line to fairseq. Raises DataError, with the line, where the bytes are not UTF-8.
+    Control characters become spaces and are counted; fairseq would end a line at a carriage
+    return. Raises DataError, with the line, for bytes that are not UTF-8.
     """
     try:
         with open(path, "rb") as file:
@@ -33,30 +33,30 @@ def raw_lines(path: Path, counts: Counter[str]) -> Iterator[str]:
                 line = decode_line(raw.rstrip(b"\r\n").replace(b"\r", b"\0"), path, number)
                 line, found = CONTROL.subn(" ", line)
                 if found:
-                    counts["control characters made spaces"] += found
+                    counts["control characters replaced by spaces"] += found
                 yield (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """`raw_lines` of line-aligned files, row by row; a DataError where one of them is shorter."""
+    """`raw_lines` of line-aligned files, row by row. Raises DataError where one file is shorter."""
     rows = zip_longest(*(raw_lines(path, counts) for path in paths))
     for number, row in enumerate(rows, start=1):
         for path, line in zip(paths, row, strict=True):
             if line is None:
                 others = " and ".join(str(other) for other in paths if other != path)
                 raise DataError(
-                    f"{path}: ends before line {number}, but {others} goes on; they must have "
-                    "the same number of lines"
+                    f"{path}: ends before line {number}, but {others} continues; the files must "
+                    "have the same number of lines"
                 )
         yield row
 
 
 def rewrite(source: Path, target: Path, make: Callable[[], LineFunction], workers: int) -> Counter:
-    """Write `source`, line by line, through a function; returns the number of lines.
+    """Write the function of every line of `source` to `target`; returns the number of lines.
 
-    make: gives the function, once a process; picklable
+    make: returns the function; it is called once in each process, and must be picklable
     """
     counts: Counter[str] = Counter()
     with write_all_or_nothing([target]) as [file]:
@@ -70,7 +70,7 @@ def rewrite(source: Path, target: Path, make: Callable[[], LineFunction], worker
 def map_lines(
     make: Callable[[], LineFunction], lines: Iterable[str], workers: int
 ) -> Iterator[str]:
-    """What the function gives for each line, in the order of the lines."""
+    """The function of each line, in the order of the lines."""
     if workers == 1:
         yield from map(make(), lines)
         return
@@ -85,13 +85,13 @@ _function: LineFunction
 
 def _start(make: Callable[[], LineFunction], parent: int) -> None:
     global _function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends the pool
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends the pool
     _function = make()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """Processes of a pool would outlive a parent that is killed."""
+    """End this process once its parent has ended; a killed parent does not end its pool."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

@@ -15,23 +15,24 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/mlm_text.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.argument_types import positive
 from data_prep.binarise import binarise
 from data_prep.files import DataError, run_command, write_all_or_nothing
 from data_prep.lines import raw_lines
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.pretrained_subwords import add_subword_arguments, find_subwords, segment
-from data_prep.windows import positive
 
 SUFFIX = "txt"
 DESCRIPTION = """\
-Text for (continued) pretraining with fairseq's masked_lm task, in RoBERTa's pieces or one's own.
+Text for (continued) pretraining with fairseq's masked_lm task, in the pieces of RoBERTa or of your
+own model.
 
-  mlm_text.py --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
+  %(prog)s --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
   fairseq-train mlm/bin/0:mlm/bin/1:... --task masked_lm ...
 
-A sentence or paragraph a line, an empty line between documents. Each document goes to one shard,
-which the seed decides; fairseq reads one shard an epoch, so that no more than a shard need be in
-memory, and shuffles within it. The validation text is in bin/0, where fairseq looks for it.
+The input has one sentence or paragraph a line, and an empty line between documents. Each document
+is assigned to one shard at random (--seed). fairseq reads and shuffles one shard an epoch, so it
+holds one shard in memory. The validation text is in bin/0, where fairseq expects it.
 
 FOLDER/text/      the text: train0.txt, train1.txt, ..., valid.txt
 FOLDER/pieces/    segmented
@@ -40,9 +41,9 @@ FOLDER/bin/       fairseq's data: 0/, 1/, ...
 
 
 def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) -> Counter[str]:
-    """Write each document to one of the targets, an empty line after it; returns the counts.
+    """Write each document and an empty line to one of the targets; returns the counts.
 
-    Raises DataError where a target gets no document.
+    Raises DataError for a target without a document.
     """
     random = Random(seed)
     counts = Counter({"documents": 0, "lines": 0})
@@ -57,7 +58,7 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
             if file.tell() == 0:
                 raise DataError(
                     f"{target}: none of the {counts['documents']} documents is in this shard; "
-                    "take fewer --shards (documents end at an empty line)"
+                    "choose fewer --shards (an empty line ends a document)"
                 )
     return counts
 
@@ -73,10 +74,10 @@ def write_document(file: TextIO, document: Iterable[str]) -> int:
 
 
 def check_names(option: str, paths: Sequence[Path]) -> None:
-    """A DataError for files of one name, which the record of a stage could not tell apart."""
+    """Raise DataError for two files of one name, which the record of a stage cannot distinguish."""
     for name, count in Counter(path.name for path in paths).items():
         if count > 1:
-            raise DataError(f"{option} has {count} files of the name {name}; rename them")
+            raise DataError(f"{option} has {count} files with the name {name}; rename them")
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -107,32 +108,35 @@ def prepare(args: argparse.Namespace) -> None:
             workers=args.workers,
             force=args.force,
         )
-    print(f"bin: ready, as {':'.join(map(str, folders))}")
+    print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for option, what in (("--train", "text to train on"), ("--valid", "text to validate on")):
+    for option, what in (("--train", "training text"), ("--valid", "validation text")):
         top.add_argument(
             option, nargs="+", type=Path, required=True, metavar="FILE", help=f"{what}, UTF-8"
         )
     top.add_argument(
-        "--shards", type=positive, default=1, metavar="N", help="parts of the text (default: 1)"
+        "--shards", type=positive, default=1, metavar="N", help="number of shards (default: 1)"
     )
     top.add_argument(
-        "--seed", type=int, default=1, help="of each document's shard (default: %(default)s)"
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of the assignment to shards (default: %(default)s)",
     )
     add_subword_arguments(top)
     add_common_arguments(top)
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

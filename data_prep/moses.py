@@ -1,4 +1,4 @@
-"""Moses' preprocessing as sacremoses does it, and the way back to plain text."""
+"""Preprocessing with Moses' rules, as sacremoses implements them, and its inverse."""
 
 import argparse
 import sys
@@ -14,6 +14,7 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/moses.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.argument_types import positive
 from data_prep.files import (
     DataError,
     read_lines,
@@ -25,15 +26,16 @@ from data_prep.lines import LineFunction, rewrite
 
 NEEDED = "sacremoses==0.2.0"
 DESCRIPTION = """\
-Turn translations of Moses' tokens, segmented with subword-nmt, into plain text.
+Convert tokenised and segmented translations to plain text.
 
-  moses.py detokenise --lang en --capitalise --input hypotheses.txt --output plain.txt
-      joins subwords and tokens; line i of the output is line i of the input
+  %(prog)s detokenise --lang en --capitalise --input hypotheses.txt --output plain.txt
+      joins the subwords of subword-nmt and the tokens of Moses; line i of the output is line i
+      of the input
 """
 
 
 def sacremoses() -> ModuleType:
-    """The library; a DataError where it is not installed."""
+    """The library. Raises DataError where it is not installed."""
     try:
         import sacremoses as library
     except ImportError:
@@ -44,18 +46,18 @@ def sacremoses() -> ModuleType:
 
 
 def version() -> str:
-    """The version of sacremoses, on which the text depends."""
+    """The version of sacremoses; the text depends on it."""
     return str(sacremoses().__version__)
 
 
 def tokeniser(language: str, printable_only: bool = False) -> LineFunction:
     """Moses' normalize-punctuation, then `tokenizer -a`, which escapes & | < > ' " [ ].
 
-    printable_only: remove-non-printing-char in between, which makes a space of every character
-    of Unicode's categories C
+    printable_only: apply remove-non-printing-char in between, which replaces every character of
+        Unicode's categories C by a space
     """
     library = sacremoses()
-    import regex  # sacremoses needs it too
+    import regex  # a requirement of sacremoses
 
     normaliser = library.MosesPunctNormalizer(lang=language)
     tokens = library.MosesTokenizer(lang=language)
@@ -91,12 +93,12 @@ def learn_truecaser(source: Path, model: Path) -> Counter[str]:
 
 
 def truecaser(model: Path) -> LineFunction:
-    """Moses' truecase: the first word of a sentence as it is written within sentences.
+    """Moses' truecase: the first word of a sentence is spelt as within sentences.
 
     model: what `learn_truecaser` wrote
     """
     cases = sacremoses().MosesTruecaser(str(model))
-    # As Moses does, and unlike sacremoses' default, leave known spellings within a sentence.
+    # As in Moses, known spellings within a sentence remain; sacremoses' default differs.
     return lambda line: str(cases.truecase(line, return_str=True, use_known=True))
 
 
@@ -118,37 +120,39 @@ def detokeniser(language: str, capitalise: bool = False) -> LineFunction:
     return function
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command = top.add_subparsers(dest="command", required=True).add_parser(
-        "detokenise", help="tokens, segmented or not, to plain text"
+        "detokenise", help="convert tokens, segmented or not, to plain text"
     )
     command.add_argument("--lang", required=True, help="the language of the text: en, de, es, ...")
     command.add_argument(
-        "--capitalise", action="store_true", help="begin sentences with a capital: for IWSLT14"
+        "--capitalise",
+        action="store_true",
+        help="begin sentences with a capital letter, for IWSLT14",
     )
     command.add_argument("--input", required=True, type=Path, metavar="FILE")
     command.add_argument("--output", required=True, type=Path, metavar="FILE")
     command.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes (default: 1)"
+        "--workers", type=positive, default=1, metavar="N", help="number of processes (default: 1)"
     )
     return top
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     refuse_overwriting([args.input], [args.output])
     make = partial(detokeniser, args.lang, args.capitalise)
     counts = rewrite(args.input, args.output, make, args.workers)
     print(f"{counts['lines']} lines written to {args.output}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,35 +15,35 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/numeric_reasoning.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.argument_types import positive
+from data_prep.corpora.numeric.examples import Example, draw_example
 from data_prep.dictionary import read_words
 from data_prep.files import DataError, read_lines, run_command, write_all_or_nothing
-from data_prep.numeric_corpus.examples import Example, draw_example
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.stages import Counts
-from data_prep.windows import positive
 
-VERSION = 1  # raise it whenever the same options give other text
+VERSION = 1  # increase it when the same options give other text
 SPLITS = ("test", "valid", "train")  # in this order the test set does not depend on train's size
 PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 SEPARATOR = "</s>"
-FEWEST_SENTENCES = 2  # one seldom allows a question whose answer it does not hold
-MOST_SENTENCES = 30  # more might run out of words for people that somebody does not have yet
-SMALLEST_LARGEST = 9  # fewer numbers leave few questions whose answer the passage does not hold
+FEWEST_SENTENCES = 2  # few passages of one sentence have an answer that must be computed
+MOST_SENTENCES = 30  # longer passages could exhaust the people that an agent does not have yet
+SMALLEST_LARGEST = 9  # with fewer numbers, few answers are not in the passage
 DESCRIPTION = """\
-Write passages of five sentences about commanders, troops and places, each with a question and an
-answer: a number that the passage does not hold, so that it must be computed.
+Generate passages of five sentences about commanders, troops and places, each with a question and an
+answer. The answer is a number that is not in the passage and must be computed.
 
-  numeric_reasoning.py --output numbers
-  numeric_reasoning.py --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
-      shorter ones, for a model that goes on with numbers/ after them
+  %(prog)s --output numbers
+  %(prog)s --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
+      shorter passages, for a model that is trained on them first and then on numbers/
 
-FOLDER/text/SPLIT.{passage,question,answer}   an example a line
+FOLDER/text/SPLIT.{passage,question,answer}   one example a line
 FOLDER/pieces/SPLIT.input                     question </s> passage, in lower case, digit by digit
 FOLDER/pieces/SPLIT.answer                    the answer, digit by digit
 FOLDER/bin/                                   fairseq's data (-s input -t answer), one dictionary
 
-The templates and words are the project's own, after the description of the generator of Geva et
-al. (2020), which GMAT uses (appendix A.1); the sizes of train and valid are GMAT's. The same
+The templates and words are this project's, after the description of the generator of Geva et al.
+(2020), which GMAT uses (appendix A.1). The sizes of train and valid are those of GMAT. The same
 options give the same bytes, and no passage occurs twice.
 """
 
@@ -54,9 +54,9 @@ def pieces(text: str) -> str:
 
 
 def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: Any) -> None:
-    """Make text/: all splits at once, since no passage may occur in two of them.
+    """Write text/ for all splits together, because no passage may occur in two of them.
 
-    drawn: `reuse`, `largest` and `sentences` of `draw_example`
+    drawn: the arguments `reuse`, `largest` and `sentences` of `draw_example`
     """
     outputs = [pipeline.path("text", split, part) for split in sizes for part in Example._fields]
 
@@ -79,17 +79,17 @@ def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: An
 
 
 def new_example(draw: Callable[[], Example], passages: set[str], counts: Counter[str]) -> Example:
-    """An example of a passage that is none of `passages`; then it is one of them."""
+    """An example whose passage is not in `passages`, to which it is added."""
     while True:
         example = draw()
         if example.passage not in passages:
             passages.add(example.passage)
             return example
-        counts["passages that had occurred"] += 1
+        counts["repeated passages, replaced"] += 1
 
 
 def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> None:
-    """text/ to pieces/ for one split. Raises DataError for a word that a dictionary lacks."""
+    """text/ to pieces/ for one split. Raises DataError for a word that the dictionary lacks."""
     known = read_words(dictionary) if dictionary else set()
     texts = [pipeline.path("text", split, part) for part in Example._fields]
     outputs = pipeline.paths("pieces", split)
@@ -106,18 +106,18 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
                 if dictionary and unknown:
                     raise DataError(
                         f"--dictionary {dictionary} lacks {min(unknown)!r}, which is in line "
-                        f"{number} of {texts[0]} or of its question or answer"
+                        f"{number} of {texts[0]}, or in its question or answer"
                     )
                 source.write(line + "\n")
                 target.write(answer + "\n")
-        return {"tokens in the longest input, with its end": longest}
+        return {"tokens in the longest input, including </s>": longest}
 
     inputs = texts if dictionary is None else [*texts, dictionary]
     pipeline.stages.run(f"pieces-{split}", inputs, outputs, work)
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """From nothing to bin/."""
+    """Generate the corpus and binarise it."""
     if not 0 <= args.reuse <= 1:
         raise DataError(f"--reuse must be from 0 to 1, but is {args.reuse}")
     if args.largest < SMALLEST_LARGEST:
@@ -138,15 +138,15 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(dictionary=args.dictionary)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option, default, what in (
-        ("--train", 223067, "examples to train on"),
-        ("--valid", 5146, "examples to validate on"),
-        ("--test", 5146, "examples to test on"),
+        ("--train", 223067, "training examples"),
+        ("--valid", 5146, "validation examples"),
+        ("--test", 5146, "test examples"),
     ):
         top.add_argument(
             option, type=positive, default=default, metavar="N", help=f"{what} (default: {default})"
@@ -156,40 +156,40 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=0.999,
         metavar="P",
-        help="probability that a word of a template is one that the passage has used already, "
-        "where one fits (default: %(default)s)",
+        help="probability that a template takes a word that the passage has used before, if one "
+        "fits (default: %(default)s)",
     )
     top.add_argument(
         "--largest",
         type=int,
         default=9999,
         metavar="N",
-        help="greatest number that somebody has or gains at once (default: %(default)s)",
+        help="greatest number of people that somebody has or gains at once (default: %(default)s)",
     )
     top.add_argument(
         "--sentences",
         type=int,
         default=5,
         metavar="N",
-        help="sentences of a passage, up to 30 (default: %(default)s)",
+        help="sentences in a passage, at most 30 (default: %(default)s)",
     )
     top.add_argument(
         "--dictionary",
         type=Path,
         metavar="FILE",
-        help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model of both "
-        "(default: made of train)",
+        help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model that reads both "
+        "(default: made from train)",
     )
     top.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="another seed gives other examples"
+        "--seed", type=int, default=1, metavar="N", help="seed of the examples (default: 1)"
     )
     add_common_arguments(top)
     return top
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ if not __package__:  # run as `python data_prep/opensubtitles_en_ru.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep import subword
+from data_prep.argument_types import positive
 from data_prep.document_formats.voita import SENTENCES, SEPARATOR
 from data_prep.download import Archive, obtain
 from data_prep.files import DataError, run_command
@@ -21,7 +22,6 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
-from data_prep.windows import positive
 
 LANGUAGES = ("en", "ru")
 AGNOSTIC, AWARE = "context_agnostic", "context_aware"
@@ -34,14 +34,14 @@ ARCHIVE = Archive(
 DESCRIPTION = """\
 English-Russian subtitles as Voita et al. (2019) released them, tokenised: 6 million sentence
 pairs to train a model without context (context_agnostic), and 1.5 million groups of four sentences
-(context_aware). A group becomes a document of four lines, a pair one of a single line. BPE is
-learnt from the sentences of context_agnostic, 32,000 merges for both languages together or for
-each, and used for both sets, as is the dictionary: a model can begin with one set and go on with
-the other.
+(context_aware). A group becomes a document of four lines, a pair becomes a document of one line.
+BPE is learnt from the sentences of context_agnostic, with 32,000 merges for both languages
+together or for each language. Both sets use the same merges and dictionary, so a model trained on
+one set can continue on the other.
 
-  opensubtitles_en_ru.py --output opensubtitles
-  opensubtitles_en_ru.py --output opensubtitles --sentencepiece 32128
-      SentencePiece instead, a model and a dictionary for each language
+  %(prog)s --output opensubtitles
+  %(prog)s --output opensubtitles --sentencepiece 32128
+      SentencePiece instead of BPE, with a model and a dictionary for each language
 
 FOLDER/SET/text/      sentences as released (in lower case with --lowercase, as the authors suggest)
 FOLDER/SET/pieces/    segmented
@@ -62,7 +62,7 @@ def pair_rows(
 ) -> Iterator[tuple[str, ...]]:
     """The pairs of the set without context, and their line, from 1, as document id.
 
-    What trains with context and without reads both sets, and here it must find none.
+    Each pair is a document of its own, so a model with context sees none here.
     """
     for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
         yield *row, str(number)
@@ -74,7 +74,7 @@ def group_rows(
     """The sentence pairs of the groups, and the line of their group, from 1, as document id.
 
     Groups with an empty sentence are left out and counted.
-    Raises DataError where a side has another number of sentences than four.
+    Raises DataError for a side that does not have four sentences.
     """
     for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
         sides = [[part.strip() for part in f" {line} ".split(f" {SEPARATOR} ")] for line in row]
@@ -134,7 +134,7 @@ def segment_with_bpe(sets: Mapping[str, Pipeline], merges: int, each: bool) -> N
 
 
 def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int) -> None:
-    """The same with a model for each language."""
+    """text/ to pieces/ of both sets, with a SentencePiece model for each language."""
     for language in LANGUAGES:
         text = sets[AGNOSTIC].path("text", "train", language)
         model = sets[AGNOSTIC].learn_sentencepiece(
@@ -183,15 +183,15 @@ def layout(value: str) -> str:
         value.format(set="", language="", split="")
     except (KeyError, IndexError, ValueError):
         raise argparse.ArgumentTypeError(
-            f"may hold {{set}}, {{language}} and {{split}} and no other braces, but is {value!r}"
+            f"may contain {{set}}, {{language}} and {{split}} and no other braces, but is {value!r}"
         ) from None
     return value
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)
     top.add_argument(
@@ -199,30 +199,30 @@ def parser() -> argparse.ArgumentParser:
         type=layout,
         default="{set}/{language}_{split}",
         metavar="PATTERN",
-        help="where the files are in the archive; {split} is train, dev or test "
+        help="paths of the files in the archive; {split} is train, dev or test "
         "(default: %(default)s)",
     )
     top.add_argument(
         "--bpe",
         choices=("joint", "each"),
-        help="merges for both languages together or for each (default: joint)",
+        help="learn merges from both languages together or from each (default: joint)",
     )
-    top.add_argument("--bpe-merges", type=positive, metavar="N", help="default: 32000")
+    top.add_argument("--bpe-merges", type=positive, metavar="N", help="BPE merges (default: 32000)")
     top.add_argument(
         "--sentencepiece",
         type=positive,
         metavar="N",
-        help="SentencePiece instead of BPE: a model of N symbols for each language, 4 of which are "
-        "no pieces (<unk>, <s>, </s>, the separator), and a dictionary for each; T5Mem has 32128",
+        help="use SentencePiece instead of BPE: a model of N symbols and a dictionary for each "
+        "language; 4 of the symbols are <unk>, <s>, </s> and the separator; T5Mem has 32128",
     )
-    top.add_argument("--lowercase", action="store_true", help="all text in lower case")
+    top.add_argument("--lowercase", action="store_true", help="convert all text to lower case")
     add_common_arguments(top)
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

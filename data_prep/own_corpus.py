@@ -1,4 +1,4 @@
-"""Your own text, with document ids or without, to fairseq's data in one command."""
+"""Your own text, with or without document ids, to fairseq's data in one command."""
 
 import argparse
 import sys
@@ -12,33 +12,35 @@ if not __package__:  # run as `python data_prep/own_corpus.py`
 
 from data_prep import subword
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
+from data_prep.argument_types import positive, separator_token
 from data_prep.binarise import add_text_arguments
 from data_prep.files import DataError, run_command
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.splits import find_splits
-from data_prep.windows import positive, separator_token
 
 DESCRIPTION = """\
-Your own text to fairseq's data: checked, tokenised if you wish, segmented with a SentencePiece
-model that is trained on the training text of all languages, and binarised with its document ids.
+Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
+SentencePiece model that is trained on the training text of all languages, and binarised with its
+document ids.
 
-  own_corpus.py --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
-      reads my/train.en and my/train.es, and so on, a sentence a line; where my/train.docid,
-      my/dev.docid and my/test.docid exist as well, each line's document, as docs/data.md has it
+  %(prog)s --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
+      reads my/train.en, my/train.es, ..., with one sentence a line, and, where they exist,
+      my/train.docid, my/dev.docid and my/test.docid, with the document id of each line
 
-  own_corpus.py --text train=my/train valid=my/dev --langs en --output my/data
+  %(prog)s --text train=my/train valid=my/dev --langs en --output my/data
       one language: data for language modelling
 
-FOLDER/text/      your sentences: test.es is the reference for scores of plain text
+FOLDER/text/      your sentences; test.es is the reference for scores of plain text
 FOLDER/pieces/    segmented with FOLDER/spm.model
 FOLDER/bin/       fairseq's data, with document ids
 """
 
 
 def rows(files: Sequence[Path], documents: bool, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The lines of a split, and with `documents`, whose file is the last, their ids last.
+    """The lines of a split and, with `documents`, the document id last.
 
-    Raises DataError at an empty side of a pair; in a single language an empty line may stand.
+    files: one a language and, with `documents`, the file of ids
+    Raises DataError for a pair with an empty side; in a single language lines may be empty.
     """
     texts = files[:-1] if documents else files
     sentences = (
@@ -78,7 +80,7 @@ def prepare(args: argparse.Namespace) -> None:
     if len(text) < len(args.text):
         raise DataError("--text names a split twice")
     if "train" not in text:
-        raise DataError("--text has no train to learn the segmentation from")
+        raise DataError("--text has no train, from which the segmentation is learnt")
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
     documents = write_texts(pipeline, text)
     splits = [*text]
@@ -102,10 +104,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(splits=splits)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)
     top.add_argument(
@@ -114,7 +116,11 @@ def parser() -> argparse.ArgumentParser:
         help="normalise punctuation and tokenise with Moses' rules before segmenting",
     )
     top.add_argument(
-        "--vocab-size", type=positive, default=8000, metavar="N", help="default: %(default)s"
+        "--vocab-size",
+        type=positive,
+        default=8000,
+        metavar="N",
+        help="symbols of the model (default: %(default)s)",
     )
     subword.add_model_type(top)
     top.add_argument(
@@ -122,16 +128,18 @@ def parser() -> argparse.ArgumentParser:
         type=separator_token,
         default="_eos",
         metavar="TOKEN",
-        help="kept one token, for windows of sentences (default: %(default)s)",
+        help="a token that is not segmented, for windows of sentences (default: %(default)s)",
     )
-    top.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    top.add_argument(
+        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
+    )
     add_common_arguments(top)
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

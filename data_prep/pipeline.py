@@ -1,4 +1,4 @@
-"""What the scripts of single corpora share: their options, and the way from text to binary data."""
+"""What the corpora share: common options, and the stages from text to binary data."""
 
 import argparse
 import shutil
@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from data_prep import bpe, moses, subword
 from data_prep.archives import extract, sources
+from data_prep.argument_types import positive
 from data_prep.binarise import binarise
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import LineFunction, rewrite
 from data_prep.stages import Counts, Stages
-from data_prep.windows import positive
 
 SPLITS = ("train", "valid", "test")
 
@@ -24,8 +24,8 @@ SPLITS = ("train", "valid", "test")
 class Pipeline:
     """The stages of one corpus in one folder: FOLDER/KIND/SPLIT.LANGUAGE.
 
-    KIND is text (as released), tokens, truecased, pieces (segmented), and bin (fairseq's data). A
-    stage that is done is not done again, and none leaves half of its output behind.
+    KIND is text (as released), tokens, truecased, pieces (segmented) or bin (fairseq's data). A
+    stage that is complete does not run again, and no stage leaves partial output.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Pipeline:
         self.stages = Stages(folder, force)
 
     def path(self, kind: str, split: str, suffix: str) -> Path:
-        """Where a stage's text, or its document ids (suffix docid), of a split are."""
+        """The path of a split's text in a language, or of its document ids (suffix docid)."""
         return self.folder / kind / f"{split}.{suffix}"
 
     def paths(self, kind: str, split: str) -> list[Path]:
@@ -46,13 +46,15 @@ class Pipeline:
         return [self.path(kind, split, language) for language in self.languages]
 
     def unpack(self, archive: Path, wanted: Mapping[str, str]) -> dict[str, Path]:
-        """Files of an archive into raw/; returns where each of them is.
+        """Extract files of an archive to raw/; returns the path of each.
 
         wanted: the end of each file's path in the archive, and its name in raw/
-        Raises DataError as `extract` does, and where the pipeline's folder lies in the archive's.
+        Raises DataError as `extract` does, and if the pipeline's folder is in that of the archive.
         """
         if archive.is_dir() and self.folder.resolve().is_relative_to(archive.resolve()):
-            raise DataError(f"--output {self.folder} lies in --archive {archive}; take another")
+            raise DataError(
+                f"--output {self.folder} is in --archive {archive}; choose another --output"
+            )
         targets = {end: self.folder / "raw" / name for end, name in wanted.items()}
 
         def work() -> Counts:
@@ -71,10 +73,10 @@ class Pipeline:
         documents: bool,
         **options: object,
     ) -> Counts:
-        """Write text/SPLIT.*: `rows` gives one text a language and, with `documents`, an id last.
+        """Write text/SPLIT.*; pairs with an empty side are dropped and counted.
 
-        Of pairs those with an empty side are dropped and counted.
-        rows: is handed the counts of the stage, to which it adds what it leaves out itself
+        rows: yields a text for each language and, with `documents`, the document id; its argument
+            is the counts of the stage, to which it adds what it leaves out
         """
         outputs = self.paths("text", split)
         if documents:
@@ -121,7 +123,7 @@ class Pipeline:
     def learn_bpe(
         self, inputs: Sequence[Path], name: str, symbols: int, total: bool = False
     ) -> Path:
-        """BPE codes from some files together, written under a name; see `bpe.learn`."""
+        """Learn BPE codes from all inputs together and write them to NAME; see `bpe.learn`."""
         codes = self.folder / name
         options = {"symbols": symbols, "total": total, "subword_nmt": bpe.version()}
         learn = partial(bpe.learn, inputs, codes, symbols, total)
@@ -152,7 +154,7 @@ class Pipeline:
         option: str = "--vocab-size",
         model_type: str = subword.MODEL_TYPES[0],
     ) -> Path:
-        """A SentencePiece model of some files together, NAME.model; see `subword.train`."""
+        """Train a SentencePiece model, NAME.model, on all inputs together; see `subword.train`."""
         model = self.folder / name
         outputs = [self.folder / f"{name}.{suffix}" for suffix in ("model", "vocab")]
         learn = partial(
@@ -171,14 +173,14 @@ class Pipeline:
         return outputs[0]
 
     def copy_docids(self, splits: Sequence[str] = SPLITS) -> None:
-        """The document ids to where the pieces are, as `binarise` expects them."""
+        """Copy the document ids beside the pieces, where `binarise` reads them."""
         for split in splits:
             source, target = (self.path(kind, split, "docid") for kind in ("text", "pieces"))
             copy = partial(_copy, source, target)
             self.stages.run(f"pieces-{split}-docid", [source], [target], copy)
 
     def drop_docids(self, splits: Sequence[str] = SPLITS) -> None:
-        """Forget the document ids of an earlier text that had them."""
+        """Remove the document ids of an earlier text, which had them."""
         for split in splits:
             self.stages.forget(f"pieces-{split}-docid")
 
@@ -237,7 +239,7 @@ def _copy(source: Path, target: Path) -> None:
 def without_empty(
     rows: Iterable[Sequence[str]], languages: int, counts: Counter[str]
 ) -> Iterator[Sequence[str]]:
-    """The rows but for pairs with an empty side, which are counted."""
+    """The rows without pairs that have an empty side; these are counted."""
     for row in rows:
         if languages == 1 or all(row[:languages]):
             yield row
@@ -246,26 +248,26 @@ def without_empty(
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that every corpus has."""
+    """Add the options that every corpus has."""
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="FOLDER", help="where everything is written"
+        "--output", required=True, type=Path, metavar="FOLDER", help="folder for all output"
     )
     parser.add_argument(
         "--workers",
         type=positive,
         default=1,
         metavar="N",
-        help="processes (default: 1); the result is the same",
+        help="number of processes (default: 1); the result does not depend on it",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="replace what --output holds of other input or options",
+        help="replace output that was made from other input or options",
     )
 
 
 def add_archive_arguments(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """The options of corpora that come from official archives."""
+    """Add the options of corpora that come from official archives."""
     parser.add_argument(
         "--archive",
         type=Path,
@@ -273,13 +275,13 @@ def add_archive_arguments(parser: argparse.ArgumentParser, several: bool = False
         nargs="+" if several else None,
         metavar="FILE",
         help=(
-            "archives that you have, under their official names; the others are downloaded"
+            "local archives, with their official names; the others are downloaded"
             if several
-            else "the archive, or a folder with what it holds, instead of downloading it"
+            else "a local copy of the archive, or a folder with its contents, instead of a download"
         ),
     )
     parser.add_argument(
         "--unchecked",
         action="store_true",
-        help="accept archives and corpora of another size or checksum than the official ones",
+        help="accept archives and corpora whose size or checksum differs from the official one",
     )

@@ -1,4 +1,4 @@
-"""Text in the pieces of a model that is there: RoBERTa's GPT-2 BPE, or one's own SentencePiece."""
+"""Segmentation for a pretrained model: RoBERTa's GPT-2 BPE, or your own SentencePiece model."""
 
 import argparse
 import json
@@ -24,11 +24,11 @@ GPT2_FILES = ("encoder.json", "vocab.bpe", "dict.txt")
 
 @dataclass(frozen=True)
 class Subwords:
-    """How text becomes the pieces of a model.
+    """The segmentation of a pretrained model.
 
-    files: what the segmentation depends on
-    dictionary: the model's, as fairseq writes it
-    make: gives the function that segments a line; picklable
+    files: the files that the segmentation depends on
+    dictionary: the dictionary of the model, as fairseq writes it
+    make: returns the function that segments a line; picklable
     """
 
     files: tuple[Path, ...]
@@ -37,46 +37,50 @@ class Subwords:
 
 
 def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say whose pieces these are."""
+    """Add the options that choose the segmentation."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--gpt2-bpe-dir",
         type=Path,
         metavar="FOLDER",
-        help="where RoBERTa's encoder.json, vocab.bpe and dict.txt are, instead of downloading "
-        "them (the default)",
+        help="folder with RoBERTa's encoder.json, vocab.bpe and dict.txt (default: they are "
+        "downloaded)",
     )
     group.add_argument(
         "--sentencepiece-model",
         type=Path,
         metavar="FILE",
-        help="the SentencePiece model of another model than RoBERTa, with --dictionary",
+        help="SentencePiece model of a model other than RoBERTa; requires --dictionary",
     )
     parser.add_argument(
         "--dictionary",
         type=Path,
         metavar="FILE",
-        help="the dictionary of that other model, as fairseq writes it (dict.txt)",
+        help="dictionary of that model, as fairseq writes it (dict.txt)",
     )
 
 
 def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
-    """What the options name; RoBERTa's files are fetched into `downloads` where none is named.
+    """The segmentation that the options choose; by default RoBERTa's files are downloaded.
 
-    Raises DataError for options that do not go together, files that are missing or broken, a file
-    that is no dictionary, and a dictionary that does not know every piece of GPT-2's.
+    Raises DataError for options that do not fit together, for files that are missing or damaged,
+    and for a dictionary that lacks pieces of GPT-2's BPE.
     """
     if args.sentencepiece_model is not None:
         if args.dictionary is None:
-            raise DataError("--sentencepiece-model needs --dictionary, that of the same model")
+            raise DataError(
+                "--sentencepiece-model needs --dictionary, the dictionary of the same model"
+            )
         return sentencepiece_subwords(args.sentencepiece_model, args.dictionary)
     if args.dictionary is not None:
-        raise DataError("--dictionary goes with --sentencepiece-model; GPT-2's BPE has a dict.txt")
+        raise DataError(
+            "--dictionary requires --sentencepiece-model; GPT-2's BPE has its own dict.txt"
+        )
     return gpt2_subwords([gpt2_file(name, args.gpt2_bpe_dir, downloads) for name in GPT2_FILES])
 
 
 def gpt2_file(name: str, folder: Path | None, downloads: Path) -> Path:
-    """One of RoBERTa's files, in the user's folder or fetched."""
+    """The path of one of RoBERTa's files, in the user's folder or downloaded."""
     if folder is None:
         return obtain(Archive(name, PAGE, f"{HOST}/{name}"), None, downloads)
     if not (folder / name).is_file():
@@ -90,19 +94,19 @@ def gpt2_subwords(files: list[Path]) -> Subwords:
     try:
         numbers = json.loads(encoder.read_text(encoding="utf-8")).items()
     except (ValueError, AttributeError):
-        raise DataError(f"{encoder}: no JSON object of pieces and their numbers") from None
+        raise DataError(f"{encoder}: must be a JSON object from pieces to numbers") from None
     known = read_words(dictionary)
     for piece, number in numbers:
         if str(number) not in known:
             raise DataError(
                 f"{dictionary}: has no {number}, the number of the piece {piece!r} in {encoder}; "
-                "the two are not of one model"
+                "the two files belong to different models"
             )
     return Subwords((encoder, merges), dictionary, partial(gpt2_segmenter, encoder, merges))
 
 
 def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
-    """fairseq's GPT-2 BPE: a line to the numbers of its pieces."""
+    """fairseq's GPT-2 BPE, from a line to the numbers of its pieces."""
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder  # slow, and brings torch
 
     bpe = get_encoder(str(encoder), str(merges))
@@ -112,15 +116,15 @@ def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
             return " ".join(map(str, bpe.encode(line)))
         except KeyError as error:
             raise DataError(
-                f"{encoder}: has no piece {error}, which {merges} leads to; the two are not of "
-                "one model"
+                f"{encoder}: has no piece {error}, which {merges} creates; the two files belong to "
+                "different models"
             ) from None
 
     return segment_line
 
 
 def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
-    """The pieces of a SentencePiece model."""
+    """The segmentation of a SentencePiece model."""
     for option, path in (("--sentencepiece-model", model), ("--dictionary", dictionary)):
         if not path.is_file():
             raise DataError(f"{option} {path}: no such file")
@@ -133,13 +137,13 @@ def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
 
 
 def sentencepiece_segmenter(model: Path) -> LineFunction:
-    """A line to its pieces."""
+    """The function from a line to its pieces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     return lambda line: " ".join(processor.encode(line, out_type=str))
 
 
 def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
-    """text/SPLIT.SUFFIX to pieces/, as a stage."""
+    """The stage from text/SPLIT.SUFFIX to pieces/."""
     source, target = (pipeline.path(kind, split, suffix) for kind in ("text", "pieces"))
     pipeline.stages.run(
         f"pieces-{split}-{suffix}",
@@ -150,7 +154,7 @@ def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> 
 
 
 def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -> Counter[str]:
-    """Segment a file line by line; returns the lines, the pieces, and those the model lacks."""
+    """Segment a file; returns the numbers of lines, of pieces, and of pieces the model lacks."""
     known = read_words(subwords.dictionary)
     counts = Counter({"lines": 0, "pieces": 0})
     with write_all_or_nothing([target]) as [file]:

@@ -25,7 +25,7 @@ class Splits:
         return docid_path(self.text[split])
 
     def inputs(self) -> dict[str, Path]:
-        """Every file, by a name that does not depend on where it lies."""
+        """Every file, by a name that does not depend on its folder."""
         files = {}
         for split in self.text:
             for language, path in zip(self.languages, self.texts(split), strict=True):
@@ -55,8 +55,8 @@ def docid_path(prefix: Path) -> Path:
 def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
     """The splits, with document ids where they exist.
 
-    Raises DataError for names that fairseq cannot have, for files that are missing, and for
-    document ids that only some of the splits have.
+    Raises DataError for names that fairseq does not support, for missing files, and for document
+    ids that only some of the splits have.
     """
     if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
         raise DataError(
@@ -80,15 +80,15 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
 
 
 def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
-    """A DataError for a split that fairseq cannot have."""
+    """Raise DataError for the name of a split that fairseq does not support."""
     match = re.fullmatch("(train)|(valid|test)([1-9][0-9]*)?", split)
     if match is None:
         raise DataError(
             f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
             f"but is {split}"
         )
-    if "," in str(prefix):  # fairseq takes it for two prefixes
-        raise DataError(f"--text {split}={prefix}: the path must not hold a comma")
+    if "," in str(prefix):  # fairseq would read two prefixes
+        raise DataError(f"--text {split}={prefix}: the path must not contain a comma")
     _, family, number = match.groups()
     if number:
         before = f"{family}{int(number) - 1 or ''}"

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 (Rajpurkar et al., 2016) for the plugin's question_answering and span_answering."""
+"""SQuAD 1.1 (Rajpurkar et al., 2016) for the tasks question_answering and span_answering."""
 
 import argparse
 import sys
@@ -8,25 +8,25 @@ from pathlib import Path
 if not __package__:  # run as `python data_prep/squad.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep import reading, spans
+from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
 from data_prep.files import run_command
-from data_prep.passages import squad_passage
+from data_prep.qa_passages import squad_passage
 from fairseq_memattn.evaluation.question_sets import SquadQuestion
 from fairseq_memattn.evaluation.reading_comprehension import SQUAD
 
 HOST = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 PAGE = "https://rajpurkar.github.io/SQuAD-explorer"
 DESCRIPTION = """\
-SQuAD 1.1 for --task question_answering, its development set as valid.
+SQuAD 1.1 for --task question_answering; valid is the development set.
 
-  squad.py --output squad
-  squad.py --output squad --files train=my/train.json valid=my/dev.json
-  squad.py --output squad --spans
+  %(prog)s --output squad
+  %(prog)s --output squad --files train=my/train.json valid=my/dev.json
+  %(prog)s --output squad --spans
 
-The answer to train on is the first of those accepted. Questions of train without text or without
-an answer are left out and counted. With --spans it is data for --task span_answering, which cuts
-answers out of the context; an answer that is not where its answer_start says is refused.
+The training answer is the first accepted one. Training questions without text or without an
+answer are left out and counted. With --spans the output is data for --task span_answering, which
+predicts answers as spans of the context. An answer that is not at its answer_start is an error.
 
 """
 
@@ -36,7 +36,7 @@ def official(name: str, size: int, digest: str) -> Archive:
     return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
 
 
-# Sizes, SHA-256 and numbers of questions are those that Hugging Face's datasets library records.
+# Sizes, SHA-256 and numbers of questions are from Hugging Face's datasets library.
 ARCHIVES = {
     "train": official(
         "train-v1.1.json",
@@ -59,24 +59,24 @@ def context(question: SquadQuestion) -> str:
 
 def prepare(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
-    corpus = reading.Corpus(SQUAD, ARCHIVES, SIZES, context)
+    corpus = qa_pipeline.Corpus(SQUAD, ARCHIVES, SIZES, context)
     if args.spans:
-        spans.prepare(args, corpus, squad_passage)
+        qa_spans.prepare(args, corpus, squad_passage)
         return
-    spans.check_unused(args)
-    reading.prepare(args, corpus)
+    qa_spans.check_unused(args)
+    qa_pipeline.prepare(args, corpus)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = reading.parser(DESCRIPTION)
-    spans.add_arguments(top)
+    top = qa_pipeline.parser(DESCRIPTION, prog)
+    qa_spans.add_arguments(top)
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Steps from an archive to binary data, each done once: a run that was killed goes on."""
+"""Stages from an archive to binary data: each runs once, and a run that was killed resumes."""
 
 import json
 import os
@@ -9,19 +9,20 @@ from pathlib import Path
 from data_prep.download import digest
 from data_prep.files import DataError, refuse_overwriting, write_all_or_nothing
 
-VERSION = 1  # raise it whenever the same input gives other bytes
+VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
 
 
 class Stages:
-    """The steps that lead to one folder, with a record of each in FOLDER/stages/.
+    """The stages of one folder, with a record of each in FOLDER/stages/.
 
-    A record says from which input and options a step's output is made. When the output is in its
-    place it also says what was counted; a step that does not has to be done.
+    A record contains the checksums of the inputs and the options of a stage. When the outputs are
+    complete, it contains their checksums and the counts as well; without these the stage runs
+    again.
     """
 
     def __init__(self, folder: Path, force: bool = False) -> None:
-        """force: whether a step may replace what it made from other input or options."""
+        """force: whether a stage may replace what it made from other input or options."""
         self.folder = folder
         self.force = force
         self._digests: dict[tuple[str, int, int], str] = {}
@@ -34,10 +35,11 @@ class Stages:
         work: Callable[[], Counts | None],
         **options: object,
     ) -> Counts:
-        """Do `work`, which makes `outputs` all or none, unless they are there; print its counts.
+        """Run `work`, which writes all `outputs` or none, unless it is done; print its counts.
 
-        Raises DataError where the outputs are there but not made here, made from something else,
-        or changed since, unless `force` is on; and where an output is an input.
+        Raises DataError for outputs that no stage has made, that were made from other input or
+        options, or that were changed since, unless `force` is set; and for an output that is an
+        input.
         """
         for path in inputs:
             if not path.is_file():
@@ -67,7 +69,7 @@ class Stages:
         return counts
 
     def forget(self, name: str) -> None:
-        """Remove what a step has made, and its record, where it has been done."""
+        """Remove the outputs of a stage and its record, if there are any."""
         record = self.folder / "stages" / f"{name}.json"
         for label in self._made(record):
             (self.folder / label).unlink(missing_ok=True)
@@ -75,7 +77,7 @@ class Stages:
 
     @staticmethod
     def _made(record: Path) -> list[str]:
-        """The labels of the outputs that a record speaks of."""
+        """The labels of the outputs that a record lists."""
         try:
             return list(json.loads(record.read_text(encoding="utf-8"))["outputs"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -84,7 +86,7 @@ class Stages:
     def _done(
         self, record: Path, made_from: Mapping[str, object], outputs: Sequence[Path]
     ) -> Counts | None:
-        """The counts of a step that is done; None where it is not."""
+        """The counts of a stage that is done; None where it is not."""
         try:
             found = json.loads(record.read_text(encoding="utf-8"))
             made = {**made_from, "counts": found["counts"]}
@@ -100,20 +102,22 @@ class Stages:
             return dict(found["counts"])
         if not self.force and (changed or not same):
             where = changed[0] if same else self.folder
-            reason = "was changed since it was made" if same else "was made otherwise"
+            reason = (
+                "was changed since it was made" if same else "was made from other input or options"
+            )
             raise DataError(
-                f"{where} {reason} (says {record}); choose another --output, or replace what is "
-                "there with --force"
+                f"{where} {reason} (see {record}); choose another --output, or replace it with "
+                "--force"
             )
         return None
 
     def _refuse_foreign(self, record: Path, outputs: Sequence[Path]) -> None:
-        """A DataError for files in the way that no step has made or begun."""
+        """Raise DataError for existing files that no stage has made or begun."""
         there = [path for path in outputs if path.exists()]
         if there and not record.exists() and not self.force:
             raise DataError(
-                f"{there[0]} is there, but was not made here (no {record}); choose another "
-                "--output, or replace what is there with --force"
+                f"{there[0]} exists, but no stage has made it (no {record}); choose another "
+                "--output, or replace it with --force"
             )
 
     def _write(self, record: Path, contents: Mapping[str, object]) -> None:
@@ -135,7 +139,7 @@ class Stages:
 
 
 def remove_leftovers(outputs: Sequence[Path]) -> None:
-    """Remove what processes that were killed have left of these files, beside them."""
+    """Remove the temporary files that killed processes have left beside these files."""
     for path in outputs:
         pattern = re.compile(re.escape(f"{path.name}.part") + "([0-9]+)")
         for leftover in path.parent.glob("*.part*"):
@@ -149,6 +153,6 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # a process of another user
         return True
     return True

@@ -1,10 +1,4 @@
-"""Train a SentencePiece model and segment text with it, for fairseq-preprocess.
-
-  subword.py train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
-  subword.py encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
-
-The separator of windows.py stays one token, whatever text it joins.
-"""
+"""Train a SentencePiece model and segment text with it, for fairseq-preprocess."""
 
 import argparse
 import sys
@@ -26,15 +20,23 @@ from data_prep.files import (
 )
 
 MODEL_TYPES = ("unigram", "bpe")
+DESCRIPTION = """\
+Train a SentencePiece model and segment text with it, for fairseq-preprocess.
+
+  %(prog)s train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
+  %(prog)s encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
+
+The separator between the sentences of a window remains one token.
+"""
 
 
 def add_model_type(parser: argparse.ArgumentParser) -> None:
-    """--model-type, where SentencePiece is trained."""
+    """Add --model-type, for commands that train SentencePiece."""
     parser.add_argument(
         "--model-type",
         choices=MODEL_TYPES,
         default=MODEL_TYPES[0],
-        help="how SentencePiece cuts words (default: %(default)s)",
+        help="segmentation algorithm of SentencePiece (default: %(default)s)",
     )
 
 
@@ -47,13 +49,13 @@ def train(
     option: str = "--vocab-size",
     model_type: str = MODEL_TYPES[0],
 ) -> None:
-    """Train a model on all inputs together; writes model.model and model.vocab.
+    """Train a model on all inputs together; writes MODEL.model and MODEL.vocab.
 
-    vocab_size: of all symbols, `<unk>`, `<s>`, `</s>` and the separator included
-    option: the name that errors give it
-    model_type: of MODEL_TYPES
-    Raises DataError where an input cannot be read or has no text, or where it is too small for
-    the vocabulary.
+    vocab_size: number of symbols, including `<unk>`, `<s>`, `</s>` and the separator
+    option: the name of `vocab_size` in errors
+    model_type: one of MODEL_TYPES
+    Raises DataError for inputs that cannot be read, have no text, or are too small for the
+    vocabulary.
     """
     if not any(line.strip() for path in inputs for line in read_lines(path)):
         raise DataError(f"{inputs[0]}: no text to train on")
@@ -66,7 +68,7 @@ def train(
             vocab_size=vocab_size,
             model_type=model_type,
             character_coverage=1.0,
-            # With SentencePiece's word-boundary mark, so that a separator is one token.
+            # With SentencePiece's word-boundary mark, so that the separator is one token.
             user_defined_symbols=["\u2581" + separator],
             num_threads=1,
             minloglevel=1,
@@ -86,7 +88,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> None:
         raise DataError(f"--model {model}: not a SentencePiece model") from None
     targets = [output / path.name for path in inputs]
     if len(set(targets)) < len(targets):
-        raise DataError("--input: two files have the same name, and would share an output")
+        raise DataError("--input: two files have the same name, so they would have the same output")
     refuse_overwriting([*inputs, model], targets)
     with write_all_or_nothing(targets) as files:
         for path, file in zip(inputs, files, strict=True):
@@ -100,37 +102,42 @@ def _all_lines(inputs: Sequence[Path]) -> Iterator[str]:
 
 
 def _without(separator: str, line: str) -> str:
-    """The separator is a symbol of the model already, and no text for it to learn from."""
+    """A line without the separator, which is a symbol of the model already."""
     return " ".join(word for word in line.split() if word != separator)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train", help="train a model on one or several files")
     training.add_argument(
-        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text, a line each"
+        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text files"
     )
-    training.add_argument("--model", type=Path, required=True, help="prefix of what is written")
-    training.add_argument("--vocab-size", type=int, default=8000, help="default: %(default)s")
+    training.add_argument("--model", type=Path, required=True, help="prefix of the output")
+    training.add_argument(
+        "--vocab-size", type=int, default=8000, help="symbols of the model (default: %(default)s)"
+    )
     add_model_type(training)
     training.add_argument(
-        "--separator", default="_eos", help="kept as one token (default: %(default)s)"
+        "--separator", default="_eos", help="a token that is not segmented (default: %(default)s)"
     )
-    training.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    training.add_argument(
+        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
+    )
     encoding = commands.add_parser("encode", help="segment files with a model")
     encoding.add_argument("--model", type=Path, required=True, help="the .model file")
     encoding.add_argument(
-        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text, a line each"
+        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text files"
     )
     encoding.add_argument("--output", type=Path, required=True, help="folder for the results")
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     if args.command == "train":
         train(
             args.input,
@@ -144,9 +151,9 @@ def run(args: argparse.Namespace) -> None:
         encode(args.model, args.input, args.output)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

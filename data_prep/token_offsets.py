@@ -1,5 +1,6 @@
-"""Text as pieces that know which characters of it they are."""
+"""Segmentation into pieces with the characters of the text that each piece covers."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,14 +10,14 @@ import sentencepiece
 
 from data_prep.files import DataError
 
-UNKNOWN = "[UNK]"  # BERT's, which is fairseq's <unk>
+UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
 
 
 class Pieces(NamedTuple):
-    """The pieces of a text, and for each the first character and the one behind the last.
+    """The pieces of a text, and the half-open range of characters that each piece covers.
 
-    White space around a piece is not part of it, and a piece that stands for none of the text, as
-    normalisation may leave it, has no characters.
+    A range excludes white space around the piece. It is empty for a piece that covers no
+    character, which normalisation may create.
     """
 
     pieces: list[str]
@@ -27,7 +28,7 @@ Cut = Callable[[str], Pieces]
 
 
 def sentencepiece_cut(model: Path) -> Cut:
-    """Cuts with a SentencePiece model."""
+    """Segmentation with a SentencePiece model."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
 
     def cut(text: str) -> Pieces:
@@ -38,7 +39,7 @@ def sentencepiece_cut(model: Path) -> Cut:
 
 
 def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
-    """Cuts as BERT does, with its vocab.txt."""
+    """BERT's segmentation, with its vocab.txt."""
     from tokenizers import BertWordPieceTokenizer
 
     tokenizer = BertWordPieceTokenizer(
@@ -54,7 +55,7 @@ def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
 
 
 def check_tokenizers() -> None:
-    """A DataError where the package of BERT's pieces is missing."""
+    """Raise DataError where the package for BERT's pieces is not installed."""
     if find_spec("tokenizers") is None:
         raise DataError(
             "--bert-vocab needs the package tokenizers; install it, or transformers, with pip"
@@ -68,15 +69,23 @@ def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
         places.append((begin, begin + len(text[begin:end].rstrip())))
     for piece in pieces:
         if piece.split() != [piece]:
-            raise DataError(f"the piece {piece!r} has white space, which fairseq would cut")
+            raise DataError(
+                f"the piece {piece!r} contains white space, at which fairseq would split it"
+            )
     return Pieces(pieces, places)
 
 
 def cover(places: list[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int] | None:
-    """The first and the last piece that share a character with an extent; None for no piece."""
+    """The first and the last piece that overlap a range of characters; None for no piece.
+
+    places: the ranges of the pieces, in the order of the text
+    """
+    begin, end = extent
+    first = bisect_right(places, begin, key=lambda place: place[1])
+    behind = bisect_left(places, end, key=lambda place: place[0])
     inside = [
         number
-        for number, (begin, end) in enumerate(places)
-        if max(begin, extent[0]) < min(end, extent[1])
+        for number in range(first, behind)
+        if max(begin, places[number][0]) < min(end, places[number][1])
     ]
     return (inside[0], inside[-1]) if inside else None

@@ -50,7 +50,7 @@ def edition(name: str, digest: str, train: int, vocabulary: int) -> Corpus:
     return Corpus(archive, {"train": train, "valid": 217_646, "test": 245_569}, vocabulary)
 
 
-# The checksums are those that torchtext records.
+# The checksums are from torchtext.
 CORPORA = {
     "wikitext-103": edition(
         "wikitext-103",
@@ -66,13 +66,13 @@ CORPORA = {
     ),
 }
 DESCRIPTION = """\
-WikiText-103 or WikiText-2 (Merity et al., 2017), word by word, for fairseq's language modelling,
-with the numbers of tokens and words checked against the published ones.
+WikiText-103 or WikiText-2 (Merity et al., 2017), word by word, for fairseq's language modelling.
+The numbers of tokens and words are checked against the published ones.
 
-  wikitext.py --corpus wikitext-103 --output wikitext-103
-  wikitext.py --corpus wikitext-2 --output wikitext-2 --archive folder/with/train.txt/and/so/on
+  %(prog)s --corpus wikitext-103 --output wikitext-103
+  %(prog)s --corpus wikitext-2 --output wikitext-2 --archive folder/with/train.txt/and/so/on
 
-The archive holds wiki.{train,valid,test}.tokens; {train,valid,test}.txt will do as well.
+The archive contains wiki.{train,valid,test}.tokens; {train,valid,test}.txt is accepted as well.
 
 FOLDER/text/      the corpus as released, and the number of each line's article (docid)
 FOLDER/bin/       fairseq's data, with document ids
@@ -92,8 +92,8 @@ def wanted_files(archive: Path) -> dict[str, str]:
 def article_rows(path: Path, counts: Counter[str]) -> Iterator[tuple[str, str]]:
     """Each line, and the number of its article from 1; counts tokens.
 
-    An article begins at a title between lines without a word; what stands before the first title
-    belongs to it.
+    An article begins at a title between lines without words. Text before the first title belongs
+    to the first article.
     """
     lines = chain(read_lines(path), [""])
     before, line = "", next(lines)
@@ -112,16 +112,16 @@ def is_title(line: str) -> bool:
 
 
 def check_sizes(corpus: Corpus, name: str, tokens: dict[str, int], vocabulary: int) -> None:
-    """A DataError if the corpus has other sizes than the published one."""
+    """Raise DataError if the sizes of the corpus differ from the published ones."""
     for split, expected in corpus.tokens.items():
         if tokens[split] != expected:
             raise DataError(
-                f"{split} has {tokens[split]:,} tokens with the ends of lines, but that of {name} "
-                f"has {expected:,}; accept it with --unchecked"
+                f"{split} has {tokens[split]:,} tokens with the ends of lines, but {split} of "
+                f"{name} has {expected:,}; accept it with --unchecked"
             )
     if vocabulary != corpus.vocabulary:
         raise DataError(
-            f"train has {vocabulary:,} words, but that of {name} has {corpus.vocabulary:,}; "
+            f"train has {vocabulary:,} words, but train of {name} has {corpus.vocabulary:,}; "
             "accept it with --unchecked"
         )
 
@@ -150,10 +150,10 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise("text")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--corpus", required=True, choices=[*CORPORA])
     add_archive_arguments(top)
@@ -161,9 +161,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

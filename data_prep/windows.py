@@ -1,7 +1,7 @@
-"""Sentences with document ids to n-sentence windows, and a window back to its last sentence.
+"""Windows of n sentences from sentences with document ids, and the last sentence of a window.
 
-Line i of the output is line i of the input with up to n - 1 previous sentences of its document in
-front of it, all joined by a separator token, so input and output have the same number of lines.
+Line i of the output is line i of the input preceded by up to n - 1 earlier sentences of its
+document, joined by a separator token. Input and output have the same number of lines.
 """
 
 import argparse
@@ -17,6 +17,7 @@ if not __package__:  # run as `python data_prep/windows.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import read_documents, uneven_counts
+from data_prep.argument_types import positive, separator_token
 from data_prep.files import (
     DataError,
     read_lines,
@@ -26,13 +27,13 @@ from data_prep.files import (
 )
 
 DESCRIPTION = """\
-Turn text with document ids into n-sentence windows, or a windowed translation back into sentences.
+Convert text with document ids to windows of n sentences, or translations of windows to sentences.
 
-  windows.py make --input corpus/train --langs en ru --output windows/train
+  %(prog)s make --input corpus/train --langs en ru --output windows/train
       reads corpus/train.en, corpus/train.ru and corpus/train.docid (one sentence and one document
       id a line) and writes windows/train.en and windows/train.ru with as many lines
-  windows.py last --input hypotheses.txt --source windows/test.en --output sentences.txt
-      keeps what follows the last separator of each line
+  %(prog)s last --input hypotheses.txt --source windows/test.en --output sentences.txt
+      keeps the text after the last separator of each line
 """
 
 
@@ -42,7 +43,7 @@ def join_window(sentences: Iterable[str], separator: str) -> str:
 
 
 def last_sentence(line: str, separator: str = "_eos") -> str:
-    """What follows the last separator token of a line: the whole line where there is none."""
+    """The text after the last separator token of a line; the whole line if there is none."""
     tokens = line.split(" ")
     if separator not in tokens:
         return line.strip()
@@ -51,17 +52,17 @@ def last_sentence(line: str, separator: str = "_eos") -> str:
 
 
 def count_separators(line: str, separator: str = "_eos") -> int:
-    """How many separator tokens a line holds: one less than its sentences."""
+    """The number of separator tokens in a line, one less than the number of its sentences."""
     return line.split().count(separator)
 
 
 def checked_rows(paths: Sequence[Path], separator: str) -> Iterator[tuple[str, ...]]:
-    """Rows of the line-aligned files `paths`, the document id last, or a DataError."""
+    """Rows of line-aligned files, the document id last. Raises DataError for wrong input."""
     for sentence in read_documents(paths):
         for path, line in zip(paths[:-1], sentence.texts, strict=True):
             if separator in line.split():
                 raise DataError(
-                    f"{path}, line {sentence.line}: the text already holds the separator "
+                    f"{path}, line {sentence.line}: the text already contains the separator "
                     f"{separator!r}; choose another with --separator"
                 )
         yield (*sentence.texts, sentence.document)
@@ -70,7 +71,7 @@ def checked_rows(paths: Sequence[Path], separator: str) -> Iterator[tuple[str, .
 def windows(
     rows: Iterable[tuple[str, ...]], sentences: int = 4, separator: str = "_eos"
 ) -> Iterator[tuple[str, ...]]:
-    """For each row (one sentence a language, then the document id), one window a language."""
+    """For each row (a sentence in each language, the document id last), a window a language."""
     current = None
     history: deque[tuple[str, ...]] = deque(maxlen=sentences)
     for *texts, docid in rows:
@@ -112,8 +113,8 @@ def last(
 ) -> list[int]:
     """Write the last sentence of each hypothesis.
 
-    Returns the lines whose number of separators is not their windowed source's. Their last
-    sentence is written all the same, so that line i stays the translation of line i.
+    Returns the lines whose number of separators differs from that of the source window. Their
+    last sentence is written as well, so that line i remains the translation of line i.
     """
     refuse_overwriting([hypotheses, source], [output], force)
     wrong = []
@@ -128,27 +129,13 @@ def last(
     return wrong
 
 
-def separator_token(value: str) -> str:
-    """An argparse type: one token."""
-    if value.split() != [value]:
-        raise argparse.ArgumentTypeError(f"must be one token without spaces, but is {value!r}")
-    return value
-
-
-def positive(value: str) -> int:
-    """An argparse type: an integer of at least 1."""
-    if not value.isdecimal() or int(value) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, but is {value!r}")
-    return int(value)
-
-
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=formatter)
+    top = argparse.ArgumentParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
     commands = top.add_subparsers(dest="command", required=True)
 
-    make_parser = commands.add_parser("make", help="sentences to windows")
+    make_parser = commands.add_parser("make", help="convert sentences to windows")
     make_parser.add_argument(
         "--input",
         required=True,
@@ -160,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         nargs="+",
         metavar="LANG",
-        help="the suffixes of one text or of several line-aligned ones, e.g. `en ru`",
+        help="suffixes of one text or of several line-aligned texts, e.g. `en ru`",
     )
     make_parser.add_argument(
         "--output", required=True, metavar="PREFIX", help="writes PREFIX.LANG for each language"
@@ -173,16 +160,16 @@ def parser() -> argparse.ArgumentParser:
         help="sentences in a window, the current one included (default: 4)",
     )
 
-    last_parser = commands.add_parser("last", help="windowed hypotheses to sentences")
+    last_parser = commands.add_parser("last", help="convert translated windows to sentences")
     last_parser.add_argument(
-        "--input", required=True, type=Path, metavar="FILE", help="one windowed hypothesis a line"
+        "--input", required=True, type=Path, metavar="FILE", help="one translated window a line"
     )
     last_parser.add_argument(
         "--source",
         required=True,
         type=Path,
         metavar="FILE",
-        help="the windows that were translated; they say how many sentences a line should have",
+        help="the source windows; their numbers of sentences are compared with the translations",
     )
     last_parser.add_argument("--output", required=True, type=Path, metavar="FILE")
 
@@ -194,12 +181,14 @@ def parser() -> argparse.ArgumentParser:
             metavar="TOKEN",
             help="the token between two sentences (default: _eos)",
         )
-        command.add_argument("--force", action="store_true", help="replace files of --output")
+        command.add_argument(
+            "--force", action="store_true", help="replace existing files of --output"
+        )
     return top
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     if args.command == "make":
         count = make(
             args.input, args.langs, args.output, args.sentences, args.separator, args.force
@@ -209,16 +198,16 @@ def run(args: argparse.Namespace) -> None:
         wrong = last(args.input, args.source, args.output, args.separator, args.force)
         if wrong:
             print(
-                f"warning: {len(wrong)} lines of {args.input} have another number of "
-                f"{args.separator!r} than {args.source}, the first at line {wrong[0]}; "
-                "their text after the last one was kept",
+                f"warning: in {len(wrong)} lines of {args.input} the number of {args.separator!r} "
+                f"differs from {args.source}, first in line {wrong[0]}; "
+                "the text after the last one was kept",
                 file=sys.stderr,
             )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(run, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ if not __package__:  # run as `python data_prep/wmt14.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import aligned_lines
+from data_prep.argument_types import positive
 from data_prep.download import Archive, obtain_all
 from data_prep.files import run_command, write_all_or_nothing
 from data_prep.lines import raw_pairs
@@ -22,8 +23,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
-from data_prep.segments import read_segment_pairs
-from data_prep.windows import positive
+from data_prep.sgml_segments import read_segment_pairs
 
 LANGUAGES = ("en", "de")
 PAGE = "https://www.statmt.org/wmt14/translation-task.html"
@@ -70,16 +70,16 @@ TEST_SETS = {
     "test": ("newstest2014-deen-src.en.sgm", "newstest2014-deen-ref.de.sgm"),
 }
 DESCRIPTION = """\
-WMT14 English-German: Europarl v7, Common Crawl and News Commentary v9, about 4.5 million pairs;
-newstest2013 to validate on, newstest2014 (the full set) to test on. Moses' punctuation
-normalisation and tokenisation, one BPE vocabulary of 32,768 symbols for both languages. Training
-pairs of more than 250 subwords, or with one side more than 1.5 times as long as the other, are
-left out and counted.
+WMT14 English-German. The training set is Europarl v7, Common Crawl and News Commentary v9, about
+4.5 million pairs; newstest2013 is the validation set and newstest2014 (the full set) the test set.
+The text is normalised and tokenised with Moses' rules, and segmented with one BPE vocabulary of
+32,768 symbols for both languages. Training pairs of more than 250 subwords, or with one side more
+than 1.5 times as long as the other, are left out and counted.
 
-  wmt14.py --output wmt14
-  wmt14.py --output wmt14 --archive training-parallel-europarl-v7.tgz test-full.tgz
+  %(prog)s --output wmt14
+  %(prog)s --output wmt14 --archive training-parallel-europarl-v7.tgz test-full.tgz
 
-FOLDER/text/      sentences as released: test.de is the reference for scores of plain text
+FOLDER/text/      sentences as released; test.de is the reference for scores of plain text
 FOLDER/pieces/    tokenised and segmented
 FOLDER/bin/       fairseq's data
 """
@@ -110,9 +110,10 @@ def test_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str
 def clean(
     sources: Sequence[Path], targets: Sequence[Path], longest: int, ratio: float
 ) -> Counter[str]:
-    """Write the pairs that are not too long nor too uneven; returns what was kept and dropped.
+    """Write the pairs that are neither too long nor too uneven; returns the counts.
 
-    longest: subwords a side; ratio: of the longer side to the shorter one
+    longest: the most subwords of a side
+    ratio: the greatest ratio of the longer side to the shorter one
     """
     counts = Counter({"pairs": 0, "too long, dropped": 0, "too uneven, dropped": 0})
     with write_all_or_nothing(targets) as files:
@@ -168,16 +169,21 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(splits=SPLITS)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top, several=True)
     for option, kind, default, what in (
-        ("--bpe-symbols", positive, 32_768, "symbols of the vocabulary"),
-        ("--max-subwords", positive, 250, "subwords in a training sentence"),
-        ("--max-ratio", float, 1.5, "subwords of the longer side to those of the shorter one"),
+        ("--bpe-symbols", positive, 32_768, "size of the vocabulary"),
+        ("--max-subwords", positive, 250, "the most subwords in a training sentence"),
+        (
+            "--max-ratio",
+            float,
+            1.5,
+            "the greatest ratio of the longer side to the shorter one, in subwords",
+        ),
     ):
         top.add_argument(
             option, type=kind, default=default, metavar="N", help=f"{what} (default: {default})"
@@ -186,9 +192,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    return run_command(prepare, parser().parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_command(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

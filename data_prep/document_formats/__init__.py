@@ -1,18 +1,18 @@
-"""How other toolkits write down where documents begin.
+"""How other toolkits store where documents begin: one file a format, one entry each in FORMATS.
 
-base.py         what a format is
-sidecar.py      one id a line beside the text: ours, MuDA, contextual-mt
-first_lines.py  a list of first lines: HAN_NMT, focused-concat
-markers.py      lines in the text: `<d>` (selective-attn), blank lines
-segments.py     `<s> ... </s>` segments: G-Transformer
-voita.py        four sentences a line: Voita et al.
+A new format is a file with a `Format` (document_format.py) and an entry here. The command's help
+and its checks follow from the entry.
 """
 
-from data_prep.document_formats.base import Format
-from data_prep.document_formats.first_lines import FOCUSED_CONCAT, HAN
-from data_prep.document_formats.markers import BLANK_LINES, SELECTIVE_ATTN
-from data_prep.document_formats.segments import G_TRANSFORMER
-from data_prep.document_formats.sidecar import CONTEXTUAL_MT, MUDA, OURS
+from data_prep.document_formats.blank_lines import BLANK_LINES
+from data_prep.document_formats.contextual_mt import CONTEXTUAL_MT
+from data_prep.document_formats.document_format import Format
+from data_prep.document_formats.focused_concat import FOCUSED_CONCAT
+from data_prep.document_formats.g_transformer import G_TRANSFORMER
+from data_prep.document_formats.han import HAN
+from data_prep.document_formats.muda import MUDA
+from data_prep.document_formats.ours import OURS
+from data_prep.document_formats.selective_attn import SELECTIVE_ATTN
 from data_prep.document_formats.voita import VOITA
 
 FORMATS: dict[str, Format] = {

@@ -1,24 +1,23 @@
-"""A list of the lines with which documents begin: HAN_NMT's and focused-concat's.
+"""Boundaries as a list of the lines with which documents begin; shared by several formats.
 
-HAN_NMT (`-train_doc`; PREFIX.doc here) counts lines from 0. focused-concat
-(PREFIX.SOURCE.heads) counts from 0 or from 1, as the first number says; its own script, and so
-this one, writes from 1. Neither has ids: the documents are numbered from 1.
+There are no ids: the documents are numbered from 1.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from data_prep.aligned import Sentence, aligned_lines
-from data_prep.document_formats.base import Format, by_document, lost_ids, write_texts
+from data_prep.document_formats.document_format import by_document, lost_ids, write_texts
 from data_prep.files import DataError, read_lines
 
 
 def read_first_lines(path: Path, bases: Sequence[int]) -> list[int]:
-    """The numbers of a list, the first of which must be one of `bases`, and each be greater than
-    the one before."""
+    """The numbers of a list, which increase and begin with one of `bases`.
+
+    Raises DataError for any other list.
+    """
     numbers: list[int] = []
     for line, text in enumerate(read_lines(path), start=1):
         if not re.fullmatch("[0-9]+", text.strip()):
@@ -42,7 +41,7 @@ def read_first_lines(path: Path, bases: Sequence[int]) -> list[int]:
 
 
 def read(paths: Sequence[Path], bases: Sequence[int]) -> Iterator[Sentence]:
-    """Sentences in documents that begin at the lines of the last of `paths`."""
+    """Sentences of documents that begin at the lines that the last of `paths` lists."""
     *texts, boundaries = paths
     firsts = read_first_lines(boundaries, bases)
     base = firsts[0]
@@ -73,17 +72,3 @@ def write(sentences: Iterable[Sentence], files: Sequence[TextIO], base: int) -> 
             lines += 1
         documents.append(docid)
     return lost_ids(documents)
-
-
-HAN = Format(
-    partial(read, bases=(0,)),
-    partial(write, base=0),
-    boundaries="doc",
-    example="PREFIX.doc, the first line of each document, counted from 0:  0 | 10 | 25",
-)
-FOCUSED_CONCAT = Format(
-    partial(read, bases=(0, 1)),
-    partial(write, base=1),
-    boundaries="{source}.heads",
-    example="PREFIX.SOURCE.heads, first lines, read from 0 or 1, written from 1:  1 | 11 | 26",
-)

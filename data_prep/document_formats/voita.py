@@ -1,9 +1,8 @@
 """Voita et al. (2019): four sentences joined by `_eos` on each line, the last one current.
 
-A line has no room for fewer sentences, so the first three of a document are nobody's current
-sentence, and a document of fewer than four is left out; both are counted. Lines know nothing of
-documents: on the way back each line is a document of four sentences, numbered from 1. Those lines
-come out the same again.
+A line always has four sentences. Hence the first three sentences of a document have no line of
+their own, and a document of fewer than four sentences is left out; both are counted. The format
+does not store documents: each line is read as a document of four sentences, numbered from 1.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from data_prep.aligned import Sentence, aligned_lines
-from data_prep.document_formats.base import Format, by_document
+from data_prep.document_formats.document_format import Format, by_document
 from data_prep.files import DataError
 from data_prep.windows import count_separators, windows
 
@@ -29,7 +28,7 @@ def window_sentences(line: str, path: Path, number: int) -> list[str]:
             f"but has {count}"
         )
     if len(sentences) != count or not all(sentence.strip() for sentence in sentences):
-        raise DataError(f"{path}, line {number}: a sentence beside {SEPARATOR} is empty")
+        raise DataError(f"{path}, line {number}: a sentence next to {SEPARATOR} is empty")
     return sentences
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "import-t5": "a T5 that transformers has saved as a model of this plugin, with its dictionary",
     "perplexity": "of a language model, its memory or its context carried from block to block",
     "plot": "draw what is written into a model's memory and what is read from it",
+    "prepare": "corpora for fairseq: official archives, generated corpora or your own text",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
     "spans": "answers cut out of contexts by a model of --task span_answering, and their scores",
 }

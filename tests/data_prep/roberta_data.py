@@ -1,9 +1,13 @@
 """A tiny GPT-2 BPE in the files that RoBERTa's comes in, and fairseq on a tiny RoBERTa."""
 
+import importlib
 import json
-import subprocess
+import logging
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import fairseq_memattn
 
@@ -29,10 +33,29 @@ def write_gpt2_files(folder: Path) -> Path:
 
 
 def fairseq(command: str, data: object, flags: str) -> str:
-    """What fairseq-COMMAND prints."""
-    user_dir = fairseq_memattn.__path__[0]
-    argv = [sys.executable, "-P", "-m", f"fairseq_cli.{command}", str(data), "--user-dir", user_dir]
-    argv += [*COMMON.split(), *flags.split()]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout + done.stderr
+    """What fairseq-COMMAND logs when this process runs it."""
+    fairseq_memattn.register()
+    main = importlib.import_module(f"fairseq_cli.{command}").cli_main
+    said: list[str] = []
+    make, handlers, level = (
+        logging.getLogRecordFactory(),
+        logging.root.handlers[:],
+        logging.root.level,
+    )
+
+    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:  # fairseq replaces all handlers
+        made = make(*args, **kwargs)
+        said.append(made.getMessage())
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [command, str(data), *COMMON.split(), *flags.split()])
+        logging.setLogRecordFactory(record)
+        logging.root.setLevel(logging.INFO)
+        try:
+            main()
+        finally:
+            logging.setLogRecordFactory(make)
+            logging.root.handlers[:] = handlers
+            logging.root.setLevel(level)
+    return "\n".join(said)

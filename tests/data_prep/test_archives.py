@@ -3,6 +3,7 @@
 import hashlib
 import io
 import re
+import socket
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -32,13 +33,14 @@ class Site:
     version: str = '"1"'
     sends: int = len(CONTENT)
     ranges: bool = True
+    status: int = 200
     served: list[tuple[int, int]] = field(default_factory=list)  # status, first byte
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         asked = re.fullmatch("bytes=([0-9]+)-", handler.headers.get("Range", ""))
         same = handler.headers.get("If-Range") == self.version
         start = int(asked[1]) if asked and same and self.ranges else 0
-        status = 206 if start else 200
+        status = 206 if start else self.status
         self.served.append((status, start))
         handler.send_response(status)
         handler.send_header("ETag", self.version)
@@ -59,7 +61,7 @@ def site() -> Iterator[Site]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     found.url = f"http://127.0.0.1:{server.server_port}/corpus.tgz"
     yield found
     server.shutdown()
@@ -108,8 +110,23 @@ def test_a_download_that_only_had_to_be_renamed(site: Site, tmp_path: Path) -> N
 
 
 def test_no_server(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be fetched .* --archive"):
-        download.fetch("http://127.0.0.1:9/corpus.tgz", tmp_path / "corpus.tgz")
+    with socket.socket() as taken:  # and does not listen
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/corpus.tgz"
+        with pytest.raises(DataError, match="cannot be downloaded .* --archive"):
+            download.fetch(url, tmp_path / "corpus.tgz")
+
+
+def test_a_file_that_the_server_does_not_have(site: Site, tmp_path: Path) -> None:
+    site.status = 404
+    with pytest.raises(DataError, match="corpus.tgz: the server answered 404 Not Found; run the"):
+        download.fetch(site.url, tmp_path / "corpus.tgz")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_archive_that_the_user_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--archive .*/a.tgz: no such file or folder"):
+        obtain(Archive("a.tgz", "page"), tmp_path / "a.tgz", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +136,7 @@ def test_no_server(tmp_path: Path) -> None:
         (None, f"md5:{hashlib.md5(CONTENT).hexdigest()}", None),
         (None, None, None),
         (5, None, "10240 bytes, but the official corpus.tgz has 5"),
-        (None, "md5:0", "but the official corpus.tgz has 0; fetch it again, or .*--unchecked"),
+        (None, "md5:0", "but the official corpus.tgz has 0; download it again, or .*--unchecked"),
     ],
 )
 def test_checksums(
@@ -181,7 +198,7 @@ def test_paths_that_lead_out_of_the_folder_are_refused(
     kind: str, name: str, tmp_path: Path
 ) -> None:
     archive = WRITERS[kind](tmp_path / "archive", {name: "evil\n", "b.txt": "good\n"})
-    with pytest.raises(DataError, match="refused, since its file '.*evil.txt' lies outside"):
+    with pytest.raises(DataError, match="refused, because its path '.*evil.txt' leads out"):
         extract(archive, {"b.txt": tmp_path / "out" / "b"})
     assert not (tmp_path / "out").exists()
 
@@ -211,6 +228,8 @@ def test_broken_archives(kind: str, damage: str, tmp_path: Path) -> None:
             "empty": b"",
         }[damage]
     )
-    with pytest.raises(DataError, match="/archive: cannot be unpacked .* broken, or no tar or zip"):
+    with pytest.raises(
+        DataError, match="/archive: cannot be unpacked .* damaged, or is not a tar or zip"
+    ):
         extract(archive, {"a.txt": tmp_path / "out" / "a"})
     assert not (tmp_path / "out").exists()

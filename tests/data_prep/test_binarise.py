@@ -1,12 +1,11 @@
 """Binary data as fairseq reads it, with document ids, whatever happens on the way."""
 
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ SPLITS = ("train", "valid", "test")
 EN = ["the house is old", "it is big", "she sings", "the old letter", "it is hers"]
 ES = ["la casa es vieja", "es grande", "ella canta", "la vieja carta", "es suya"]
 IDS = ["talk 1", "talk 1", "2", "2", "última"]
+REPEATS = 20
 TEXT = {"en": EN, "es": ES, "docid": IDS}
 
 
@@ -34,19 +34,10 @@ def write(folder: Path, **changes: str | None) -> dict[str, Path]:
     return {split: folder / split for split in SPLITS}
 
 
-def run(*args: object, start: bool = False) -> subprocess.Popen[str]:
-    """The command in a process group of its own, ended unless `start`."""
-    process = subprocess.Popen(
-        [sys.executable, script.__file__, *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-    if not start:
-        process.wait(timeout=120)
-    return process
+def run(*args: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, script.__file__, *map(str, args)]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def arguments(text: dict[str, Path], output: Path, *langs: str) -> list[object]:
@@ -69,15 +60,15 @@ def decoded(folder: Path, name: str, dictionary: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Path]:
-    """Prefixes of text, of which there is enough that fairseq can be killed at it, and the data."""
+    """Prefixes of text, and the data that the command made of it."""
     folder = tmp_path_factory.mktemp("made")
     train = {"train_en": EN, "train_es": ES, "train_docid": ["one talk"] * len(EN)}
-    many = {name: "\n".join(lines * 2000) + "\n" for name, lines in train.items()}
+    many = {name: "\n".join(lines * REPEATS) + "\n" for name, lines in train.items()}
     text = write(folder / "pieces", test_en="unseen house\n", test_es="casa\n", **many)
     (folder / "pieces" / "test.docid").write_text("x\n", encoding="utf-8")
     done = run(*arguments(text, folder / "new" / "bin"))
     assert done.returncode == 0
-    assert done.stdout is not None and "is ready" in done.stdout.read()
+    assert "is ready" in done.stdout
     return text, folder / "new" / "bin"
 
 
@@ -85,12 +76,12 @@ def test_fairseq_reads_the_text_and_every_pair_has_its_document(
     made: tuple[dict[str, Path], Path],
 ) -> None:
     _, output = made
-    assert decoded(output, "train.en-es.en", "dict.en.txt") == EN * 2000
+    assert decoded(output, "train.en-es.en", "dict.en.txt") == EN * REPEATS
     assert decoded(output, "valid.en-es.es", "dict.es.txt") == ES
     assert decoded(output, "test.en-es.en", "dict.en.txt") == ["<unk> house"]
     assert (output / "dict.en.txt").read_bytes() == (output / "dict.es.txt").read_bytes()
     sidecars = [(output / f"{split}.en-es.docids").read_text("utf-8") for split in SPLITS]
-    assert sidecars == ["one talk\n" * 10000, "\n".join(IDS) + "\n", "x\n"]
+    assert sidecars == ["one talk\n" * len(EN) * REPEATS, "\n".join(IDS) + "\n", "x\n"]
     assert [path.name for path in output.parent.iterdir()] == ["bin"]
 
 
@@ -142,30 +133,49 @@ def test_force_replaces_all_that_was_there(
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
-def steps(folder: Path) -> Iterator[Path]:
-    """What a run in progress has written so far."""
-    for part in folder.glob(".bin.binarising-*"):
-        yield from part.iterdir()
+def killed_at(step: str, arguments: list[str]) -> int | None:
+    """The exit code of the command in a process that is killed at a step of its work.
+
+    checked: the document ids are written, and fairseq has not started
+    binary: fairseq has written binary data, and its index is not complete
+    """
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work() -> None:
+        if step == "checked":
+            script.run_preprocess = die
+        else:
+            from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+            MMapIndexedDatasetBuilder.finalize = die
+        sys.exit(script.main(arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
-@pytest.mark.parametrize("reached", ["train.en-es.docids", "train.en-es.en.bin"])
+@pytest.mark.parametrize(
+    ("step", "reached"), [("checked", "train.en-es.docids"), ("binary", "train.en-es.en.bin")]
+)
 def test_killed_and_started_again(
-    reached: str, made: tuple[dict[str, Path], Path], tmp_path: Path
+    step: str, reached: str, made: tuple[dict[str, Path], Path], tmp_path: Path
 ) -> None:
     text, uninterrupted = made
     output = tmp_path / "bin"
-    process = run(*arguments(text, output), start=True)
-    while process.poll() is None and reached not in {path.name for path in steps(tmp_path)}:
-        time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    assert not output.exists() and list(steps(tmp_path))
-    assert run(*arguments(text, output)).returncode == 0
+    words = [*map(str, arguments(text, output))]
+    assert killed_at(step, words) == -signal.SIGKILL
+    [part] = tmp_path.iterdir()
+    assert part.name.startswith(".bin.binarising-") and (part / reached).exists()
+    assert script.main(words) == 0
     assert tree(output) == tree(uninterrupted)
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
+@pytest.mark.usefixtures("own_process")
 def test_two_workers_without_ids_further_splits_and_a_dictionary(
     made: tuple[dict[str, Path], Path], tmp_path: Path
 ) -> None:
@@ -196,7 +206,7 @@ def test_a_dictionary_for_each_language(
             assert content == written[name], name
     assert each["en"].read_bytes() != each["es"].read_bytes()
     for joined, wrong in ((True, each), (False, {"en": each["en"]})):
-        with pytest.raises(DataError, match="dictionaries of en.* are given, but needed for"):
+        with pytest.raises(DataError, match="dictionaries are given for en.*, but needed for"):
             binarise(text, ["en", "es"], again, joined_dictionary=joined, dictionary=wrong)
 
 
@@ -208,6 +218,7 @@ def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: 
     assert (tmp_path / "bin" / "train.docids").read_text("utf-8") == "\n".join(IDS) + "\n"
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +240,7 @@ def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Pa
     text, output = made
     splits = find_splits(text, ["en", "es"])
     check_count(splits, "valid", output, 5)
-    with pytest.raises(DataError, match="valid.en: 6 lines, but fairseq made 5 sentences"):
+    with pytest.raises(DataError, match="valid.en: 6 lines, but the binary data has 5 sentences"):
         check_count(splits, "valid", output, 6)
 
 
@@ -266,8 +277,11 @@ def test_wrong_data_is_refused_before_fairseq_starts(
         ("--workers 0", "--workers must be at least 1, but is 0"),
         ("--dictionary no.txt", "--dictionary no.txt: no such file"),
         ("--dictionary P/train.en --no-joined-dictionary", "is for both languages"),
-        ("--dictionary P/train.en", "train.en, line 1: a dictionary of fairseq's has a symbol, a"),
-        ("--text valid=P/valid", "--text has no train to make a dictionary from"),
+        (
+            "--dictionary P/train.en",
+            "train.en, line 1: must be a symbol, a space and a count",
+        ),
+        ("--text valid=P/valid", "--text has no train, from which a dictionary is made"),
         (
             "--text dev=P/train",
             "a split must be train, valid, test, valid1, test1, ..., but is dev",
@@ -275,9 +289,9 @@ def test_wrong_data_is_refused_before_fairseq_starts(
         ("--text train=P/train test2=P/test", "--text has test2, but no test1"),
         ("--text train=P/train valid1=P/test", "--text has valid1, but no valid"),
         ("--text train=P/train train=P/test", "--text names a split twice"),
-        ("--text train=P/a,b", "the path must not hold a comma"),
+        ("--text train=P/a,b", "the path must not contain a comma"),
         ("--output P/train.en", "is a file; it must be a folder"),
-        ("--output P --force", "is not empty and was not made here (no binarised.json)"),
+        ("--output P --force", "is not empty and was not made by this command (no binarised.json)"),
     ],
 )
 def test_impossible_options(

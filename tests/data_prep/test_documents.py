@@ -1,8 +1,7 @@
 """Other toolkits' formats to ours and back, and every way they can be wrong."""
 
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -261,7 +260,7 @@ MALFORMED = [
     (
         "voita",
         {"en": "a _eos b _eos c _eos d\n", "ru": "А _eos Б _eos _eos Г\n"},
-        "ru, line 1: a sentence beside _eos is empty",
+        "ru, line 1: a sentence next to _eos is empty",
     ),
 ]
 
@@ -283,9 +282,19 @@ def test_malformed_input_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("form", "files", "options", "message"),
     [
-        ("selective-attn", {"en": EN.replace("d", "<d>")}, "", "en, line 3: the text holds '<d>'"),
-        ("g-transformer", {"ru": RU.replace("Г", "Г </s>")}, "", "line 3: the text holds '</s>'"),
-        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text holds '_eos'"),
+        (
+            "selective-attn",
+            {"en": EN.replace("d", "<d>")},
+            "",
+            "en, line 3: the text contains '<d>'",
+        ),
+        (
+            "g-transformer",
+            {"ru": RU.replace("Г", "Г </s>")},
+            "",
+            "line 3: the text contains '</s>'",
+        ),
+        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text contains '_eos'"),
         ("voita", {}, "", "no document has 4 sentences"),
         ("han", {"docid": "1\n2\n1\n3\n3\n"}, "", "document id '1' began at line 1"),
         ("han", {"en": "", "ru": "", "docid": ""}, "", "en: no sentences"),
@@ -322,6 +331,9 @@ def test_check_counts_and_names_the_first_mistake(
     write(ours, {"ru": "А\nБ\nВ\n\t\nД\n"})
     status = documents.main(["check", str(ours), "--langs", "en", "ru"])
     assert mistake(capsys, status) == f"{ours}.ru, line 4: the line is empty"
+    write(ours, {"en": "", "ru": "", "docid": ""})
+    status = documents.main(["check", str(ours), "--langs", "en", "ru"])
+    assert mistake(capsys, status) == f"{ours}.en: no lines"
 
 
 SPLIT = "--langs en ru --valid-docs 3 --test-docs 4 --seed"
@@ -389,14 +401,33 @@ def test_a_split_leaves_documents_to_train_on(
     places = ["--input", str(prefix), "--output", str(tmp_path / "new")]
     status = documents.main(["split", *places, *SPLIT.split(), "1"])
     assert mistake(capsys, status) == (
-        f"--valid-docs and --test-docs must leave a document of {prefix}.docid's 7 to train on, "
-        "but are 3 and 4"
+        f"--valid-docs and --test-docs must leave at least one of the 7 documents in "
+        f"{prefix}.docid for training, but are 3 and 4"
     )
     assert not (tmp_path / "new").exists()
 
 
-def test_the_help_shows_every_format() -> None:
-    command = [sys.executable, documents.__file__, "from", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_the_help_shows_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        documents.main(["from", "--help"])
+    shown = capsys.readouterr().out
     for name, form in FORMATS.items():
         assert f"  {name} " in shown and form.example in shown
+
+
+def test_a_format_is_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = replace(FORMATS["g-transformer"], max_tokens=9, marks=3, example="as it is")
+    monkeypatch.setitem(FORMATS, "limited", limited)
+    ours = write(
+        tmp_path / "ours", {"en": "a b\na b c d e f g\n", "ru": "А\nБ\n", "docid": "1\n1\n"}
+    )
+    status = convert("to", "limited", ours, tmp_path / "theirs")
+    assert mistake(capsys, status) == (
+        f"{ours}.en, line 2: --max-tokens must be at least 10 for this sentence, but is 9"
+    )
+    with pytest.raises(SystemExit):
+        documents.main(["to", "--help"])
+    shown = capsys.readouterr().out
+    assert "  limited         as it is\n" in shown and "limited: 9" in " ".join(shown.split())

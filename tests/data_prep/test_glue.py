@@ -180,8 +180,8 @@ def test_rows_of_qqp_that_are_broken(
     archive = write_zip(tmp_path / "QQP.zip", files)
     assert run("QQP", archive, tmp_path / "out", gpt2) == 0
     assert (
-        "text-train: 10 examples, 3 rows of other than the header's fields left out, "
-        "1 control characters made spaces, 1 examples with an empty sentence, kept\n"
+        "text-train: 10 examples, 3 rows with more or fewer fields than the header left out, "
+        "1 control characters replaced by spaces, 1 examples with an empty sentence, kept\n"
     ) in capsys.readouterr().out
     for part, last in (("input0", ""), ("input1", "b !"), ("label", "1")):
         assert lines(tmp_path / f"out/text/train.{part}")[9] == last
@@ -198,7 +198,7 @@ def test_rows_of_qqp_that_are_broken(
         ("sentence\tlabel\nGood\t1\nBad\n", "line 3: 1 fields, but the header has 2"),
         ("sentence\tlabel\nGood\tyes\n", "line 2: the label must be one of 0, 1, but is 'yes'"),
         (b"sentence\tlabel\nCaf\xe9\t1\n", "line 2: not UTF-8 at byte 4 of the line"),
-        ("sentence\tlabel\nGood\t1\n", "train has 1 examples, but that of SST-2 has 67,349;"),
+        ("sentence\tlabel\nGood\t1\n", "train has 1 examples, but train of SST-2 has 67,349;"),
     ],
 )
 def test_files_that_are_not_as_they_should_be(
@@ -221,7 +221,7 @@ def test_an_archive_that_is_not_the_official_one(
 ) -> None:
     archive = write_zip(tmp_path / "a.zip", archive_files("QNLI"))
     assert run("QNLI", archive, tmp_path / "out", gpt2, checked=True) == 2
-    assert "the official QNLIv2.zip has 10627589; fetch" in message(capsys.readouterr().err)
+    assert "the official QNLIv2.zip has 10627589; download" in message(capsys.readouterr().err)
 
 
 # -------------------------------------------------------------------------------------- pieces
@@ -290,7 +290,7 @@ def test_robertas_pieces_are_fetched(
     ("file", "content", "expected"),
     [
         ("vocab.bpe", None, "--gpt2-bpe-dir bpe: has no file vocab.bpe"),
-        ("encoder.json", "[1]", "bpe/encoder.json: no JSON object of pieces and their numbers"),
+        ("encoder.json", "[1]", "bpe/encoder.json: must be a JSON object from pieces to numbers"),
         ("dict.txt", "0 1\n", "bpe/dict.txt: has no 7, the number of the piece"),
         ("vocab.bpe", "#\nt h\nh o\n", "encoder.json: has no piece 'ho', which bpe/vocab.bpe"),
     ],
@@ -309,16 +309,19 @@ def test_broken_gpt2_files(
     ("options", "expected"),
     [
         ("--sentencepiece-model {}/spm.model", "needs --dictionary"),
-        ("--dictionary {}/dict.txt", "--dictionary goes with --sentencepiece-model"),
+        ("--dictionary {}/dict.txt", "--dictionary requires --sentencepiece-model"),
         ("--sentencepiece-model {}/x --dictionary {}/dict.txt", "/x: no such file"),
         ("--sentencepiece-model {}/text --dictionary {}/dict.txt", "text: not a SentencePiece"),
         (
             "--sentencepiece-model {}/spm.model --dictionary {}/spm.vocab",
-            "spm.vocab, line 1: a dictionary of fairseq's has a symbol, a space and a count on",
+            "spm.vocab, line 1: must be a symbol, a space and a count, as in a dictionary",
         ),
-        ("--sentencepiece-model {}/spm.model --dictionary {}/twice", "line 2: 'a' is in it twice;"),
+        ("--sentencepiece-model {}/spm.model --dictionary {}/twice", "line 2: 'a' occurs twice;"),
         ("--sentencepiece-model {}/spm.model --dictionary {}/own", "'<s>' is one of fairseq's own"),
-        ("--sentencepiece-model {}/spm.model --dictionary {}/empty", "without any symbols"),
+        (
+            "--sentencepiece-model {}/spm.model --dictionary {}/empty",
+            "the dictionary has no symbols",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(

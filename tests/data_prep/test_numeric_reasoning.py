@@ -1,8 +1,6 @@
 """Numeric reasoning over text: every answer is read off the passage again by other means."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -11,9 +9,8 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from data_prep import numeric_reasoning
-from data_prep.numeric_corpus.examples import draw_example
+from data_prep.corpora.numeric.examples import draw_example
 
-ROOT = Path(__file__).parents[2]
 WORDS = {
     "have": ["had"],
     "gain": ["recruited", "hired", "gathered", "enlisted", "raised"],
@@ -135,15 +132,8 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory) -> Path:
-    """Made by the real command line."""
     folder = tmp_path_factory.mktemp("numbers") / "data"
-    script = ROOT / "data_prep" / "numeric_reasoning.py"
-    sizes = "--train 2500 --valid 20 --test 10".split()
-    done = subprocess.run(
-        [sys.executable, script, "--output", folder, *sizes], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "text: 10 test, 20 valid, 2,500 train" in done.stdout
+    assert prepare(folder, train=2500) == 0
     return folder
 
 
@@ -185,7 +175,7 @@ def test_words_come_back(reuse, few):
         agents += len({event[0] for event in read_passage(passage)})
     assert (agents / 400 < 2) == few
     # Where no word comes back, all may be told of different people, and nothing can be asked.
-    assert (counts["passages without such a question"] == 0) == few
+    assert (counts["passages without a question, replaced"] == 0) == few
 
 
 @pytest.mark.parametrize("largest", [9, 50])
@@ -234,6 +224,11 @@ def test_pieces_and_binary_data(numbers):
         assert max(map(len, sides[0])) <= 140
 
 
+def test_counts_are_printed(tmp_path, capsys):
+    assert prepare(tmp_path / "a", train=3) == 0
+    assert "text: 10 test, 20 valid, 3 train" in capsys.readouterr().out
+
+
 def test_same_options_same_bytes(tmp_path, capsys):
     def content(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted((folder / "text").iterdir())}
@@ -245,7 +240,7 @@ def test_same_options_same_bytes(tmp_path, capsys):
     assert prepare(tmp_path / "a", train=30) == 0
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())
     assert prepare(tmp_path / "b", train=40) == 2
-    assert "was made otherwise" in capsys.readouterr().err
+    assert "was made from other input or options" in capsys.readouterr().err
     assert prepare(tmp_path / "b", "--force", train=40) == 0
     before, after = content(tmp_path / "a"), content(tmp_path / "b")
     assert before["test.passage"] == after["test.passage"]

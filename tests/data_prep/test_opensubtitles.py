@@ -161,4 +161,4 @@ def test_groups_of_another_size(
 def test_a_layout_with_other_braces(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         opensubtitles_en_ru.main(argv(Path("a"), Path("o"), "--layout", "{lang}"))
-    assert "may hold {set}, {language} and {split}" in capsys.readouterr().err
+    assert "may contain {set}, {language} and {split}" in capsys.readouterr().err

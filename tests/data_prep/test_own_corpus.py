@@ -55,7 +55,7 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run(mine, "--model-type", "bpe") == 2
     assert run(mine, "--seed", "2") == 2
-    assert "or replace what is there with --force" in message(capsys.readouterr().err)
+    assert "or replace it with --force" in message(capsys.readouterr().err)
 
 
 def test_document_ids_that_are_gone_are_not_kept(mine: Path) -> None:

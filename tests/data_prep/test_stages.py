@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines, message, nist_set
+from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
 from data_prep import bpe, moses
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines, raw_lines, raw_pairs, rewrite
-from data_prep.segments import read_segment_pairs, read_segments
+from data_prep.sgml_segments import read_segment_pairs, read_segments
 from data_prep.stages import Stages
 
 TEXT = [
@@ -88,7 +89,7 @@ def test_files_of_others_are_left_alone(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "copy").write_text("precious\n")
-    with pytest.raises(DataError, match="copy is there, but was not made here .* --force"):
+    with pytest.raises(DataError, match="copy exists, but no stage has made it .* --force"):
         run_stage(folder, text)
     assert (folder / "copy").read_text() == "precious\n"
     assert run_stage(folder, text, force=True) == 1
@@ -140,13 +141,13 @@ def test_raw_lines_mend_what_they_count(tmp_path: Path) -> None:
     path.write_bytes("\ufeff one\r\ntwo\rhalves \0\nthree\x85\tx\n".encode())
     counts: Counter[str] = Counter()
     assert list(raw_lines(path, counts)) == ["one", "two halves", "three\x85\tx"]
-    assert counts == {"control characters made spaces": 2}
+    assert counts == {"control characters replaced by spaces": 2}
 
 
 def test_unequal_sides_are_told_with_the_line(text: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "text.de"
     shorter.write_text("Eins\nZwei\n")
-    with pytest.raises(DataError, match="text.de: ends before line 3, but .*text.en goes on"):
+    with pytest.raises(DataError, match="text.de: ends before line 3, but .*text.en continues"):
         list(raw_pairs([text, shorter], Counter()))
 
 
@@ -188,7 +189,9 @@ def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path)
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None and process.stdout.readline()  # it is at work
+    assert process.stdout is not None
+    for _ in range(workers):
+        assert process.stdout.readline()  # each of them is at work
     os.killpg(process.pid, signal.SIGINT)
     try:
         _, shown = process.communicate(timeout=60)
@@ -196,7 +199,7 @@ def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path)
         os.killpg(process.pid, signal.SIGKILL)  # it would run for ever
         raise
     assert process.returncode == 130
-    assert shown == "\ninterrupted; run the same command again to go on\n"
+    assert shown == "\ninterrupted; run the same command again to continue\n"
     assert not (tmp_path / "out").exists()
 
 
@@ -313,3 +316,19 @@ def test_segments(tmp_path: Path) -> None:
         ("y", "3"),
     ]
     assert [segment.line for segment in segments] == [6, 8, 12]
+
+
+def test_segments_are_those_of_sacrebleu(tmp_path: Path) -> None:
+    """sacreBLEU reads lines that begin with a <seg>, and leaves entities as they are."""
+    path, texts, documents = tmp_path / "set.sgm", tmp_path / "texts", tmp_path / "documents"
+    path.write_text(
+        nist_set("refset", {"x": ["One,  two. ", "Three?"], "y": ["Vier – 4"]}), "utf-8"
+    )
+    library = FakeSGMLDataset("set")
+    library._convert_format(str(path), str(texts))
+    library._convert_meta(str(path), "docid", str(documents))
+    found = list(read_segments(path, Counter()))
+    assert (
+        [segment.text for segment in found] == lines(texts) == ["One, two.", "Three?", "Vier – 4"]
+    )
+    assert [segment.document for segment in found] == lines(documents) == ["x", "x", "y"]

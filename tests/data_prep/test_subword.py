@@ -1,7 +1,5 @@
 """SentencePiece segmentation through the command line."""
 
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -14,9 +12,8 @@ SIZES, THINGS, PLACES = ("old", "new", "big"), ("house", "garden", "letter"), ("
 TEXT = [f"The {a} {b} is in the {c}." for a, b, c in product(SIZES, THINGS, PLACES)]
 
 
-def run(*args: object) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, subword.__file__, *map(str, args)]
-    return subprocess.run(argv, capture_output=True, text=True)
+def run(*args: object) -> int:
+    return subword.main([*map(str, args)])
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +26,12 @@ def text(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(text) -> Path:
-    done = run("train", "--input", text, "--model", text.parent / "spm", "--vocab-size", 26)
-    assert done.returncode == 0, done.stderr
+    assert run("train", "--input", text, "--model", text.parent / "spm", "--vocab-size", 26) == 0
     return text.parent / "spm.model"
 
 
 def test_encoding_keeps_every_line_and_the_separator_is_one_token(text, model, tmp_path):
-    done = run("encode", "--model", model, "--input", text, "--output", tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert run("encode", "--model", model, "--input", text, "--output", tmp_path) == 0
     lines = text.read_text(encoding="utf-8").splitlines()
     pieces = (tmp_path / "train.en").read_text(encoding="utf-8").splitlines()
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
@@ -54,8 +49,7 @@ def test_the_separator_is_not_learnt_from(text, model):
 def test_model_types(text, tmp_path, model_type):
     """Only a unigram model has probabilities, which its vocabulary lists; BPE has ranks."""
     options = ["--vocab-size", 27, "--model-type", model_type]
-    done = run("train", "--input", text, "--model", tmp_path / "spm", *options)
-    assert done.returncode == 0, done.stderr
+    assert run("train", "--input", text, "--model", tmp_path / "spm", *options) == 0
     rows = (tmp_path / "spm.vocab").read_text(encoding="utf-8").splitlines()
     scores = [float(row.split("\t")[1]) for row in rows[4:]]
     ranks = [-float(number) for number in range(len(scores))]
@@ -72,27 +66,25 @@ def test_model_types(text, tmp_path, model_type):
         ("encode --model TEXT --input TEXT --output o", "not a SentencePiece model"),
     ],
 )
-def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, args, message):
+def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, capsys, args, message):
     monkeypatch.chdir(tmp_path)
     Path("empty.en").write_text("\n\n", encoding="utf-8")
-    done = run(*(text if arg == "TEXT" else arg for arg in args.split()))
-    assert done.returncode == 2
-    assert message in done.stderr.splitlines()[-1]
-    assert done.stderr.splitlines()[-1].startswith("error: ")
-    assert "Traceback" not in done.stderr
+    assert run(*(text if arg == "TEXT" else arg for arg in args.split())) == 2
+    error = capsys.readouterr().err
+    assert message in error.splitlines()[-1]
+    assert error.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in error
 
 
-def test_an_input_is_never_overwritten(text, model):
+def test_an_input_is_never_overwritten(text, model, capsys):
     before = text.read_bytes()
-    done = run("encode", "--model", model, "--input", text, "--output", text.parent)
-    assert done.returncode == 2
-    assert "would overwrite an input" in done.stderr
+    assert run("encode", "--model", model, "--input", text, "--output", text.parent) == 2
+    assert "would overwrite an input" in capsys.readouterr().err
     assert text.read_bytes() == before
 
 
-def test_two_inputs_of_one_name_are_refused(text, model, tmp_path):
+def test_two_inputs_of_one_name_are_refused(text, model, tmp_path, capsys):
     twin = tmp_path / "train.en"
     twin.write_text("A line.\n", encoding="utf-8")
-    done = run("encode", "--model", model, "--input", text, twin, "--output", tmp_path / "o")
-    assert done.returncode == 2
-    assert "same name" in done.stderr
+    assert run("encode", "--model", model, "--input", text, twin, "--output", tmp_path / "o") == 2
+    assert "same name" in capsys.readouterr().err

@@ -56,10 +56,10 @@ def test_plain_text_files_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(folder, tmp_path / "out", "--unchecked") == 0
     assert (tmp_path / "out/text/train.en").read_text(encoding="utf-8") == ARTICLES
     assert run(folder, folder / "out") == 2
-    assert "out lies in --archive" in message(capsys.readouterr().err)
+    assert "out is in --archive" in message(capsys.readouterr().err)
     assert run(folder, tmp_path / "out") == 2  # a folder has no checksum, but sizes
     expected = (
-        "train has 48 tokens with the ends of lines, but that of wikitext-103 has 103,227,021"
+        "train has 48 tokens with the ends of lines, but train of wikitext-103 has 103,227,021"
     )
     assert expected in message(capsys.readouterr().err)
 
@@ -79,7 +79,9 @@ def test_other_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_vocabulary_is_checked() -> None:
     corpus = wikitext.CORPORA["wikitext-2"]
     wikitext.check_sizes(corpus, "wikitext-2", corpus.tokens, 33_278)
-    with pytest.raises(wikitext.DataError, match="33,277 words, but that of wikitext-2 has 33,278"):
+    with pytest.raises(
+        wikitext.DataError, match="33,277 words, but train of wikitext-2 has 33,278"
+    ):
         wikitext.check_sizes(corpus, "wikitext-2", corpus.tokens, 33_277)
 
 

@@ -1,15 +1,11 @@
 """Windows: the paper's document setting, its inverse, and every way the input can be wrong."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from data_prep import windows
 from data_prep.windows import count_separators, join_window, last_sentence
-
-SCRIPT = Path(windows.__file__)
 
 
 def write(folder: Path, **files: str | bytes) -> str:
@@ -40,28 +36,14 @@ def refused(folder: Path, prefix: str, capsys: pytest.CaptureFixture[str], *opti
     return line.removeprefix("error: ")
 
 
-def test_the_command_line_end_to_end(tmp_path: Path) -> None:
+def test_the_command_line_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = write(
         tmp_path, en="a\nb\nc\nd\ne\nf\n", ru="А\nБ\nВ\nГ\nД\nЕ\n", docid="1\n1\n1\n1\n1\nx y\n"
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPT),
-            "make",
-            "--input",
-            prefix,
-            "--langs",
-            "en",
-            "ru",
-            "--output",
-            str(tmp_path / "new" / "w"),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("6 windows")
+    output = tmp_path / "new" / "w"
+    argv = ["make", "--input", prefix, "--langs", "en", "ru", "--output", str(output)]
+    assert windows.main(argv) == 0
+    assert capsys.readouterr().out.startswith("6 windows")
     assert (tmp_path / "new" / "w.en").read_text(encoding="utf-8").splitlines() == [
         "a",
         "a _eos b",
@@ -76,22 +58,9 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     ]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["w.en", "w.ru"]
 
-    back = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPT),
-            "last",
-            "--input",
-            str(tmp_path / "new" / "w.ru"),
-            "--source",
-            str(tmp_path / "new" / "w.en"),
-            "--output",
-            str(tmp_path / "back.ru"),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert (back.returncode, back.stderr) == (0, "")
+    argv = ["last", "--input", f"{output}.ru", "--source", f"{output}.en"]
+    assert windows.main([*argv, "--output", str(tmp_path / "back.ru")]) == 0
+    assert capsys.readouterr().err == ""
     assert (tmp_path / "back.ru").read_bytes() == (tmp_path / "corpus.ru").read_bytes()
 
 
@@ -183,7 +152,7 @@ def test_a_carriage_return_inside_a_line(
 def test_the_separator_in_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = write(tmp_path, en="a\nb\n", ru="А\nБ _eos В\n", docid="1\n1\n")
     assert refused(tmp_path, prefix, capsys) == (
-        f"{prefix}.ru, line 2: the text already holds the separator '_eos'; "
+        f"{prefix}.ru, line 2: the text already contains the separator '_eos'; "
         "choose another with --separator"
     )
     assert make(prefix, "--separator", "<sep>") == 0
@@ -285,7 +254,7 @@ def test_hypotheses_with_another_number_of_separators_are_kept_and_reported(
     )
     assert (tmp_path / "last").read_text(encoding="utf-8") == "А\nБ\nГ\n"
     error = capsys.readouterr().err
-    assert "2 lines of" in error and "the first at line 2" in error
+    assert "warning: in 2 lines of" in error and "first in line 2" in error
 
 
 def test_hypotheses_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,8 @@ def test_uneven_and_long_pairs_are_left_out(
     assert wmt14.main(arguments(archives, corpus)) == 0  # and all is done already
     printed = capsys.readouterr().out
     assert (
-        "text-train: 6 pairs, 1 control characters made spaces, 1 pairs with an empty side dropped"
+        "text-train: 6 pairs, 1 control characters replaced by spaces, "
+        "1 pairs with an empty side dropped"
     ) in printed
     assert "pieces-train: 4 pairs, 1 too long, dropped, 1 too uneven, dropped" in printed
     english, german = ([corpus / kind / "train" for kind in ("segmented", "pieces")] for _ in "12")
@@ -147,5 +148,5 @@ def test_an_archive_that_is_not_the_official_one(
 ) -> None:
     options = write_archives(tmp_path)[1:]
     assert wmt14.main(arguments(options, tmp_path / "out")) == 2
-    expected = "training-parallel-europarl-v7.tgz has 657632379; fetch it again, or accept it"
+    expected = "training-parallel-europarl-v7.tgz has 657632379; download it again, or accept it"
     assert expected in message(capsys.readouterr().err)

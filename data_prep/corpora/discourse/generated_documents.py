@@ -1,0 +1,58 @@
+"""Documents: an opening, then episodes, with neutral sentences in between.
+
+An episode is a cue, up to two neutral sentences, and a sentence whose translation needs the cue.
+The contrastive sets consist of the same episodes, so the corpus teaches what they test.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from data_prep.corpora.discourse.grammar import Pair, render
+from data_prep.corpora.discourse.phenomena.cohesion import name_cohesion, noun_cohesion
+from data_prep.corpora.discourse.phenomena.deixis import deixis
+from data_prep.corpora.discourse.phenomena.ellipsis import noun_ellipsis, verb_ellipsis
+from data_prep.corpora.discourse.phenomena.pronoun import pronoun
+from data_prep.corpora.discourse.stories import Story
+
+GAPS = (0, 0, 0, 1, 1, 2)  # neutral sentences between cue and use; short gaps are more frequent
+NEUTRAL_AFTER = 0.3  # share of episodes with a neutral sentence after them
+TOLD = (pronoun, verb_ellipsis, noun_ellipsis, name_cohesion, noun_cohesion)
+SPOKEN_EPISODES = (deixis, verb_ellipsis, pronoun)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The share of conversations, and the weights of the episodes in stories and conversations.
+
+    told: of `TOLD`; spoken: of `SPOKEN_EPISODES`
+    """
+
+    spoken_documents: float
+    told: Sequence[int]
+    spoken: Sequence[int]
+
+
+EVEN = Mix(0.5, (1, 1, 1, 1, 1), (1, 1, 1))
+
+
+def training(name_weight: int, noun_weight: int) -> Mix:
+    """More of what takes a model longer to learn: gender, and the cohesion of names and nouns."""
+    return Mix(0.3, (3, 1, 2, name_weight, noun_weight), (3, 1, 1))
+
+
+def document(rng: Random, shortest: int, longest: int, mix: Mix = EVEN) -> list[Pair]:
+    """One document of `shortest` to `longest` sentences."""
+    story = Story(rng, spoken=rng.random() < mix.spoken_documents)
+    episodes, weights = (SPOKEN_EPISODES, mix.spoken) if story.spoken else (TOLD, mix.told)
+    length = rng.randint(shortest, longest)
+    pairs = [story.opening()]
+    while len(pairs) < length:
+        (make,) = rng.choices(episodes, weights)
+        episode = make(story)
+        pairs.append(render(episode.cue, episode.words))
+        pairs.extend(story.neutral(between=True) for _ in range(rng.choice(GAPS)))
+        pairs.append(render(episode.current, episode.words))
+        if rng.random() < NEUTRAL_AFTER:
+            pairs.append(story.neutral(between=False))
+    return pairs[:length]

@@ -1,0 +1,31 @@
+"""`memattn prepare CORPUS`: the preparations of `data_prep`, each with options of its own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+from data_prep import PREPARATIONS
+
+EPILOG = "`memattn prepare CORPUS --help` lists the options of a preparation."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The preparation, and the arguments that it parses itself."""
+    width = max(map(len, PREPARATIONS))
+    rows = [f"  {name:{width}}  {summary}" for name, summary in PREPARATIONS.items()]
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "%(prog)s CORPUS [OPTION ...]"
+    parser.epilog = "\n".join(["corpora:", *rows, "", EPILOG])
+    parser.add_argument(
+        "corpus", choices=PREPARATIONS, metavar="CORPUS", help="the preparation to run"
+    )
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run a preparation. Raises SystemExit with its status unless that is 0."""
+    module = importlib.import_module(f"data_prep.{args.corpus.replace('-', '_')}")
+    status = module.main(args.arguments, f"memattn prepare {args.corpus}")
+    if status:
+        raise SystemExit(status)

@@ -1,0 +1,48 @@
+"""What the pages say about the preparations: every command parses, and the code runs."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from data_prep import PREPARATIONS
+from data_prep.document_formats import FORMATS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/**/*.md")]
+CALL = re.compile(r"(?:memattn prepare|python data_prep/)\s*([a-z][\w-]*)(?:\.py)? (.+)")
+
+
+def commands() -> list[tuple[str, str, str]]:
+    """The page, the preparation and the arguments of each command in a block of code."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^```\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            for line in block.replace("\\\n", " ").splitlines():
+                if call := CALL.match(line.partition(" # ")[0]):
+                    found.append((page.name, call[1].replace("_", "-"), call[2]))
+    return found
+
+
+@pytest.mark.parametrize("page, name, words", commands())
+def test_commands_parse(page: str, name: str, words: str) -> None:
+    module = importlib.import_module(f"data_prep.{name.replace('-', '_')}")
+    arguments = [word for word in shlex.split(words) if word != "..."]
+    if arguments[0] != "--help":
+        module.parser().parse_args(arguments)
+
+
+def test_every_preparation_has_a_command() -> None:
+    pages = "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("corpora.md", "data.md"))
+    assert [name for name in PREPARATIONS if f"`{name}`" not in pages] == []
+    assert len(commands()) > 20
+
+
+def test_the_format_in_the_page_is_the_one_in_the_package() -> None:
+    page = (ROOT / "docs/data.md").read_text("utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", page, re.S)
+    names: dict[str, object] = {}
+    exec(block, names)
+    assert names["MUDA"] == FORMATS["muda"]

@@ -1,0 +1,78 @@
+"""The generated corpora are the same bytes for the same options, with every version of the code.
+
+The digests were computed on one machine. `hash()`, the order of a set, the locale or a change to a
+table of words or templates would change them; then the VERSION of the corpus has to change too.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from data_prep import discourse
+from data_prep.corpora.discourse.discourse_corpus import Options
+from data_prep.corpora.numeric.examples import draw_example
+
+
+def digest(texts: Iterable[str]) -> str:
+    """SHA-256 of texts in their order."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+DISCOURSE = {  # train, valid, test, groups, shortest, longest, seed, name weight, noun weight
+    (
+        60,
+        7,
+        8,
+        36,
+        6,
+        12,
+        1,
+        1,
+        3,
+    ): "01482e1dfc0c0627d0f9ea305cb4568d7a9abeff9fede3bb4841b49acc1461cf",
+    (
+        200,
+        5,
+        5,
+        60,
+        4,
+        20,
+        42,
+        4,
+        1,
+    ): "e0fdad6d081ab657be1ca377e0c17fedb1ea40b301475a1639f9c5e17c942dde",
+    (
+        30,
+        3,
+        3,
+        3,
+        8,
+        8,
+        7,
+        1,
+        1,
+    ): "5552d3f67607e7a3bddb090b1c724e5266270fc1d588ef3d6debad8319f18179",
+}
+
+
+@pytest.mark.parametrize("options", DISCOURSE)
+def test_discourse(options: tuple[int, ...]) -> None:
+    files, _ = discourse.corpus_files(Options(*options))
+    assert len(files) == 13
+    assert digest(part for item in sorted(files.items()) for part in item) == DISCOURSE[options]
+
+
+NUMERIC = {  # reuse, largest, sentences
+    (0.999, 9999, 5): "a1d144b7da645e69bd1dc0e14070ccbc73cf417f6e3ab2ee327e31ddc43ac48e",
+    (0.5, 9, 2): "b07b10439f1a9381cdd0669dfea47a41465aa27ed7253d84b8119979eba3a14c",
+    (0.0, 100, 30): "f566d455e7624abec83be4dbabcfda69767c3e2bb868f506f934c822970209e3",
+}
+
+
+@pytest.mark.parametrize("options", NUMERIC)
+def test_numeric(options: tuple[float, int, int]) -> None:
+    examples = [draw_example(Random(f"1 {n}"), *options, counts=Counter()) for n in range(100)]
+    assert digest(text for example in examples for text in example) == NUMERIC[options]

@@ -1,0 +1,102 @@
+"""`memattn prepare`: every preparation by name, without what it does not need."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import data_prep
+from data_prep import PREPARATIONS
+from fairseq_memattn.cli import main
+
+FOLDER = Path(data_prep.__file__).parent
+MODULES = {name: name.replace("-", "_") for name in PREPARATIONS}
+
+
+def test_every_script_is_listed() -> None:
+    scripts = [path.stem for path in FOLDER.glob("*.py") if "__main__" in path.read_text("utf-8")]
+    assert sorted(scripts) == sorted(MODULES.values())
+
+
+def test_help_lists_every_preparation(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as status:
+        main(["prepare", "--help"])
+    assert status.value.code == 0
+    shown = capsys.readouterr().out.splitlines()
+    for name, summary in PREPARATIONS.items():
+        assert [line.split(maxsplit=1) for line in shown].count([name, summary]) == 1
+        assert summary and len(summary) <= 80
+
+
+@pytest.mark.parametrize("name", PREPARATIONS)
+def test_help_of_a_preparation_shows_how_it_was_called(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as status:
+        main(["prepare", name, "--help"])
+    assert status.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: memattn prepare {name} ")
+    assert f"\n  memattn prepare {name} " in shown  # an example
+    assert ".py --" not in shown and "%(" not in shown
+
+
+@pytest.mark.parametrize("name", PREPARATIONS)
+def test_the_script_of_a_preparation(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = FOLDER / f"{MODULES[name]}.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SystemExit) as status:
+        runpy.run_path(str(script), run_name="__main__")
+    assert status.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: {script.name} ") and f"\n  {script.name} " in shown
+
+
+def test_a_script_runs_from_any_folder(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-E",
+        FOLDER / "discourse.py",
+        "--out",
+        "corpus",
+        "--train-docs",
+        "3",
+    ]
+    sizes = ["--valid-docs", "1", "--test-docs", "1", "--contrast-groups", "1"]
+    subprocess.run([*command, *sizes], cwd=tmp_path, check=True)
+    assert (tmp_path / "corpus/corpus.json").is_file()
+
+
+def test_arguments_and_status_are_those_of_the_preparation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "all.en").write_text("One.\nTwo.\n")
+    (tmp_path / "all.docid").write_text("1\n1\n")
+    check = ["prepare", "documents", "check", str(tmp_path / "all"), "--langs", "en"]
+    assert main(check) == 0
+    assert capsys.readouterr().out == "1 documents, 2 sentences, the longest document 2 (1)\n"
+    with pytest.raises(SystemExit) as status:
+        main([*check, "en"])
+    assert status.value.code == 2
+    assert capsys.readouterr().err.startswith("error: --langs must name each language once")
+
+
+def test_an_unknown_preparation(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as status:
+        main(["prepare", "nothing"])
+    assert status.value.code == 2
+    assert "argument CORPUS: invalid choice: 'nothing' (choose from" in capsys.readouterr().err
+
+
+def test_neither_torch_nor_fairseq_is_imported() -> None:
+    modules = [f"data_prep.{module}" for module in MODULES.values()]
+    code = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; "
+    code += "print([name for name in ('torch', 'fairseq', 'hydra') if name in sys.modules])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
