@@ -45,9 +45,9 @@ from models import add_model_options, build_model, make_dictionary, random_words
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.controls import ControlOptions
-from fairseq_memattn.attention.controls.mlp import MLPControl
+from fairseq_memattn.attention.controls import Control, Sizes, make_control
 from fairseq_memattn.modules.abc_attention import ABCAttention
+from fairseq_memattn.modules.control_pool import ForwardScope, LayerControl
 
 Work = dict[str, Callable[[], object]]
 BASELINES = ("sdpa", "explicit")
@@ -70,10 +70,10 @@ def make_input(args: Namespace) -> Tensor:
     return torch.randn(args.length, args.batch, args.width, device=args.device)
 
 
-def make_controls(args: Namespace, slots: int) -> dict[str, MLPControl]:
+def make_controls(args: Namespace, slots: int) -> dict[str, Control]:
     sizes = {"abc_shared": 1, "abc_separate": args.heads}
     return {
-        name: MLPControl(ControlOptions(args.width, slots, heads=heads)).to(args.device)
+        name: make_control("mlp", Sizes(args.width, slots, heads)).to(args.device)
         for name, heads in sizes.items()
     }
 
@@ -87,7 +87,7 @@ def attention_level(args: Namespace, slots: int) -> Work:
         "explicit": lambda: explicit_attention(q, k, v),
     }
     for name, control in make_controls(args, slots).items():
-        work[name] = partial(control.attend, q, k, v, x, causal=False)
+        work[name] = partial(control.attend, q, k, v, x.transpose(0, 1), causal=False)
     return work
 
 
@@ -99,7 +99,9 @@ def module_level(args: Namespace, slots: int) -> Work:
     ]
     modules: dict[str, nn.Module] = {"sdpa": softmax[0], "explicit": make_explicit(softmax[1])}
     for name, control in make_controls(args, slots).items():
-        modules[name] = ABCAttention(args.width, args.heads, control, causal=False).to(args.device)
+        layer_control = LayerControl(control, 0, ForwardScope())
+        attention = ABCAttention(args.width, args.heads, layer_control, causal=False)
+        modules[name] = attention.to(args.device)
     return {
         name: partial(module.eval(), x, x, x, need_weights=False)
         for name, module in modules.items()

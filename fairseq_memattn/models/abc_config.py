@@ -10,27 +10,24 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
-from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS
-from fairseq_memattn.errors import MemAttnError, check_least, flag
-from fairseq_memattn.modules.control_pool import global_positions
+from fairseq_memattn.attention.controls import all_controls, control_class
+from fairseq_memattn.attention.controls.registry import for_each_control
+from fairseq_memattn.errors import MemAttnError, flag
+from fairseq_memattn.modules.control_flags import (
+    add_control_flags,
+    control_options,
+    option_errors,
+    set_control_defaults,
+)
 
-# Classes made while running, which mypy takes for variables.
-ACTIVATIONS = ChoiceEnum(list(LOG_ACTIVATIONS))
+# A class made at run time, which mypy takes for a variable.
 SHARING = ChoiceEnum(["shared", "separate"])
 
 
 @dataclass
 class ABCControlConfig(FairseqDataclass):
-    """What controls need, wherever their memories are."""
+    """The flags of all controls, beside those generated from the controls' own options."""
 
-    abc_activation: ACTIVATIONS = field(  # type: ignore[valid-type]
-        default="exp",
-        metadata={
-            "help": "activation of W_phi x, which decides how much of a token is written into "
-            "each slot; the ABC paper finds exp best and relu least stable"
-        },
-    )
     abc_phi_layers: SHARING = field(  # type: ignore[valid-type]
         default="shared",
         metadata={
@@ -45,46 +42,11 @@ class ABCControlConfig(FairseqDataclass):
             "with a shared one, which costs less where heads times slots nears the model size"
         },
     )
-    abc_max_length: int = field(
-        default=0,
-        metadata={
-            "help": "tokens that Linformer and compressive controls are made for; 0 means the "
-            "model's maximum of positions"
-        },
-    )
-    abc_stride: int = field(
-        default=2,
-        metadata={
-            "help": "how far apart the global tokens of the global control are, of which there "
-            "are as many as slots, and the tokens that dilated and strided windows see"
-        },
-    )
-    abc_global_positions: str = field(
-        default="",
-        metadata={
-            "help": "positions of the global control's tokens, from 0 and with commas between "
-            "them, instead of every --abc-stride-th"
-        },
-    )
-    abc_local_window: int = field(
-        default=0,
-        metadata={
-            "help": "of the local_global control's slots, those for the last tokens; the others "
-            "are for global ones; 0 means half of them"
-        },
-    )
-    abc_random_seed: int = field(
-        default=1, metadata={"help": "of random slots, and of RFA's random features"}
-    )
-    abc_rfa_gate: bool = field(
-        default=False,
-        metadata={"help": "let RFA's causal attention forget, by a gate (rfa_transformer alone)"},
-    )
 
 
 @dataclass
 class ABCEncoderConfig(ABCControlConfig):
-    """What an encoder without a decoder adds."""
+    """The flags of an encoder without a decoder."""
 
     abc_encoder_slots: int = field(
         default=64,
@@ -94,7 +56,7 @@ class ABCEncoderConfig(ABCControlConfig):
 
 @dataclass
 class ABCLanguageModelConfig(ABCControlConfig):
-    """What a decoder without a source adds."""
+    """The flags of a decoder without a source."""
 
     abc_causal_slots: int = field(
         default=8,
@@ -107,7 +69,7 @@ class ABCLanguageModelConfig(ABCControlConfig):
 
 @dataclass
 class ABCDecoderConfig(ABCLanguageModelConfig):
-    """What a decoder with a source adds."""
+    """The flags of a decoder with a source."""
 
     abc_cross_slots: int = field(
         default=32,
@@ -120,7 +82,7 @@ class ABCDecoderConfig(ABCLanguageModelConfig):
 
 @dataclass
 class ABCConfig(ABCDecoderConfig):
-    """What an encoder-decoder adds."""
+    """The flags of an encoder-decoder."""
 
     abc_encoder_slots: int = field(
         default=0,
@@ -131,20 +93,37 @@ class ABCConfig(ABCDecoderConfig):
     )
 
 
-def register_control(
-    model: type, control: str, suffix: str, sizes: Mapping[str, Callable[[Any], None]]
+def register_controls(
+    model: type,
+    suffix: str,
+    sizes: Mapping[str, Callable[[Any], None]],
+    *,
+    only_causal: bool = False,
 ) -> None:
-    """Registers abc_CONTROL_SUFFIX, a subclass of `model`, with an architecture for each size.
+    """Registers abc_CONTROL_SUFFIX for every control, now and whenever one is registered.
 
-    A rival's is RIVAL_SUFFIX.
+    Each is a subclass of `model` with an architecture for each size. Kernel attention is named
+    KERNEL_SUFFIX.
+
+    only_causal: leaves out the controls that have no causal form
     """
-    name = f"{control}_{suffix}" if control in RIVALS else f"abc_{control}_{suffix}"
-    refusal = (CONTROLS | RIVALS)[control].causal_refusal
-    without_causal = {"abc_causal_slots": 0} if refusal else {}
 
+    def register(control: str) -> None:
+        cls = control_class(control)
+        if not (only_causal and cls.causal_refusal):
+            name = f"{control}_{suffix}" if cls.is_kernel else f"abc_{control}_{suffix}"
+            _register(model, name, control, sizes)
+
+    for_each_control(register)
+
+
+def _register(
+    model: type, name: str, control: str, sizes: Mapping[str, Callable[[Any], None]]
+) -> None:
     def architecture(args: Any, defaults: Callable[[Any], None]) -> None:
-        for option, value in without_causal.items():
-            setattr(args, option, getattr(args, option, value))
+        if control_class(control).causal_refusal:
+            args.abc_causal_slots = getattr(args, "abc_causal_slots", 0)
+        set_control_defaults(args, control)
         defaults(args)
 
     register_model(name)(type(name, (model,), {"control": control, "__doc__": model.__doc__}))
@@ -154,100 +133,82 @@ def register_control(
 
 
 def add_arguments(parser: ArgumentParser, config: ABCControlConfig) -> None:
-    """Adds the fields as flags, without defaults: those are the architecture's."""
+    """Adds the flags of a family and of all controls, without defaults: those are the
+    architecture's."""
+    add_dataclass_flags(parser, config)
+    add_control_flags(parser)
+
+
+def add_dataclass_flags(parser: ArgumentParser, config: FairseqDataclass) -> None:
+    """Adds the fields as flags, without defaults."""
     gen_parser_from_dataclass(parser, config, delete_default=True)
 
 
 def as_namespace(args: Any) -> Namespace:
-    """The options of a model as fairseq's older models want them.
+    """The options of a model as a namespace, which fairseq's older models expect.
 
-    Under YAML they come as a DictConfig, of which `TransformerConfig.from_namespace` would see
-    no field that is not its own.
+    YAML gives a DictConfig, of which `TransformerConfig.from_namespace` reads its own fields only.
     """
     return args if isinstance(args, Namespace) else Namespace(**args)
 
 
-def set_defaults(args: Any, config: ABCControlConfig) -> None:
-    """Gives args (a namespace or a DictConfig) what neither user nor architecture has set."""
+def set_defaults(args: Any, config: FairseqDataclass) -> None:
+    """Sets in args (a namespace or a DictConfig) what neither user nor architecture has set."""
     for name in config._get_all_attributes():
         if getattr(args, name, None) is None:
             setattr(args, name, getattr(config, name))
 
 
-def check(args: Any, *kinds: str) -> None:
-    """Refuses slots that make no sense. kinds: of "causal", "cross", "encoder".
+def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: str) -> None:
+    """Completes the options of a model with a control, and checks them.
 
-    Raises MemAttnError with one sentence that names the flag and the value.
+    kinds: those of "causal", "cross" and "encoder" that the model has
+
+    Raises MemAttnError, which names the flag, the limit and the value.
     """
+    args.abc_control = control
+    set_defaults(args, config)
+    set_control_defaults(args, control)
     slots = {f"--abc-{kind}-slots": getattr(args, f"abc_{kind}_slots") for kind in kinds}
     for option, value in slots.items():
         if value < 0:
             raise MemAttnError(f"{option} must be 0 (softmax attention) or more, but is {value}")
-    refusal = (CONTROLS | RIVALS)[args.abc_control].causal_refusal
-    if refusal and "causal" in kinds and args.abc_causal_slots:
-        raise MemAttnError(
-            f"--abc-causal-slots must be 0 with the control {args.abc_control}, but is "
-            f"{args.abc_causal_slots}: {refusal}"
-        )
-    if refusal and getattr(args, "checkpoint_activations", False):
-        raise MemAttnError(
-            f"--checkpoint-activations does not work with the control {args.abc_control}, whose "
-            "layers hand on their memory"
-        )
     if not any(slots.values()):
         raise MemAttnError(
             f"{' and '.join(slots)} must not all be 0: that is fairseq's plain transformer, "
             "which has an --arch of its own"
         )
-    positions = global_positions(args.abc_global_positions)
-    for option, value in slots.items():
-        if args.abc_control == "global" and 0 < value < len(positions):
+    _check_causal(args, control, "causal" in kinds and args.abc_causal_slots)
+    for name in ("abc_phi_layers", "abc_phi_heads"):
+        if str(getattr(args, name)) not in ("shared", "separate"):
             raise MemAttnError(
-                f"there are {len(positions)} --abc-global-positions, but only {value} {option}"
+                f"{flag(name)} must be one of shared, separate, but is {getattr(args, name)}"
             )
-    if args.abc_control == "local_global":
-        for option, value in slots.items():
-            _check_local(option, value, args.abc_local_window or value // 2, len(positions))
-    if args.abc_control == "rfa":
-        for option, value in slots.items():
-            if value % 2:
-                raise MemAttnError(
-                    f"{option} must be even with RFA, a sine and a cosine for each random vector, "
-                    f"but is {value}"
-                )
-    if args.abc_max_length < 0:
-        raise MemAttnError(
-            "--abc-max-length must be 0 (the model's maximum of positions) or more, but is "
-            f"{args.abc_max_length}"
-        )
-    check_least(args, "abc_stride", 1)
-    for name, choices in (
-        ("abc_activation", LOG_ACTIVATIONS),
-        ("abc_phi_layers", ("shared", "separate")),
-        ("abc_phi_heads", ("shared", "separate")),
-    ):
-        value = str(getattr(args, name))
-        if value not in choices:
-            raise MemAttnError(f"{flag(name)} must be one of {', '.join(choices)}, but is {value}")
+    for name in all_controls():
+        with option_errors(kinds[0]):
+            control_options(args, name)
 
 
-def _check_local(flag: str, slots: int, local: int, positions: int) -> None:
-    """Refuses a memory that does not hold both the local window and the global tokens."""
-    if slots == 0:
-        return
-    if not 0 < local < slots:
+def _check_causal(args: Any, control: str, causal_slots: int) -> None:
+    """Refuses what a control without a causal form does not support."""
+    refusal = control_class(control).causal_refusal
+    if refusal and causal_slots:
         raise MemAttnError(
-            f"--abc-local-window must leave some of the {slots} {flag}, but is {local}"
+            f"--abc-causal-slots must be 0 with the control {control}, but is "
+            f"{causal_slots}: {refusal}"
         )
-    if positions > slots - local:
+    if refusal and getattr(args, "checkpoint_activations", False):
         raise MemAttnError(
-            f"there are {positions} --abc-global-positions, but --abc-local-window leaves only "
-            f"{slots - local} of the {slots} {flag}"
+            f"--checkpoint-activations does not work with the control {control}, whose layers "
+            "pass their memory to the next"
         )
 
 
 def check_heads(args: Any, *sides: str) -> None:
-    """Refuses sizes that heads cannot share out. sides: of "encoder", "decoder"."""
+    """Raises MemAttnError for a size that the heads do not divide.
+
+    sides: of "encoder", "decoder"
+    """
     for side in sides:
         size, heads = (getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
         if heads < 1 or size % heads:

@@ -1,7 +1,7 @@
 """Masked language models with a bounded memory (ABC paper, section 5.3 and appendix C.3).
 
-Every control strategy gives a model, `abc_CONTROL_roberta`, in the same sizes, and so do the
-rivals: `elu_roberta`, `rfa_roberta`, `t2r_roberta`.
+Every control strategy gives a model, `abc_CONTROL_roberta`, in the same sizes, and so does
+kernel attention: `elu_roberta`, `rfa_roberta`, `t2r_roberta`.
 """
 
 from argparse import ArgumentParser
@@ -13,14 +13,13 @@ from fairseq.models.roberta.model import base_architecture
 from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.models.abc_config import (
     ABCEncoderConfig,
     add_arguments,
     as_namespace,
-    check,
     check_heads,
-    register_control,
+    register_controls,
+    resolve_control,
     set_defaults,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
@@ -43,7 +42,7 @@ class ABCRobertaEncoder(RobertaEncoder):
 class ABCRoberta(RobertaModel):
     """fairseq's RoBERTa, its softmax attention replaced by ABC.
 
-    control: a key of `attention.controls.CONTROLS` or `RIVALS`
+    control: the name of a registered control
     """
 
     control: ClassVar[str]
@@ -64,10 +63,8 @@ class ABCRoberta(RobertaModel):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCRoberta":
         args = as_namespace(args)
-        args.abc_control = cls.control
-        set_defaults(args, ABCEncoderConfig())
         base_architecture(args)
-        check(args, "encoder")
+        resolve_control(args, cls.control, ABCEncoderConfig(), "encoder")
         check_heads(args, "encoder")
         if getattr(args, "max_positions", None) is None:
             args.max_positions = getattr(args, "tokens_per_sample", None) or task.max_positions()
@@ -96,5 +93,4 @@ def tiny(args: Any) -> None:
 
 SIZES = {"": base, "_base": base, "_tiny": tiny}
 
-for _control in CONTROLS | RIVALS:
-    register_control(ABCRoberta, _control, "roberta", SIZES)
+register_controls(ABCRoberta, "roberta", SIZES)

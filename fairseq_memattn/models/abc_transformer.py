@@ -1,7 +1,7 @@
 """Encoder-decoder transformers with bounded memories (ABC paper, section 5.2, appendix C.2).
 
-Every control strategy gives a model, `abc_CONTROL_transformer`, in the same sizes, and so do the
-rivals: `elu_transformer`, `rfa_transformer`, `t2r_transformer`.
+Every control strategy gives a model, `abc_CONTROL_transformer`, in the same sizes, and so does
+kernel attention: `elu_transformer`, `rfa_transformer`, `t2r_transformer`.
 """
 
 from argparse import ArgumentParser
@@ -11,15 +11,14 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import nn
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     ABCConfig,
     add_arguments,
     as_namespace,
-    check,
     check_heads,
-    register_control,
+    register_controls,
+    resolve_control,
     set_defaults,
 )
 from fairseq_memattn.models.abc_decoding import ABCDecoding
@@ -29,7 +28,7 @@ from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
 class ABCTransformer(ABCDecoding):
     """fairseq's transformer, its decoder's softmax attention replaced by ABC.
 
-    control: a key of `attention.controls.CONTROLS` or `RIVALS`
+    control: the name of a registered control
     """
 
     control: ClassVar[str]
@@ -42,9 +41,7 @@ class ABCTransformer(ABCDecoding):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformer":
         args = as_namespace(args)
-        args.abc_control = cls.control
-        set_defaults(args, ABCConfig())
-        check(args, "causal", "cross", "encoder")
+        resolve_control(args, cls.control, ABCConfig(), "causal", "cross", "encoder")
         check_heads(args, "encoder", "decoder")
         if getattr(args, "cross_self_attention", False):
             raise MemAttnError(
@@ -85,5 +82,4 @@ def iwslt_es_en(args: Any) -> None:
 
 SIZES = {"": base, "_wmt_en_de": wmt_en_de, "_iwslt_es_en": iwslt_es_en}
 
-for _control in CONTROLS | RIVALS:
-    register_control(ABCTransformer, _control, "transformer", SIZES)
+register_controls(ABCTransformer, "transformer", SIZES)

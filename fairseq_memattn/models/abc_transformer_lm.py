@@ -1,7 +1,7 @@
 """Language models with a bounded memory (ABC paper, section 5.1).
 
-Every control strategy gives a model, `abc_CONTROL_transformer_lm`, in the same sizes, and so do
-the rivals: `elu_transformer_lm`, `rfa_transformer_lm`, `t2r_transformer_lm`.
+Every control strategy gives a model, `abc_CONTROL_transformer_lm`, in the same sizes, and so
+does kernel attention: `elu_transformer_lm`, `rfa_transformer_lm`, `t2r_transformer_lm`.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -16,14 +16,13 @@ from fairseq.models.transformer_lm import (
     transformer_lm_baevski_wiki103,
 )
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.models.abc_config import (
     ABCLanguageModelConfig,
     add_arguments,
     as_namespace,
-    check,
     check_heads,
-    register_control,
+    register_controls,
+    resolve_control,
     set_defaults,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
@@ -32,7 +31,7 @@ from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 class ABCTransformerLanguageModel(TransformerLanguageModel):
     """fairseq's transformer language model, its softmax attention replaced by ABC.
 
-    control: a key of `attention.controls.CONTROLS` or `RIVALS`
+    control: the name of a registered control
     """
 
     control: ClassVar[str]
@@ -45,9 +44,7 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
         args = as_namespace(args)
-        args.abc_control = cls.control
-        set_defaults(args, ABCLanguageModelConfig())
-        check(args, "causal")
+        resolve_control(args, cls.control, ABCLanguageModelConfig(), "causal")
         check_heads(args, "decoder")
         if getattr(args, "max_target_positions", None) is None:
             # Under YAML the task's options are not among the model's.
@@ -88,6 +85,4 @@ def wiki103_32(args: Any) -> None:
 
 SIZES = {"": base, "_wiki103": wiki103, "_wiki103_32": wiki103_32}
 
-for _control, _class in (CONTROLS | RIVALS).items():
-    if not _class.causal_refusal:
-        register_control(ABCTransformerLanguageModel, _control, "transformer_lm", SIZES)
+register_controls(ABCTransformerLanguageModel, "transformer_lm", SIZES, only_causal=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
-    add_arguments,
+    add_dataclass_flags,
     as_namespace,
     check_heads,
     set_defaults,
@@ -40,7 +40,7 @@ class GMATGenBert(FairseqEncoderDecoderModel):
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        add_arguments(parser, GenBertConfig())
+        add_dataclass_flags(parser, GenBertConfig())
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "GMATGenBert":

@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
 from fairseq_memattn.models.abc_config import (
-    add_arguments,
+    add_dataclass_flags,
     as_namespace,
     check_heads,
     set_defaults,
@@ -88,7 +88,7 @@ class GMATBert(RobertaModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        add_arguments(parser, GMATBertConfig())
+        add_dataclass_flags(parser, GMATBertConfig())
         parser.add_argument(
             "--no-token-positional-embeddings",
             action="store_true",

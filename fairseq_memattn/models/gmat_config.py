@@ -5,7 +5,6 @@ from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
 from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
@@ -15,7 +14,6 @@ UNTIED = ("none", "qkv", "qkvo")
 # Classes made at run time, which mypy takes for variables.
 KINDS = ChoiceEnum(list(SPARSITIES))
 PROJECTIONS = ChoiceEnum(list(UNTIED))
-DECODER_CONTROLS = ChoiceEnum([*CONTROLS, *RIVALS])
 
 
 @dataclass
@@ -141,7 +139,7 @@ class GenBertConfig(GMATBertConfig):
 class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     """The flags of the encoder-decoder: ABC's for the decoder, with softmax as the default."""
 
-    gmat_decoder_control: DECODER_CONTROLS = field(  # type: ignore[valid-type]
+    gmat_decoder_control: str = field(
         default="mlp",
         metadata={
             "help": "control strategy of a decoder with --abc-causal-slots or --abc-cross-slots"

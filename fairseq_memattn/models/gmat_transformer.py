@@ -11,16 +11,18 @@ from fairseq.models.transformer.transformer_legacy import (
 )
 from torch import nn
 
+from fairseq_memattn.attention.controls import all_controls
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     add_arguments,
     as_namespace,
-    check,
     check_heads,
+    resolve_control,
     set_defaults,
 )
 from fairseq_memattn.models.abc_decoding import ABCDecoding
 from fairseq_memattn.models.gmat_config import GMATTransformerConfig, resolve_defaults
+from fairseq_memattn.modules.control_flags import set_control_defaults
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.gmat_positions import check_positions
 
@@ -46,9 +48,7 @@ class GMATTransformer(ABCDecoding):
         if args.encoder_learned_pos:
             check_positions("--max-source-positions", longest)
         resolve_defaults(args, GMATTransformerConfig(), longest)
-        args.abc_control, args.abc_encoder_slots = args.gmat_decoder_control, 0
-        if args.abc_causal_slots or args.abc_cross_slots:
-            check(args, "causal", "cross")
+        _resolve_decoder(args)
         check_heads(args, "encoder", "decoder")
         if getattr(args, "cross_self_attention", False):
             raise MemAttnError("--cross-self-attention does not work with --arch gmat_transformer")
@@ -63,4 +63,19 @@ class GMATTransformer(ABCDecoding):
 def base(args: Any) -> None:
     """Transformer-base: six and six layers of 512."""
     set_defaults(args, GMATTransformerConfig())
+    set_control_defaults(args)
     base_architecture(args)
+
+
+def _resolve_decoder(args: Any) -> None:
+    """Completes and checks the options of the decoder, whose attention may be softmax."""
+    control = str(args.gmat_decoder_control)
+    if control not in all_controls():
+        raise MemAttnError(
+            f"--gmat-decoder-control must be one of {', '.join(all_controls())}, but is {control}"
+        )
+    args.abc_control, args.abc_encoder_slots = control, 0
+    if args.abc_causal_slots or args.abc_cross_slots:
+        resolve_control(args, control, GMATTransformerConfig(), "causal", "cross")
+    else:
+        set_control_defaults(args, control)

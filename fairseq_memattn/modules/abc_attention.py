@@ -5,46 +5,50 @@ from typing import Any, NamedTuple
 
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import Control, State
-from fairseq_memattn.attention.ops.state import MemoryState, is_written
+from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.modules.control_pool import LayerControl
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
+from fairseq_memattn.modules.layout import batch_first, time_first
 
 
 class CrossMemory(NamedTuple):
     """The memory of the source sentences while their translations are decoded.
 
-    state: of B sentences; copies: hypotheses a sentence, in neighbouring rows of the queries
-    writing: phi (B, H or 1, S, M) where source weights were asked for
+    state: of B sentences
+    copies: the hypotheses of a sentence, which are neighbouring rows of the queries
+    phi: (B, H or 1, S, M) if source weights are requested
     """
 
     state: State
     copies: int
-    writing: Tensor | None
+    phi: Tensor | None
 
     def reorder(self, new_order: Tensor) -> "CrossMemory":
         """new_order: (B' copies,) indices of hypotheses, as beam search gives them."""
         sentences = new_order.div(self.copies, rounding_mode="floor")
         copies = self.copies
-        if len(new_order) % copies or not _all_copies(sentences, copies, dim=0):
+        if len(new_order) % copies or not _all_copies(sentences, copies):
             copies = 1
         sentences = sentences[::copies]
-        state, writing = self.state, self.writing
+        state, phi = self.state, self.phi
         if not is_identity(sentences, len(state[0])):
             state = state.reorder(sentences)
-            writing = None if writing is None else writing.index_select(0, sentences)
-        return CrossMemory(state, copies, writing)
+            phi = None if phi is None else phi.index_select(0, sentences)
+        return CrossMemory(state, copies, phi)
 
 
-class ABCAttention(FairseqIncrementalState, nn.Module):
-    """Multi-head attention over a bounded memory, in fairseq's conventions.
+class ABCAttention(FairseqIncrementalState, BoundedAttention):
+    """`attention.nn.ABCAttention` with the arguments, layout and decoding state of fairseq.
 
-    embed_dim: E; num_heads: H; control: what writes tokens into slots, owned by the model
-    source_dim: size of the keys' and values' inputs, E unless told
-    causal: each position reads only the positions before it and itself. A property of the
-        module, because fairseq's decoder passes no mask while it decodes incrementally
-    dropout: probability of leaving out a write
+    embed_dim: E; num_heads: H; control: which the model's `ControlPool` owns
+    source_dim: the size of the keys' and values' inputs; None is E
+    causal: a property of the module, because fairseq's decoder passes no mask while it decodes
+        incrementally
+    dropout: probability to omit a write
+    q_noise, qn_block_size: fairseq's quantization noise
 
     Sequences come as (T, B, E) and padding masks as (B, S), True at padding, on either side.
     """
@@ -56,7 +60,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        control: Control,
+        control: LayerControl,
         *,
         causal: bool,
         source_dim: int | None = None,
@@ -64,36 +68,18 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         q_noise: float = 0.0,
         qn_block_size: int = 8,
     ) -> None:
-        super().__init__()
-        source_dim = source_dim or embed_dim
-        self.embed_dim, self.num_heads, self.causal = embed_dim, num_heads, causal
-        self.head_dim = embed_dim // num_heads
-        if self.head_dim * num_heads != embed_dim:
-            raise ValueError(
-                f"`embed_dim` must be a multiple of the {num_heads} heads, "
-                f"but is {embed_dim} instead."
-            )
-        self.dropout = dropout
-        self._control = (control,)  # in a tuple: the model's `ControlPool` registers it
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
-            quant_noise(nn.Linear(size, embed_dim), q_noise, qn_block_size)
-            for size in (embed_dim, source_dim, source_dim, embed_dim)
+        super().__init__(
+            embed_dim, num_heads, causal=causal, source_dim=source_dim, dropout=dropout
         )
-        self.reset_parameters()
+        self.layer_control = control
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            quant_noise(projection, q_noise, qn_block_size)
         self.beam_size = 1
         self.return_source_weights = False
 
     @property
-    def control(self) -> Control:
-        return self._control[0]
-
-    def reset_parameters(self) -> None:
-        """fairseq's initialisation of its own attention."""
-        gain = 2**-0.5 if self.k_proj.in_features == self.embed_dim else 1.0
-        for projection in (self.q_proj, self.k_proj, self.v_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=gain)
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        nn.init.zeros_(self.out_proj.bias)
+    def control(self) -> Control:  # type: ignore[override]
+        return self.layer_control.control
 
     def forward(
         self,
@@ -109,103 +95,64 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """query: (T, B, E); key and value: (S, B, source_dim), one and the same tensor.
 
-        Returns (T, B, E), and the weights of the source tokens (H, B, T, S) where fairseq asks
-        for those of every head and `--print-alignment` is on, else None: computing them costs
-        what a bounded memory saves.
-        `attn_mask` is not looked at: causality is a property of the module.
+        Returns (T, B, E), and the weights of the source tokens (H, B, T, S) if fairseq requests
+        those of every head and `--print-alignment` is on, else None: computing them costs what a
+        bounded memory saves.
+        `attn_mask` is ignored: causality is a property of the module.
         """
+        shared, weights = self.layer_control.shared, None
+        x = batch_first(query).contiguous()
         if static_kv and incremental_state is not None:
-            heads, weights = self._read_source(
-                self._heads(self.q_proj(query)), key, key_padding_mask, incremental_state
-            )
+            heads, weights = self._read_source(x, key, key_padding_mask, incremental_state)
+        elif self.causal and incremental_state is not None:
+            heads = self._continue(x, key_padding_mask, incremental_state)
         else:
-            weights = None
-            if self.causal and incremental_state is not None:
-                q, k, v = self._project(query, key)
-                state = self.get_incremental_state(incremental_state, "memory")
-                heads, state = self.control.step(
-                    q, k, v, key, state, key_padding_mask=key_padding_mask
-                )
-                self.set_incremental_state(incremental_state, "memory", state)
-            else:
-                heads = self._attend(query, key, key_padding_mask)
-                if need_head_weights and self.return_source_weights:
-                    writing, reading = self.inspect(query, key, key_padding_mask)
-                    weights = (reading @ writing.transpose(2, 3)).transpose(0, 1)
-        out = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
-        return out, weights if need_head_weights else None
+            source = x if key is query else self._source(key)
+            heads = self.attend(x, source, key_padding_mask, shared)
+            if need_head_weights and self.return_source_weights:
+                phi, p = self.inspect(x, source, key_padding_mask, shared)
+                weights = (p @ phi.transpose(2, 3)).transpose(0, 1)
+        return time_first(self.join(heads)), weights if need_head_weights else None
 
-    def _attend(self, query: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """Attention over whole sequences (B, H, T, D)."""
-        dropout = self.dropout if self.training else 0.0
-        if not self.causal:
-            memory = self._write_tokens(source, key_padding_mask, dropout)
-            if memory is not None:
-                return self.control.read(self._heads(self.q_proj(query)), memory)
-        q, k, v = self._project(query, source)
-        return self.control.attend(
-            q,
-            k,
-            v,
-            source,
-            causal=self.causal,
-            key_padding_mask=key_padding_mask,
-            dropout=dropout,
-        )
+    def _source(self, key: Tensor) -> Tensor:
+        """The source, batch first."""
+        return self._once("source", key, lambda: batch_first(key).contiguous())
 
-    def _write_tokens(
-        self, source: Tensor, key_padding_mask: Tensor | None, dropout: float = 0.0
-    ) -> MemoryState | None:
-        """The memory of keys and values that are projected after they were written.
+    def _once(self, name: str, source: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """What the layers of a forward pass make of the same source once."""
+        shared = self.layer_control.shared
+        return make() if shared is None else shared.once(name, source, make)
 
-        Writing is linear too, and slots are fewer than tokens. None where there is no such
-        memory, or nothing to save.
-        """
-        if self.control.slots >= len(source):
-            return None
-        memory = self.control.write_tokens(source, key_padding_mask, dropout)
-        if memory is None:
-            return None
-        tokens = memory.keys.squeeze(1).transpose(0, 1).to(source.dtype)
-        # Projections have biases; what holds nothing is to stay zero.
-        written = is_written(memory.log_mass).unsqueeze(3)
-        keys, values = (
-            self._heads(projection(tokens)).to(memory.keys.dtype) * written
-            for projection in (self.k_proj, self.v_proj)
-        )
-        return MemoryState(keys, values, memory.log_mass)
-
-    def inspect(
-        self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """What full (not causal) attention does: phi (B, H or 1, S, M) and p (B, H, T, M).
-
-        phi: the share of each slot that each token makes up, over the whole sequence
-        p: how much each query reads of each slot; p phi^T are the weights of the tokens
-        """
-        q, k, v = self._project(query, key)
-        state = self.control.write(k, v, key, key_padding_mask)
-        return self.control.vectors(k, key, key_padding_mask), self.control.weights(q, state)
+    def _continue(
+        self, x: Tensor, key_padding_mask: Tensor | None, incremental_state: IncrementalState
+    ) -> Tensor:
+        """Causal attention of the positions after those of the state: (B, H, T, D)."""
+        q, k, v = self.project(x, x)
+        state = self.get_incremental_state(incremental_state, "memory")
+        heads, state = self.control.step(q, k, v, x, state, key_padding_mask=key_padding_mask)
+        self.set_incremental_state(incremental_state, "memory", state)
+        return heads
 
     def _read_source(
         self,
-        q: Tensor,
-        source: Tensor,
+        x: Tensor,
+        key: Tensor,
         key_padding_mask: Tensor | None,
         incremental_state: IncrementalState,
     ) -> tuple[Tensor, Tensor | None]:
-        """Cross attention while decoding: the source is written once, at the first step."""
+        """Cross attention in decoding, which writes the source at the first step only."""
         memory = self.get_incremental_state(incremental_state, "source")
         if memory is None:
-            memory = self._write_source(source, key_padding_mask)
+            memory = self._write_source(self._source(key), key_padding_mask)
             self.set_incremental_state(incremental_state, "source", memory)
+        q = self.split(self.q_proj(x))
         batch, heads, length, width = q.shape
         # The hypotheses of a sentence read its memory side by side.
         q = q.unflatten(0, (-1, memory.copies)).transpose(1, 2).flatten(2, 3)
         out = self.control.read(q, memory.state)
         weights = None
-        if memory.writing is not None:
-            weights = self.control.weights(q, memory.state) @ memory.writing.transpose(2, 3)
+        if memory.phi is not None:
+            weights = self.control.weights(q, memory.state) @ memory.phi.transpose(2, 3)
             weights = weights.unflatten(2, (memory.copies, length)).transpose(1, 2).flatten(0, 1)
             weights = weights.transpose(0, 1)
         out = out.unflatten(2, (memory.copies, length)).transpose(1, 2)
@@ -213,33 +160,23 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
 
     def _write_source(self, source: Tensor, key_padding_mask: Tensor | None) -> CrossMemory:
         """Beam search repeats every sentence; here each is written once."""
-        copies = self.beam_size if _all_copies(source, self.beam_size, dim=1) else 1
-        source = source[:, ::copies]
-        if key_padding_mask is not None:
-            key_padding_mask = key_padding_mask[::copies]
-        writing = None
+        copies = self.beam_size if _all_copies(source, self.beam_size) else 1
+        shared = self.layer_control.shared
+        if copies > 1:
+            source = self._once("sentences", source, lambda: source[::copies])
+            if key_padding_mask is not None:
+                key_padding_mask = key_padding_mask[::copies]
+        memory = self.write_memory(source, key_padding_mask, shared)
+        phi = None
         if self.return_source_weights:
-            k = self._heads(self.k_proj(source))
-            writing = self.control.vectors(k, source, key_padding_mask)
-        memory: State | None = self._write_tokens(source, key_padding_mask)
-        if memory is None:
-            k, v = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))
-            memory = self.control.write(k, v, source, key_padding_mask)
-        return CrossMemory(memory, copies, writing)
-
-    def _project(self, query: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        projections = (self.q_proj(query), self.k_proj(source), self.v_proj(source))
-        q, k, v = (self._heads(projection) for projection in projections)
-        return q, k, v
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(T, B, E) as (B, H, T, D)."""
-        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+            k = self.split(self.k_proj(source))
+            phi = self.control.vectors(k, source, key_padding_mask, shared)
+        return CrossMemory(memory, copies, phi)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """fairseq's hook: the states of the hypotheses that survived a beam step."""
+        """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
         state = self.get_incremental_state(incremental_state, "memory")
         if state is not None and not is_identity(new_order, len(state[0])):
             self.set_incremental_state(incremental_state, "memory", state.reorder(new_order))
@@ -249,7 +186,7 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         return incremental_state
 
     def set_beam_size(self, beam_size: int) -> None:
-        """fairseq's hook: how many hypotheses a sentence beam search is about to keep."""
+        """fairseq's hook: the hypotheses that beam search is about to keep for a sentence."""
         self.beam_size = beam_size
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
@@ -257,13 +194,13 @@ class ABCAttention(FairseqIncrementalState, nn.Module):
         self.return_source_weights = bool(need_attn)
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> IncrementalState:
-        """fairseq's decoder layer looks here for cached keys; a bounded memory has none."""
+        """fairseq's decoder layer looks for cached keys here; a bounded memory has none."""
         return {}
 
 
-def _all_copies(x: Tensor, copies: int, dim: int) -> bool:
-    """Whether x consists of groups of `copies` equal neighbours along dim."""
-    if copies == 1 or x.shape[dim] % copies:
+def _all_copies(x: Tensor, copies: int) -> bool:
+    """Whether the rows of x come in groups of `copies` equal neighbours."""
+    if copies == 1 or len(x) % copies:
         return copies == 1
-    groups = x.unflatten(dim, (-1, copies))
-    return bool((groups == groups.narrow(dim + 1, 0, 1)).all())
+    groups = x.unflatten(0, (-1, copies))
+    return bool((groups == groups[:, :1]).all())

@@ -15,25 +15,26 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls import Control, ControlOptions
+from fairseq_memattn.attention.controls import Sizes
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control_pool import ControlPool, global_positions
+from fairseq_memattn.modules.control_flags import control_options, option_errors
+from fairseq_memattn.modules.control_pool import ControlPool, LayerControl, insert_pools
 from fairseq_memattn.modules.incremental import is_identity
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):
     """An encoder layer whose self-attention is ABC, over the whole sequence."""
 
-    def __init__(self, cfg: Any, control: Control, return_fc: bool = False) -> None:
-        self._control = (control,)
+    def __init__(self, cfg: Any, control: LayerControl, return_fc: bool = False) -> None:
+        self.layer_control = control
         super().__init__(cfg, return_fc)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         return ABCAttention(
             embed_dim,
             cfg.encoder.attention_heads,
-            self._control[0],
+            self.layer_control,
             causal=False,
             dropout=cfg.attention_dropout,
             q_noise=self.quant_noise,
@@ -51,30 +52,28 @@ class ABCDecoderLayer(TransformerDecoderLayerBase):
         self,
         cfg: Any,
         no_encoder_attn: bool,
-        causal_control: Control | None,
-        cross_control: Control | None,
+        causal_control: LayerControl | None,
+        cross_control: LayerControl | None,
     ) -> None:
-        self._causal_control, self._cross_control = (causal_control,), (cross_control,)
+        self.causal_control, self.cross_control = causal_control, cross_control
         super().__init__(cfg, no_encoder_attn)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> nn.Module:
-        (control,) = self._causal_control
-        if control is None:
+        if self.causal_control is None:
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
-        return self._attention(embed_dim, cfg, control, causal=True)
+        return self._attention(embed_dim, cfg, self.causal_control, causal=True)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
-        (control,) = self._cross_control
-        if control is None:
+        if self.cross_control is None:
             return super().build_encoder_attention(embed_dim, cfg)
         return self._attention(
-            embed_dim, cfg, control, causal=False, source_dim=cfg.encoder.embed_dim
+            embed_dim, cfg, self.cross_control, causal=False, source_dim=cfg.encoder.embed_dim
         )
 
     def _attention(
-        self, embed_dim: int, cfg: Any, control: Control, **options: Any
+        self, embed_dim: int, cfg: Any, control: LayerControl, **options: Any
     ) -> ABCAttention:
         return ABCAttention(
             embed_dim,
@@ -88,22 +87,32 @@ class ABCDecoderLayer(TransformerDecoderLayerBase):
 
 
 class ABCTransformerEncoder(TransformerEncoderBase):
-    """fairseq's encoder; with `abc_encoder_slots` its self-attention is ABC."""
+    """fairseq's encoder; with `abc_encoder_slots` its self-attention is ABC.
+
+    controls: of its layers; None without slots
+    """
+
+    controls: ControlPool | None
+
+    def __init__(
+        self, cfg: Any, dictionary: Any, embed_tokens: nn.Module, return_fc: bool = False
+    ) -> None:
+        # fairseq's __init__ builds the layers. Until it returns, a dictionary holds the pool.
+        self._pools = {"controls": encoder_pool(cfg)}
+        super().__init__(cfg, dictionary, embed_tokens, return_fc)
+        insert_pools(self, self.__dict__.pop("_pools"))
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        if not hasattr(self, "controls"):  # called from fairseq's __init__, layer after layer
-            self.controls = _pool(
-                cfg,
-                cfg.encoder,
-                cfg.encoder.embed_dim,
-                cfg.abc_encoder_slots,
-                cfg.max_source_positions,
-                encoder=True,
-            )
-        if self.controls is None:
+        pool = self._pools["controls"]
+        if pool is None:
             return super().build_encoder_layer(cfg)
-        layer = ABCEncoderLayer(cfg, self.controls.for_next_layer(), return_fc=self.return_fc)
+        layer = ABCEncoderLayer(cfg, pool.for_next_layer(), return_fc=self.return_fc)
         return wrapped(layer, cfg)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """fairseq's forward pass, in which the layers share what their control computes."""
+        with nullcontext() if self.controls is None else self.controls.forward_pass():
+            return super().forward(*args, **kwargs)
 
     def max_positions(self) -> int:
         """fairseq's hook: sentences beyond it are refused, or left out on demand."""
@@ -124,31 +133,35 @@ class ABCTransformerEncoder(TransformerEncoderBase):
 
 
 class ABCTransformerDecoder(TransformerDecoderBase):
-    """fairseq's decoder with bounded memories for its causal and its cross attention."""
+    """fairseq's decoder with bounded memories for its causal and its cross attention.
+
+    causal_controls, cross_controls: of its layers; None without slots
+    """
+
+    causal_controls: ControlPool | None
+    cross_controls: ControlPool | None
+
+    def __init__(
+        self,
+        cfg: Any,
+        dictionary: Any,
+        embed_tokens: nn.Module,
+        no_encoder_attn: bool = False,
+        output_projection: nn.Module | None = None,
+    ) -> None:
+        # fairseq's __init__ builds the layers. Until it returns, a dictionary holds the pools.
+        self._pools = {
+            "causal_controls": causal_pool(cfg),
+            "cross_controls": None if no_encoder_attn else cross_pool(cfg),
+        }
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
+        insert_pools(self, self.__dict__.pop("_pools"))
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
-        if not hasattr(self, "causal_controls"):  # called from fairseq's __init__
-            self.causal_controls = _pool(
-                cfg,
-                cfg.decoder,
-                cfg.decoder.embed_dim,
-                cfg.abc_causal_slots,
-                cfg.max_target_positions,
-                causal=True,
-            )
-            cross_slots = 0 if no_encoder_attn else cfg.abc_cross_slots
-            self.cross_controls = _pool(
-                cfg, cfg.decoder, cfg.encoder.embed_dim, cross_slots, cfg.max_source_positions
-            )
-        layer = ABCDecoderLayer(
-            cfg,
-            no_encoder_attn,
-            *(
-                None if pool is None else pool.for_next_layer()
-                for pool in (self.causal_controls, self.cross_controls)
-            ),
-        )
-        return wrapped(layer, cfg)
+        controls = [
+            None if pool is None else pool.for_next_layer() for pool in self._pools.values()
+        ]
+        return wrapped(ABCDecoderLayer(cfg, no_encoder_attn, *controls), cfg)
 
     def extract_features(
         self,
@@ -164,7 +177,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 "full-context alignment needs a decoder that sees the future, "
                 "which a causal memory never does; use --abc-causal-slots 0 for it"
             )
-        with nullcontext() if self.cross_controls is None else self.cross_controls.one_source():
+        with nullcontext() if self.cross_controls is None else self.cross_controls.forward_pass():
             return super().extract_features(
                 prev_output_tokens,
                 encoder_out,
@@ -247,33 +260,43 @@ def position_vectors(embedding: Any, start: int, length: int) -> Tensor:
     return embedding.weight[first : first + length]
 
 
+def encoder_pool(cfg: Any) -> ControlPool | None:
+    """The controls of an encoder's self-attention; None without slots."""
+    side = cfg.encoder
+    return _pool(cfg, side, side.embed_dim, cfg.max_source_positions, "encoder")
+
+
+def causal_pool(cfg: Any) -> ControlPool | None:
+    """The controls of a decoder's causal attention; None without slots."""
+    side = cfg.decoder
+    return _pool(cfg, side, side.embed_dim, cfg.max_target_positions, "causal")
+
+
+def cross_pool(cfg: Any) -> ControlPool | None:
+    """The controls of a decoder's cross attention; None without slots."""
+    return _pool(cfg, cfg.decoder, cfg.encoder.embed_dim, cfg.max_source_positions, "cross")
+
+
 def _pool(
-    cfg: Any,
-    side: Any,
-    source_dim: int,
-    slots: int,
-    max_positions: int,
-    encoder: bool = False,
-    causal: bool = False,
+    cfg: Any, side: Any, source_dim: int, max_positions: int, kind: str
 ) -> ControlPool | None:
+    """Raises MemAttnError, which names the flag, for options that do not fit."""
+    slots = getattr(cfg, f"abc_{kind}_slots")
     if slots == 0:
         return None
-    options = ControlOptions(
-        embed_dim=source_dim,
-        slots=slots,
-        heads=1 if cfg.abc_phi_heads == "shared" else side.attention_heads,
-        max_length=cfg.abc_max_length or max_positions,
-        activation=cfg.abc_activation,
-        stride=cfg.abc_stride,
-        positions=global_positions(cfg.abc_global_positions),
-        window=cfg.abc_local_window,
-        seed=cfg.abc_random_seed,
-        attention_heads=side.attention_heads,
-        head_dim=side.embed_dim // side.attention_heads,
-        gate=cfg.abc_rfa_gate and causal,
-        encoder=encoder,
-    )
-    return ControlPool(cfg.abc_control, options, tied=cfg.abc_phi_layers == "shared")
+    with option_errors(kind):
+        sizes = Sizes(
+            embed_dim=source_dim,
+            slots=slots,
+            heads=1 if cfg.abc_phi_heads == "shared" else side.attention_heads,
+            attention_heads=side.attention_heads,
+            head_dim=side.embed_dim // side.attention_heads,
+            max_positions=max_positions,
+            kind=kind,
+        )
+        options = control_options(cfg, cfg.abc_control)
+        options.check(sizes)
+        return ControlPool(cfg.abc_control, sizes, options, tied=cfg.abc_phi_layers == "shared")
 
 
 def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:

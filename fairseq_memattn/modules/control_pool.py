@@ -1,65 +1,86 @@
-"""Which layers share a control."""
+"""Which layers share a control, and what they share within a forward pass."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS, Control, ControlOptions
-from fairseq_memattn.attention.controls.mlp import MLPControl
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.attention.controls import Control, ControlOptions, Shared, Sizes, control_class
+
+
+class ForwardScope:
+    """What the layers of a pool share while a forward pass runs; None at any other time."""
+
+    def __init__(self) -> None:
+        self.shared: Shared | None = None
+
+
+class LayerControl:
+    """A control as one layer uses it. The `ControlPool` of the model owns the control.
+
+    No module: a layer that refers to it neither registers nor saves the control once more.
+    """
+
+    def __init__(self, control: Control, layer: int, scope: ForwardScope) -> None:
+        self.control, self.layer, self.scope = control, layer, scope
+
+    @property
+    def shared(self) -> Shared | None:
+        """What the forward pass that is running shares with this layer."""
+        shared = self.scope.shared
+        return None if shared is None else shared.for_layer(self.layer)
 
 
 class ControlPool(nn.ModuleList):
-    """Hands every layer its control: always the same one, or each its own.
+    """The controls of a stack of layers: one for all of them, or one for each.
 
-    The paper ties phi over the layers (section 4). The pool owns the controls and the layers
-    only refer to them, so a tied one is one entry in the checkpoint and in the optimiser.
+    The paper ties phi over the layers (section 4). The pool owns the controls and the layers refer
+    to them, so that a tied control is one entry in the checkpoint and in the optimiser.
 
-    name: a key of `attention.controls.CONTROLS` or `RIVALS`
+    name: of a registered control
     """
 
-    def __init__(self, name: str, options: ControlOptions, *, tied: bool) -> None:
+    def __init__(self, name: str, sizes: Sizes, options: ControlOptions, *, tied: bool) -> None:
         super().__init__()
-        self.make, self.options = (CONTROLS | RIVALS)[name], options
-        self.tied = tied and self.make.tied
+        self.make, self.sizes, self.options = control_class(name), sizes, options
+        self.tied = tied and self.make.can_tie
+        self.scope = ForwardScope()
         self.layers = 0
-        self.below: dict[int, Tensor] = {}
 
-    def for_next_layer(self) -> Control:
+    def for_next_layer(self) -> LayerControl:
+        """The control of one layer more, the lowest layer first."""
         if not self.tied or len(self) == 0:
-            seed = self.options.seed + len(self)
-            self.append(self.make(replace(self.options, seed=seed)))
+            self.append(self.make(self.sizes, self.options.for_layer(len(self))))
         control = self[-1]
         assert isinstance(control, Control)
         self.layers += 1
-        return control.for_layer(self.layers - 1, self.below)
+        return LayerControl(control, self.layers - 1, self.scope)
 
     def limit(self, positions: int) -> int:
         """The positions that both a model of `positions` and its controls can tell apart."""
-        limits = [getattr(control, "max_length", None) or positions for control in self]
-        return min([positions, *limits])
+        controls = (control for control in self if isinstance(control, Control))
+        return min([positions, *(control.max_length or positions for control in controls)])
 
     @contextmanager
-    def one_source(self) -> Iterator[None]:
-        """While all layers read one and the same source, a tied control looks at it once."""
-        controls = [control for control in self if isinstance(control, MLPControl)]
-        for control in controls:
-            control.keeps = True
+    def forward_pass(self) -> Iterator[None]:
+        """Lets the layers share values until the forward pass ends."""
+        self.scope.shared = Shared()
         try:
             yield
         finally:
-            for control in controls:
-                control.keeps, control.kept = False, None
+            self.scope.shared = None
 
 
-def global_positions(listed: str) -> tuple[int, ...]:
-    """`--abc-global-positions`, in order. Raises MemAttnError where it is no list of positions."""
-    words = [word for word in listed.split(",") if word.strip()]
-    if not all(word.strip().isdecimal() for word in words):
-        raise MemAttnError(
-            "--abc-global-positions must be positions from 0 with commas between them, "
-            f"but is {listed!r}"
-        )
-    return tuple(sorted({int(word) for word in words}))
+def insert_pools(stack: Any, pools: dict[str, ControlPool | None]) -> None:
+    """Registers the pools of a finished stack right behind its layers.
+
+    This is the place of the pools in the optimiser states of existing checkpoints, which number
+    parameters in the order in which modules are registered.
+    """
+    names = [name for name, _ in stack.named_children()]
+    behind = {name: getattr(stack, name) for name in names[names.index("layers") + 1 :]}
+    for name in behind:
+        delattr(stack, name)
+    for name, module in (pools | behind).items():
+        setattr(stack, name, module)

@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.modules.gmat_attention import GMATAttention
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
-from fairseq_memattn.modules.incremental import IncrementalState, Remembering
+from fairseq_memattn.modules.incremental import IncrementalModule, IncrementalState
 from fairseq_memattn.modules.layout import batch_first
 
 
@@ -37,7 +37,7 @@ class GenBertEncoder(GMATEncoder):
         return super().reorder_encoder_out(encoder_out, new_order) | {"tied": [self]}
 
 
-class TiedAttention(Remembering):
+class TiedAttention(IncrementalModule):
     """Attention through the projections of an encoder's self-attention. It has no weights."""
 
     def project(self, tied: GMATAttention, x: Tensor) -> KeyValues:
@@ -66,10 +66,10 @@ class TiedCausalAttention(TiedAttention):
     ) -> Tensor:
         """x: (B, T, E), while decoding the last token alone."""
         source = self.project(tied, x)
-        past = self.remembered(incremental_state)
+        past = self.saved_state(incremental_state)
         if past is not None:
             source = past.append(source.keys, source.values)
-        self.remember(incremental_state, source)
+        self.save_state(incremental_state, source)
         queries, keys = x.shape[1], source.keys.shape[2]
         visible = torch.ones(queries, keys, dtype=torch.bool, device=x.device)
         return self.attend(tied, x, source, visible.tril(keys - queries))
@@ -87,10 +87,10 @@ class TiedCrossAttention(TiedAttention):
         incremental_state: IncrementalState | None,
     ) -> Tensor:
         """x: (B, T, E); states: (B, S, E), projected once, at the first step; visible: (B, S)."""
-        source = self.remembered(incremental_state)
+        source = self.saved_state(incremental_state)
         if source is None:
             source = self.project(tied, states)._replace(visible=visible[:, None, None])
-            self.remember(incremental_state, source)
+            self.save_state(incremental_state, source)
         return self.attend(tied, x, source, source.visible)
 
 

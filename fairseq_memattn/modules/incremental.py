@@ -1,4 +1,4 @@
-"""What is kept from step to step while decoding."""
+"""Modules whose state fairseq's incremental decoding keeps from step to step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,39 +10,33 @@ from torch import Tensor, nn
 IncrementalState = dict[str, Any]
 
 
-class Remembering(FairseqIncrementalState, nn.Module):
-    """Something that is kept from step to step while decoding."""
+class IncrementalModule(FairseqIncrementalState, nn.Module):
+    """A module with one state in fairseq's `incremental_state`, which `reorder` can select from."""
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
 
-    def remember(self, incremental_state: IncrementalState | None, value: Any) -> None:
+    def save_state(self, incremental_state: IncrementalState | None, state: Any) -> None:
+        """Keeps the state for the next step; does nothing outside of incremental decoding."""
         if incremental_state is not None:
-            self.set_incremental_state(incremental_state, "remembered", value)
+            self.set_incremental_state(incremental_state, "state", state)
 
-    def remembered(self, incremental_state: IncrementalState | None) -> Any:
-        """What the steps before have left, or None."""
+    def saved_state(self, incremental_state: IncrementalState | None) -> Any:
+        """The state of the step before; None at the first step and without decoding."""
         if incremental_state is None:
             return None
-        return self.get_incremental_state(incremental_state, "remembered")
+        return self.get_incremental_state(incremental_state, "state")
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """fairseq's hook: the states of the hypotheses that survived a beam step."""
-        state = self.remembered(incremental_state)
+        """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
+        state = self.saved_state(incremental_state)
         if state is not None and not is_identity(new_order, len(state[0])):
-            self.remember(incremental_state, reordered(state, new_order))
+            self.save_state(incremental_state, state.reorder(new_order))
         return incremental_state
 
 
-def reordered(state: Any, new_order: Tensor) -> Any:
-    """A tuple of batch-first tensors, or a state that knows how to reorder itself."""
-    if hasattr(state, "reorder"):
-        return state.reorder(new_order)
-    return tuple(tensor.index_select(0, new_order) for tensor in state)
-
-
 def is_identity(order: Tensor, size: int) -> bool:
-    """Whether a new order leaves a batch of this size as it is, as greedy search mostly does."""
+    """Whether a new order keeps a batch of this size as it is, as greedy search mostly does."""
     return len(order) == size and torch.equal(order, torch.arange(size, device=order.device))

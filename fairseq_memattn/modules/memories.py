@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls import RIVALS
+from fairseq_memattn.attention.controls import KERNEL_ATTENTION
 from fairseq_memattn.attention.ops.one_hot_values import unit_values
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
+from fairseq_memattn.modules.layout import batch_first
 
 KINDS = ("cross", "encoder", "causal")
 
@@ -52,35 +53,39 @@ def memories_of(
 
     Raises MemAttnError for kernel attention, which has features and no slots.
     """
-    if any(isinstance(attention.control, tuple(RIVALS.values())) for attention in layers):
+    if any(attention.control.is_kernel for attention in layers):
         raise MemAttnError(
-            f"kernel attention ({', '.join(RIVALS)}) has features in the place of slots, and no "
-            "control vectors that a softmax reads"
+            f"kernel attention ({', '.join(KERNEL_ATTENTION)}) has features in the place of slots, "
+            "and no control vectors that a softmax reads"
         )
-    given: dict[nn.Module, dict[str, Any]] = {}
+    found: dict[nn.Module, Memory] = {}
+    # Within the forward pass, because layers may share values that do not outlive it.
     handles = [
         attention.register_forward_pre_hook(
-            lambda module, args, kwargs: given.update({module: kwargs}), with_kwargs=True
+            lambda module, args, kwargs: found.update({module: _memory(module, kwargs)}),
+            with_kwargs=True,
         )
         for attention in layers
     ]
     model.eval()
     with torch.no_grad():
         model(**net_input)
-        for handle in handles:
-            handle.remove()
-        return [_memory(attention, given[attention]) for attention in layers]
+    for handle in handles:
+        handle.remove()
+    return [found[attention] for attention in layers]
 
 
 def _memory(attention: ABCAttention, given: dict[str, Any]) -> Memory:
-    """given: what the attention was called with, B = 1."""
-    query, key = given["query"], given["key"]
+    """given: the arguments of the attention's forward pass, with B = 1"""
+    query, key = batch_first(given["query"]), batch_first(given["key"])
     if attention.causal:
         writing, reading = _causal(attention, key)
-    elif getattr(attention.control, "centred", False):
+    elif attention.control.is_centred:
         writing, reading = _centred(attention, key)
     else:
-        writing, reading = attention.inspect(query, key, given["key_padding_mask"])
+        writing, reading = attention.inspect(
+            query, key, given["key_padding_mask"], attention.layer_control.shared
+        )
     heads = attention.num_heads
     return Memory(*(tensor.expand(-1, heads, -1, -1)[0] for tensor in (writing, reading)))
 
@@ -89,23 +94,24 @@ def _causal(attention: ABCAttention, x: Tensor) -> tuple[Tensor, Tensor]:
     """phi (1, H, T, M) of the memory after the last token, and p (1, H, T, M) after each.
 
     A memory whose values are unit vectors holds its own control vectors. `Control.vectors` would
-    not do: over a whole sequence, clustering puts tokens together in another way.
+    differ: over a whole sequence, clustering groups the tokens in another way.
     """
-    q, k, v = attention._project(x, x)
-    control, length = attention.control, len(x)
+    q, k, v = attention.project(x, x)
+    control, length = attention.control, x.shape[1]
     held = [control.step(q, k, units, x, None)[1].values for units in unit_values(length, v)]
     state, reading = None, []
     for t in range(length):
         now = slice(t, t + 1)
-        _, state = control.step(q[:, :, now], k[:, :, now], v[:, :, now], x[now], state)
+        _, state = control.step(q[:, :, now], k[:, :, now], v[:, :, now], x[:, now], state)
         reading.append(control.weights(q[:, :, now], state))
     return torch.cat(held, dim=3)[..., :length].transpose(2, 3), torch.cat(reading, dim=2)
 
 
 def _centred(attention: ABCAttention, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Windows around each token share no memory: every token is a slot here, (1, H, T, T)."""
-    q, k, v = attention._project(x, x)
-    units = unit_values(len(x), v)
+    """Windows around each token share no memory: every token is a slot, (1, H, T, T)."""
+    q, k, v = attention.project(x, x)
+    length = x.shape[1]
+    units = unit_values(length, v)
     reading = [attention.control.attend(q, k, piece, x, causal=False) for piece in units]
-    writing = torch.eye(len(x), dtype=v.dtype, device=v.device)[None, None]
-    return writing, torch.cat(reading, dim=3)[..., : len(x)]
+    writing = torch.eye(length, dtype=v.dtype, device=v.device)[None, None]
+    return writing, torch.cat(reading, dim=3)[..., :length]

@@ -14,7 +14,7 @@ from torch.nn.functional import relu, scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.attention.ops.relative_position import position_bias, relative_position_bucket
-from fairseq_memattn.modules.incremental import IncrementalState, Remembering
+from fairseq_memattn.modules.incremental import IncrementalModule, IncrementalState
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class T5PositionBias(nn.Module):
         return bias.masked_fill(keys > keys[past:].unsqueeze(1), -torch.inf)
 
 
-class T5Projections(Remembering):
+class T5Projections(IncrementalModule):
     """The four projections of an attention, whose keys and values decoding keeps."""
 
     def __init__(self, sizes: T5Sizes, source_dim: int) -> None:
@@ -159,9 +159,9 @@ class T5SelfAttention(T5Projections):
     ) -> Tensor:
         """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), -inf for keys that are hidden."""
         q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
-        past = self.remembered(incremental_state)
+        past = self.saved_state(incremental_state)
         source = KeyValues(k, v) if past is None else past.append(k, v)
-        self.remember(incremental_state, source)
+        self.save_state(incremental_state, source)
         return self.joined(attend(q, source.keys, source.values, bias, self.dropout))
 
 
@@ -180,11 +180,11 @@ class T5CrossAttention(T5Projections):
         Returns (B, T, E) and, with `return_weights`, the attention weights (B, T, S).
         """
         q = self.split(self.q_proj(x))
-        written = self.remembered(incremental_state)
+        written = self.saved_state(incremental_state)
         if written is None:
             k, v = (self.split(f(source.states)) for f in (self.k_proj, self.v_proj))
             written = KeyValues(k, v, source.visible[:, None, None])
-            self.remember(incremental_state, written)
+            self.save_state(incremental_state, written)
         k, v, visible = written
         weights = mean_weights(q, k, visible) if self.return_weights else None
         return self.joined(attend(q, k, v, visible, self.dropout)), weights

@@ -16,7 +16,7 @@ from fairseq_memattn.attention.ops.mixture.attention import (
     mixture_write,
     select_sequences,
 )
-from fairseq_memattn.modules.incremental import IncrementalState, Remembering
+from fairseq_memattn.modules.incremental import IncrementalModule, IncrementalState
 from fairseq_memattn.modules.t5_layers import T5Projections, linear
 from fairseq_memattn.modules.t5mem_layers import T5MemSizes
 
@@ -24,7 +24,7 @@ from fairseq_memattn.modules.t5mem_layers import T5MemSizes
 INITIAL_SHARE = 0.9
 
 
-class T5MemSelector(Remembering):
+class T5MemSelector(IncrementalModule):
     """Weighs the K sequences for every target token: equation 3, and the W^sent of equation 4.
 
     The paper computes the query from the decoder's output, which depends on the query. Here the
@@ -69,10 +69,10 @@ class T5MemSelector(Remembering):
         ahead: (B, T), how many sentences of the target follow the sentence of a token
         """
         bias = self.bias(slots.shape[1], ahead)
-        state, sentences = self.remembered(incremental_state), None
+        state, sentences = self.saved_state(incremental_state), None
         if state is None:
             state = SelectorState(self.k_proj(slots).flatten(2), padding.all(dim=2))
-            self.remember(incremental_state, state)
+            self.save_state(incremental_state, state)
             sentences = self.sentence_proj(sequences)
         weights = None if self.by_layer else self.select(embedded, state, bias)
         return Selected(self, state, bias, sentences, padding, weights)
@@ -128,10 +128,10 @@ class T5MemCrossAttention(T5Projections):
 
         Returns (B, T, E), and the selection's weights (B, T, K).
         """
-        state = self.remembered(incremental_state)
+        state = self.saved_state(incremental_state)
         if state is None:
             k, v = (self.split(f(source.sentences)) for f in (self.k_proj, self.v_proj))
             state = mixture_write(k, v, source.padding)
-            self.remember(incremental_state, state)
+            self.save_state(incremental_state, state)
         q, weights = self.split(self.q_proj(x)), source.weights_for(x)
         return self.joined(mixture_read(q, weights, state, dropout=self.dropout)), weights

@@ -10,7 +10,10 @@ from torch.autograd import gradcheck
 from torch.nn.functional import elu, linear, logsigmoid, normalize
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.kernels import ELUFeatures, Gate, RandomFeatures, T2RFeatures
+from fairseq_memattn.attention.controls import Sizes, make_control
+from fairseq_memattn.attention.controls.elu import ELUFeatures
+from fairseq_memattn.attention.controls.rfa import Gate, RandomFeatures
+from fairseq_memattn.attention.controls.t2r import T2RFeatures
 from fairseq_memattn.attention.ops.kernel import naive as reference
 from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
@@ -610,8 +613,7 @@ def test_random_features_estimate_their_kernel(kernel):
     x, y = torch.randn(2, 1, 1, 9, 4, dtype=torch.float64)
     estimates = []
     for i in range(400):
-        function.drawn = torch.tensor([i])
-        phi_x, phi_y = (function(z, is_query=True) for z in (x, y))
+        phi_x, phi_y = (function(z, is_query=True, draw=torch.tensor([i])) for z in (x, y))
         estimates.append((phi_x * phi_y).sum(-1))
     estimate = torch.stack(estimates)
     kernel_function = getattr(reference, f"{kernel}_kernel")
@@ -650,28 +652,38 @@ def test_random_vectors_come_from_the_seed_and_the_checkpoint():
     assert torch.equal(one.bank, other.bank)
 
 
-def test_random_vectors_are_redrawn_in_training_alone():
+def test_random_vectors_are_drawn_by_the_caller():
     function = RandomFeatures(3, 4, 6)
     x = torch.randn(1, 1, 5, 4).expand(1, 3, 5, 4)
     evaluated = function.eval()(x, is_query=True)
     assert not torch.allclose(evaluated[:, 0], evaluated[:, 1])  # every head has its own set
-    function.train()
-    assert torch.equal(function(x, is_query=True), evaluated)
-    function.redraw()
-    drawn = function(x, is_query=True)
+    draw = function.draw()
+    drawn = function(x, is_query=True, draw=draw)
     assert not torch.allclose(drawn, evaluated)
-    assert torch.equal(function(x, is_query=False), drawn)
-    assert torch.equal(function.eval()(x, is_query=True), evaluated)
-    assert len(set(function.drawn.tolist())) == 3
+    assert torch.equal(function(x, is_query=False, draw=draw), drawn)
+    assert torch.equal(function(x, is_query=True), evaluated)
+    assert len(set(draw.tolist())) == 3
+
+
+def test_attention_draws_in_training_alone():
+    control = make_control("rfa", Sizes(8, 6, attention_heads=2, head_dim=4)).eval()
+    q, k, v = torch.randn(3, 2, 2, 5, 4)
+    x = torch.randn(2, 5, 8)
+    evaluated = control.attend(q, k, v, x, causal=True)
+    assert torch.equal(control.attend(q, k, v, x, causal=True), evaluated)
+    drawn = control.train().attend(q, k, v, x, causal=True)
+    assert not torch.allclose(drawn, evaluated)
+    assert not torch.allclose(control.attend(q, k, v, x, causal=True), drawn)
+    assert torch.equal(control.eval().attend(q, k, v, x, causal=True), evaluated)
 
 
 def test_gate(device):
     gate = Gate(6, 2).to(device)
-    x = torch.randn(5, 3, 6, device=device)
+    x = torch.randn(3, 5, 6, device=device)
     log_gate = gate(x)
     assert log_gate.shape == (3, 2, 5)
     logits = linear(x, gate.proj.weight, gate.proj.bias)
-    assert_close(log_gate[1, 0, 4].exp(), logits[4, 1, 0].sigmoid())
+    assert_close(log_gate[1, 0, 4].exp(), logits[1, 4, 0].sigmoid())
     assert gate.bfloat16()(x.bfloat16()).dtype == torch.float32
 
 

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.controls import CONTROLS, ControlOptions
+import fairseq_memattn
+from fairseq_memattn.attention.controls import CONTROLS, Shared, Sizes, make_control, registry
+from fairseq_memattn.attention.controls.options import option_fields
 
 B, H, D, E, M = 3, 2, 4, 6, 3
-SIZES = {"embed_dim": E, "slots": M, "heads": H, "max_length": 11}
+SIZES = {"embed_dim": E, "slots": M, "heads": H, "max_positions": 11}
 LENGTH = 11
 
 
@@ -150,14 +152,18 @@ def test_every_causal_strategy_has_an_oracle():
 def make(name: str, **options):
     torch.manual_seed(3)
     if name == "local_global":
-        options = {"slots": 4, "positions": (0, 4), **options}
-    return CONTROLS[name](ControlOptions(**{**SIZES, "stride": 4, **options})).double()
+        options = {"slots": 4, "global_positions": (0, 4), **options}
+    if "stride" in option_fields(CONTROLS[name].Options):
+        options = {"stride": 4, **options}
+    sizes = {key: options.pop(key, value) for key, value in SIZES.items()}
+    sizes["kind"] = options.pop("kind", "cross")
+    return make_control(name, Sizes(**sizes), **options).double()
 
 
 def inputs(length=LENGTH):
     torch.manual_seed(1)
     q, k, v = (torch.randn(B, H, length, D, dtype=torch.double) for _ in range(3))
-    return q, k, v, torch.randn(length, B, E, dtype=torch.double)
+    return q, k, v, torch.randn(B, length, E, dtype=torch.double)
 
 
 def padding(kind: str, length=LENGTH) -> Tensor | None:
@@ -183,7 +189,7 @@ def oracle(control, name, q, k, v, x, mask, causal):
     out = torch.zeros_like(q)
     for b in range(B):
         real = torch.ones(LENGTH, dtype=torch.bool) if mask is None else ~mask[b]
-        memories = list(MEMORIES[name](control, k[b][:, real], v[b][:, real], x[real, b]))
+        memories = list(MEMORIES[name](control, k[b][:, real], v[b][:, real], x[b, real]))
         for place, t in enumerate(real.nonzero().flatten().tolist()):
             out[b, :, t] = read(q[b, :, t], *memories[place if causal else -1])
     return out
@@ -219,7 +225,7 @@ def test_steps_are_the_causal_form(name, kind, splits):
         before = state
         kept = None if state is None else [t.clone() for t in state]
         out, state = control.step(
-            q[:, :, at], k[:, :, at], v[:, :, at], x[at], state, key_padding_mask=here
+            q[:, :, at], k[:, :, at], v[:, :, at], x[:, at], state, key_padding_mask=here
         )
         if kept is not None:
             assert all(map(torch.equal, before, kept))
@@ -232,9 +238,9 @@ def test_steps_are_the_causal_form(name, kind, splits):
 def test_a_state_follows_its_hypothesis(name):
     control, (q, k, v, x) = make(name), inputs()
     order = torch.tensor([2, 0, 0, 1])
-    _, state = control.step(q[:, :, :5], k[:, :, :5], v[:, :, :5], x[:5], None)
+    _, state = control.step(q[:, :, :5], k[:, :, :5], v[:, :, :5], x[:, :5], None)
     rest = [t[order][:, :, 5:] for t in (q, k, v)]
-    out, _ = control.step(*rest, x[5:, order], state.reorder(order))
+    out, _ = control.step(*rest, x[order, 5:], state.reorder(order))
     assert_close(out, control.attend(q, k, v, x, causal=True)[order][:, :, 5:])
 
 
@@ -306,10 +312,10 @@ def test_dropout_leaves_out_writes(name):
     [
         ("compressive", {"slots": LENGTH}),
         ("global", {"slots": LENGTH, "stride": 1}),
-        ("global", {"slots": LENGTH, "positions": tuple(range(LENGTH))}),
+        ("global", {"slots": LENGTH, "global_positions": tuple(range(LENGTH))}),
         ("clustering", {"slots": LENGTH}),
-        ("window", {"slots": 2 * LENGTH, "encoder": True}),
-        ("local_global", {"slots": 2 * LENGTH + 2, "window": 2 * LENGTH, "encoder": True}),
+        ("window", {"slots": 2 * LENGTH, "kind": "encoder"}),
+        ("local_global", {"slots": 2 * LENGTH + 2, "local_window": 2 * LENGTH, "kind": "encoder"}),
     ],
 )
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
@@ -326,18 +332,23 @@ def test_a_slot_for_every_token_is_softmax_attention(name, options, causal, kind
     assert_close(seen(out, mask), seen(expected.nan_to_num(), mask))
 
 
-def test_the_strategy_that_the_documentation_makes():
+def test_the_strategy_that_the_documentation_makes(monkeypatch):
     """docs/controls.md: with a slot for every token, slots in turn are softmax attention."""
+    monkeypatch.setattr(registry, "CONTROLS", dict(CONTROLS))
+    monkeypatch.setattr(registry, "_observers", [])
+    monkeypatch.setattr(fairseq_memattn, "register", lambda: None)
     text = (Path(__file__).parents[2] / "docs" / "controls.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict[str, type] = {}
-    exec(code, names)
-    control = names["InTurnControl"](ControlOptions(**{**SIZES, "slots": LENGTH}))
+    exec(code, {"__name__": "my_controls"})
+    sizes = Sizes(**{**SIZES, "slots": LENGTH})
+    control = make_control("in_turn", sizes, turns=1).double()
+    with pytest.raises(ValueError, match="`turns` must be at least 1, but is 0"):
+        make_control("in_turn", sizes, turns=0)
     q, k, v, x = inputs()
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert_close(control.attend(q, k, v, x, causal=True), expected)
-    first, state = control.step(q[:, :, :1], k[:, :, :1], v[:, :, :1], x[:1], None)
-    rest, _ = control.step(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], x[1:], state)
+    first, state = control.step(q[:, :, :1], k[:, :, :1], v[:, :, :1], x[:, :1], None)
+    rest, _ = control.step(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], x[:, 1:], state)
     assert_close(torch.cat([first, rest], dim=2), expected)
 
 
@@ -351,16 +362,18 @@ def test_positions_past_the_limit_are_refused(name):
     with pytest.raises(ValueError, match=f"but there are {limit + 1}"):
         for t in range(limit + 1):
             at = slice(t, t + 1)
-            _, state = make(name).step(q[:, :, at], k[:, :, at], v[:, :, at], x[at], state)
+            _, state = make(name).step(q[:, :, at], k[:, :, at], v[:, :, at], x[:, at], state)
 
 
 def test_global_tokens_need_a_slot_each():
-    with pytest.raises(ValueError, match="has 4 global tokens, more than the 3 `slots`"):
-        make("global", positions=(0, 1, 2, 3))
+    with pytest.raises(
+        ValueError, match="`global_positions` must name at most 3 tokens, .* but names 4"
+    ):
+        make("global", global_positions=(0, 1, 2, 3))
 
 
 def test_global_tokens_by_position():
-    control = make("global", positions=(1, 5))
+    control = make("global", global_positions=(1, 5))
     q, k, v, x = inputs()
     chosen = torch.tensor([1, 5])
     expected = torch.nn.functional.scaled_dot_product_attention(q, k[:, :, chosen], v[:, :, chosen])
@@ -370,7 +383,7 @@ def test_global_tokens_by_position():
 def test_random_slots_are_spread_and_the_seed_s():
     table = make("random", slots=8).table
     assert torch.equal(table, make("random", slots=8).table)
-    assert not torch.equal(table, make("random", slots=8, seed=2).table)
+    assert not torch.equal(table, make("random", slots=8, random_seed=2).table)
     counts = torch.bincount(table.flatten(), minlength=8) / table.numel()
     assert_close(counts, torch.full((8,), 1 / 8), atol=3e-3, rtol=0)
 
@@ -382,7 +395,7 @@ def test_k_means_groups_what_lies_together():
     torch.manual_seed(1)
     k = (heaps[member] + 0.1 * torch.randn(LENGTH, 2)).double()[None, None]
     control = make("clustering", heads=1)
-    phi = control.vectors(k, torch.zeros(LENGTH, 1, E))[0, 0]
+    phi = control.vectors(k, torch.zeros(1, LENGTH, E))[0, 0]
     for heap in range(3):
         (slot,) = phi[member == heap].argmax(1).unique().tolist()
         assert_close(phi[:, slot], (member == heap).double() / (member == heap).sum())
@@ -392,9 +405,9 @@ def test_long_gated_sequences_do_not_lose_precision():
     control = make("gated").float()
     torch.manual_seed(1)
     q, k, v = (torch.randn(1, H, 3000, D) for _ in range(3))
-    x = 3 * torch.randn(3000, 1, E)
+    x = 3 * torch.randn(1, 3000, E)
     out = control.attend(q, k, v, x, causal=True)
-    *_, (keys, values, written) = gated(control, k[0].double(), v[0].double(), x[:, 0].double())
+    *_, (keys, values, written) = gated(control, k[0].double(), v[0].double(), x[0].double())
     expected = read(q[0, :, -1].double(), keys, values, written)
     assert_close(out[0, :, -1].double(), expected, rtol=1e-3, atol=1e-3)
 
@@ -403,16 +416,20 @@ def test_long_gated_sequences_do_not_lose_precision():
 def test_a_workspace_is_handed_on_from_layer_to_layer(kind):
     """Equation 16, head by head and row by row."""
     control, mask = make("workspace"), padding(kind)
-    below: dict[int, Tensor] = {}
-    layers = [control.for_layer(number, below) for number in range(2)]
+    shared = Shared()
     q, k, v, x = inputs()
     memory = control.memory.expand(B, -1, -1)
-    for layer, inputs_of_layer in zip(layers, (x, 2 * x.flip(2)), strict=True):
-        out = layer.attend(q, k, v, inputs_of_layer, causal=False, key_padding_mask=mask)
+    for layer, inputs_of_layer in enumerate((x, 2 * x.flip(2))):
+        out = control.attend(
+            *(q, k, v, inputs_of_layer),
+            causal=False,
+            key_padding_mask=mask,
+            shared=shared.for_layer(layer),
+        )
         updates = torch.zeros_like(memory)
         for b in range(B):
             real = torch.ones(LENGTH, dtype=torch.bool) if mask is None else ~mask[b]
-            tokens = inputs_of_layer[real, b]
+            tokens = inputs_of_layer[b, real]
             for h in range(H):
                 rows = slice(h * E // H, (h + 1) * E // H)
                 pseudo = memory[b] @ control.q_proj.weight[rows].T
@@ -425,4 +442,4 @@ def test_a_workspace_is_handed_on_from_layer_to_layer(kind):
                     expected = read(q[b, :, t], phi @ keys, phi @ values, written)
                     assert_close(out[b, h, t], expected[h])
         memory = torch.nn.functional.layer_norm(memory + updates, (E,))
-    assert_close(below[1], memory)
+    assert_close(shared.values[control, 1], memory)

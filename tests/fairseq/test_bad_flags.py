@@ -18,14 +18,13 @@ MISTAKES = {
     "--decoder-attention-heads 3": "--decoder-attention-heads must divide --decoder-embed-dim 32, "
     "but is 3",
     "--arch abc_workspace_transformer --abc-causal-slots 4": "--abc-causal-slots must be 0 with "
-    "the control workspace, but is 4: its control vectors are made from the whole sequence",
+    "the control workspace, but is 4: its control vectors are computed from the whole sequence",
     "--abc-stride 0": "--abc-stride must be at least 1, but is 0",
-    "--abc-max-length -1": "--abc-max-length must be 0 (the model's maximum of positions) or more, "
-    "but is -1",
+    "--abc-max-length -1": "--abc-max-length must be at least 0, but is -1",
     "--arch abc_global_transformer --abc-global-positions 1,x": "--abc-global-positions must be "
     "positions from 0 with commas between them, but is '1,x'",
-    "--arch abc_global_transformer --abc-global-positions 0,1,2 --abc-causal-slots 2": "there are "
-    "3 --abc-global-positions, but only 2 --abc-causal-slots",
+    "--arch abc_global_transformer --abc-global-positions 0,1,2 --abc-causal-slots 2": "--abc-global-"
+    "positions must name at most 2 tokens, one for each slot that is left for them, but names 3",
 }
 
 

@@ -3,12 +3,12 @@
 import pytest
 from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, generate, hypotheses, lines_of, run, train
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 
 ARCHITECTURES = {name: f"abc_{name}_transformer" for name in CONTROLS if name != "mlp"} | {
-    name: f"{name}_transformer" for name in RIVALS
+    name: f"{name}_transformer" for name in KERNEL_ATTENTION
 }
-CAUSAL = [name for name in ARCHITECTURES if not (CONTROLS | RIVALS)[name].causal_refusal]
+CAUSAL = [name for name in ARCHITECTURES if not (CONTROLS | KERNEL_ATTENTION)[name].causal_refusal]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

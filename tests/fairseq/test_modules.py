@@ -12,10 +12,15 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
 from torch import nn
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS, ControlOptions
+from fairseq_memattn.attention.controls import (
+    CONTROLS,
+    KERNEL_ATTENTION,
+    Sizes,
+    make_control,
+)
 from fairseq_memattn.attention.controls.mlp import MLPControl
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control_pool import ControlPool
+from fairseq_memattn.modules.control_pool import ControlPool, ForwardScope, LayerControl
 
 TINY = {
     f"{side}_{name}": value
@@ -44,7 +49,7 @@ VARIANTS = [
     {"abc_phi_layers": "separate"},
     {"encoder_embed_dim": 24},
     {"decoder_normalize_before": True},
-    *({"control": name, "abc_causal_slots": 4, "abc_cross_slots": 6} for name in RIVALS),
+    *({"control": name, "abc_causal_slots": 4, "abc_cross_slots": 6} for name in KERNEL_ATTENTION),
     {"control": "rfa", "abc_causal_slots": 4, "abc_cross_slots": 6, "abc_rfa_gate": True},
     *({"control": name} | options for name, options in SPECIAL.items()),
     *(
@@ -86,14 +91,14 @@ def translator(**options):
     control = options.pop("control", "mlp")
     if control == "workspace":
         sizes["abc_causal_slots"] = 0
-    arch = f"{'' if control in RIVALS else 'abc_'}{control}_transformer"
+    arch = f"{'' if control in KERNEL_ATTENTION else 'abc_'}{control}_transformer"
     return build(arch, **{**sizes, **options}).eval()
 
 
 def language_model(**options):
     sizes = {key: value for key, value in TINY.items() if key.startswith("decoder")}
     control = options.pop("control", "mlp")
-    arch = f"{'' if control in RIVALS else 'abc_'}{control}_transformer_lm"
+    arch = f"{'' if control in KERNEL_ATTENTION else 'abc_'}{control}_transformer_lm"
     return build(arch, **{**sizes, "abc_causal_slots": 3, **options}).eval()
 
 
@@ -159,7 +164,7 @@ def gradients():
 
 def test_every_control_is_a_variant():
     assert {"mlp"} | {v["control"] for v in VARIANTS if "control" in v} == (
-        CONTROLS.keys() | RIVALS.keys()
+        CONTROLS.keys() | KERNEL_ATTENTION.keys()
     )
 
 
@@ -241,9 +246,14 @@ def test_reordering_equals_decoding_the_reordered_batch(options, beam, order):
     torch.testing.assert_close(continued, expected, rtol=1e-4, atol=1e-5)
 
 
+def only_layer(control):
+    """A control as the only layer uses it."""
+    return LayerControl(control, 0, ForwardScope())
+
+
 def attention(causal=True, heads=2, dropout=0.0, **options):
     torch.manual_seed(1)
-    control = MLPControl(ControlOptions(embed_dim=16, slots=4, heads=heads))
+    control = only_layer(make_control("mlp", Sizes(16, 4, heads)))
     return ABCAttention(16, heads, control, causal=causal, dropout=dropout, **options).eval()
 
 
@@ -334,12 +344,12 @@ def test_different_sentences_are_not_taken_for_copies():
 @pytest.mark.parametrize("phi_heads", [1, 2])
 def test_inspect(phi_heads):
     torch.manual_seed(1)
-    control = MLPControl(ControlOptions(embed_dim=16, slots=4, heads=phi_heads))
-    module = ABCAttention(16, 2, control, causal=False).eval()
+    control = make_control("mlp", Sizes(16, 4, phi_heads))
+    module = ABCAttention(16, 2, only_layer(control), causal=False).eval()
     query, key = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
     mask = torch.zeros(3, 7, dtype=torch.bool)
     mask[1, :3] = mask[2, 6:] = True
-    phi, p = module.inspect(query, key, mask)
+    phi, p = module.inspect(query.transpose(0, 1), key.transpose(0, 1), mask)
     assert phi.shape == (3, phi_heads, 7, 4)
     assert p.shape == (3, 2, 5, 4)
     torch.testing.assert_close(phi.sum(2), torch.ones(3, phi_heads, 4))
@@ -490,7 +500,7 @@ def test_a_tied_control_looks_at_the_source_once(sharing, calls, monkeypatch, gr
     assert len(seen) == calls
 
     model.zero_grad()
-    monkeypatch.setattr(ControlPool, "one_source", lambda pool: nullcontext())
+    monkeypatch.setattr(ControlPool, "forward_pass", lambda pool: nullcontext())
     each_layer, each_grads = gradients_of(model)
     assert len(seen) == calls + 2
     assert torch.equal(loss, each_layer)
@@ -564,15 +574,15 @@ def test_attention_dropout_drops_writes_of_both_memories():
 def test_written_before_projected(dropout):
     """Where heads share a control, tokens are written first, which changes rounding alone."""
     torch.manual_seed(1)
-    control = MLPControl(ControlOptions(12, 3)).double()
-    module = ABCAttention(12, 2, control, causal=False, dropout=dropout).double()
+    control = make_control("mlp", Sizes(12, 3)).double()
+    written, projected = only_layer(control), only_layer(Projected(control))
+    module = ABCAttention(12, 2, written, causal=False, dropout=dropout).double()
     nn.init.normal_(module.k_proj.bias)
     nn.init.normal_(module.v_proj.bias)
     padding = torch.zeros(4, 7, dtype=torch.bool)
     padding[1, :3] = padding[2, 5:] = padding[3] = True
     found = []
-    for first in (True, False):
-        module._control = (control if first else Projected(control),)
+    for module.layer_control in (written, projected):
         torch.manual_seed(2)
         x = torch.randn(7, 4, 12).double().requires_grad_()
         out, _ = module(x, x, x, key_padding_mask=padding)

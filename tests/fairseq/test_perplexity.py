@@ -13,17 +13,17 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import PositionalEmbedding
 from harness import LANGUAGE_MODEL, PLUGGED, attempt, run, train
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.decoding.stream import stream_scores
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import position_vectors
 
 LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions
-MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in RIVALS}
+MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}
 CARRIED = [
     prefix
     for prefix, name in MODELS.items()
-    if name not in LIMITED and not (CONTROLS | RIVALS)[name].causal_refusal
+    if name not in LIMITED and not (CONTROLS | KERNEL_ATTENTION)[name].causal_refusal
 ]
 
 

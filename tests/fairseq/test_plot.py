@@ -11,11 +11,19 @@ from harness import COMMON, LANGUAGE_MODEL, SIZES, TRANSLATOR, lines_of, run, tr
 from matplotlib.image import imread
 from torch import nn
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS, ControlOptions
+from fairseq_memattn.attention.controls import (
+    CONTROLS,
+    KERNEL_ATTENTION,
+    Sizes,
+    all_controls,
+    make_control,
+)
+from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.attention.ops.abc import naive as reference
 from fairseq_memattn.cli import main, plot, texts
 from fairseq_memattn.evaluation import plots
 from fairseq_memattn.modules.abc_attention import ABCAttention
+from fairseq_memattn.modules.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.modules.memories import attentions, memories_of
 
 E, H, SLOTS, LENGTH = 8, 2, 5, 7
@@ -30,12 +38,11 @@ class OneLayer(nn.Module):
 
     def __init__(self, control, kind):
         super().__init__()
-        options = ControlOptions(
-            E, SLOTS, H, H, E // H, max_length=12, positions=(1, 4), encoder=kind == "encoder"
-        )
-        attention = ABCAttention(
-            E, H, (CONTROLS | RIVALS)[control](options), causal=kind == "causal"
-        )
+        known = option_fields(all_controls()[control].Options)
+        options = {"global_positions": (1, 4)} if "global_positions" in known else {}
+        sizes = Sizes(E, SLOTS, H, H, E // H, max_positions=12, kind=kind)
+        layer_control = LayerControl(make_control(control, sizes, **options), 0, ForwardScope())
+        attention = ABCAttention(E, H, layer_control, causal=kind == "causal")
         self.add_module("encoder_attn" if kind == "cross" else "self_attn", attention)
         self.controls = nn.ModuleList([attention.control])
 
@@ -94,12 +101,10 @@ def test_control_vectors_are_those_of_the_strategy():
         model, given = one_layer(control, kind)
         _, attention, memory = only_memory(model, given)
         # Causal clustering is online, and windows of the encoder lie around each token.
-        if (control, kind) == ("clustering", "causal") or getattr(
-            attention.control, "centred", False
-        ):
+        if (control, kind) == ("clustering", "causal") or attention.control.is_centred:
             continue
         k = attention.k_proj(given["key"]).view(1, LENGTH, H, E // H).transpose(1, 2)
-        phi = attention.control.vectors(k, given["key"])
+        phi = attention.control.vectors(k, given["key"].transpose(0, 1))
         torch.testing.assert_close(memory.writing, phi.expand(1, H, -1, -1)[0])
 
 
@@ -111,11 +116,11 @@ def test_windows_around_each_token_have_a_slot_a_token():
     assert torch.equal(memory.reading[0] == 0, torch.tensor(far))
 
 
-@pytest.mark.parametrize("control", RIVALS)
+@pytest.mark.parametrize("control", KERNEL_ATTENTION)
 def test_kernel_attention_is_refused(control):
     torch.manual_seed(1)
-    options = ControlOptions(E, 4, H, H, E // H)
-    attention = ABCAttention(E, H, RIVALS[control](options), causal=True)
+    made = make_control(control, Sizes(E, 4, H, H, E // H, kind="causal"))
+    attention = ABCAttention(E, H, LayerControl(made, 0, ForwardScope()), causal=True)
     with pytest.raises(ValueError, match="kernel attention .* no control vectors"):
         memories_of(attention, {}, [attention])
 

@@ -8,7 +8,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from harness import PLUGIN, ROOT
 
 import fairseq_memattn
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.models.abc_roberta import ABCRoberta
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 from fairseq_memattn.models.abc_transformer_lm import ABCTransformerLanguageModel
@@ -17,7 +17,7 @@ from fairseq_memattn.models.abc_transformer_lm import ABCTransformerLanguageMode
 TRANSFORMERS = ("", "_wmt_en_de", "_iwslt_es_en")
 LANGUAGE_MODELS = ("", "_wiki103", "_wiki103_32")
 ROBERTAS = ("", "_base", "_tiny")
-MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in RIVALS}
+MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:

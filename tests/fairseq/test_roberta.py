@@ -9,10 +9,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from harness import COMMON, PLUGGED, SIZES, attempt, logged, preprocess, run, train
 
-from fairseq_memattn.attention.controls import CONTROLS, RIVALS
+from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 
 ARCHITECTURES = [f"abc_{name}_roberta" for name in CONTROLS] + [
-    f"{name}_roberta" for name in RIVALS
+    f"{name}_roberta" for name in KERNEL_ATTENTION
 ]
 MASKED = [
     *(*COMMON, *SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14]),

@@ -6,23 +6,33 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import NormalisedControl, drop_writes
+from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_step
 from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
 
 ITERATIONS = 10
 
 
+@register_control("clustering")
 class ClusteringControl(NormalisedControl):
     """phi_i = sum_j M_ij / (sum_l M_lj) e_j: a slot is the mean of the tokens of its cluster.
 
-    The paper leaves the clustering open. Over a whole sequence (cross and encoder attention):
-    Lloyd's k-means of each head's keys, ten rounds, started from the first token and then always
-    the one farthest from those chosen. Causal: a token opens a new cluster as long as there are
-    slots, and then joins the one whose running centroid is nearest to its key, which moves
-    towards it. Memberships carry no gradient; the means do.
+    The paper does not specify the clustering. Our choice for a whole sequence (cross and encoder
+    attention) is ten rounds of Lloyd's k-means on the keys of each head. The first centroid is the
+    first token, and each further one is the token farthest from those chosen. Our choice for causal
+    attention: each token opens a new cluster while slots are left, and then joins the cluster
+    with the nearest running centroid, which moves towards it. Memberships have no gradient; the
+    means have one.
     """
 
-    def log_alpha(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    def log_alpha(
+        self,
+        k: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
         return k_means(k, self.slots, key_padding_mask)
 
     def attend(
@@ -35,6 +45,7 @@ class ClusteringControl(NormalisedControl):
         causal: bool,
         key_padding_mask: Tensor | None = None,
         dropout: float = 0.0,
+        shared: Shared | None = None,
     ) -> Tensor:
         if not causal:
             return super().attend(
@@ -53,6 +64,7 @@ class ClusteringControl(NormalisedControl):
         state: Any,
         *,
         key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
         log_alpha = nearest_running(k, self.slots, state, key_padding_mask)
         return abc_step(q, k, v, log_alpha, state, key_padding_mask=key_padding_mask)

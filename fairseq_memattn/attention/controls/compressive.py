@@ -3,22 +3,28 @@
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fairseq_memattn.attention.controls.base import ControlOptions, PositionControl
+from fairseq_memattn.attention.controls.base import PositionControl
+from fairseq_memattn.attention.controls.linformer import LengthOptions
+from fairseq_memattn.attention.controls.options import Sizes
+from fairseq_memattn.attention.controls.registry import register_control
 
 
+@register_control("compressive")
 class CompressiveControl(PositionControl):
-    """phi_t = e_(t div c) / c (equation 14), with c so large that `max_length` tokens fit.
+    """phi_t = e_(t div c) / c (equation 14), with the least c for which `max_length` tokens fit.
 
-    The paper takes c = N / n from the length N of the sequence, which no causal attention knows;
-    here it comes from the declared maximum. The slot being filled holds a sum over fewer than c
-    tokens, divided by c all the same, as the equation has it.
+    The paper sets c = N / n for a sequence of N tokens, which causal attention does not know.
+    Here c follows from the declared maximum (our choice). As in the equation, the sum over fewer
+    than c tokens in the slot that is being filled is divided by c.
     """
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
+    Options = LengthOptions
+
+    def __init__(self, sizes: Sizes, options: LengthOptions) -> None:
+        super().__init__(sizes, options)
         self.heads = 1
-        self.ratio = -(-options.max_length // self.slots)
-        self.max_length = options.max_length
+        self.max_length = options.of(sizes)
+        self.ratio = -(-self.max_length // self.slots)
 
     def phi(self, positions: Tensor) -> Tensor:
         slots = positions.div(self.ratio, rounding_mode="floor")

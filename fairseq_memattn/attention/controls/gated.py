@@ -1,4 +1,4 @@
-"""ABC-MLP with a learned forgetting of the memory, beyond the paper (section 4 suggests it)."""
+"""ABC-MLP with a forget gate, which section 4 of the ABC paper suggests and does not try."""
 
 from typing import Any
 
@@ -6,35 +6,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_memattn.attention.controls.base import Control, ControlOptions, drop_writes
+from fairseq_memattn.attention.controls.base import Control, drop_writes
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_read, abc_step, abc_write
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState
 
 DAMPING = 16.0
 
 
+@register_control("gated")
 class GatedControl(Control):
     """K~_t = g_t K~_{t-1} + (1 - g_t) (x) k_t, likewise V~, with g_t = sigmoid(W_phi x_t)^(1/16).
 
     The recurrence of gated slot attention (Zhang et al., "Gated Slot Attention for Efficient
     Linear-Time Sequence Modeling", 2024), the memory zero at the start. It is ABC-MLP
-    whose write logits rise with what was forgotten: with the log of the normaliser
-    z_t = -sum_{j <= t} log g_j, alpha_t = (1 - g_t) exp(z_t) gives phi_t = 1 - g_t, and what was
-    there keeps the share exp(z_{t-1} - z_t) = g_t. Padding has g = 1.
+    whose write logits rise as the memory forgets: with the log normaliser
+    z_t = -sum_{j <= t} log g_j, alpha_t = (1 - g_t) exp(z_t) gives phi_t = 1 - g_t, and the
+    earlier content keeps the share exp(z_{t-1} - z_t) = g_t. Padding has g = 1.
 
     Over a whole sequence (cross and encoder attention) it is the memory after the last token.
     """
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        self.proj = nn.Linear(options.embed_dim, self.heads * self.slots)
+    def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
+        super().__init__(sizes, options)
+        self.proj = nn.Linear(sizes.embed_dim, self.heads * self.slots)
         nn.init.xavier_uniform_(self.proj.weight)
         nn.init.zeros_(self.proj.bias)
 
     def log_gate(self, x: Tensor, key_padding_mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-        """log g (B, heads, S, M), in float32, of x (S, B, E)."""
-        length, batch, _ = x.shape
-        logits = self.proj(x).view(length, batch, self.heads, self.slots).permute(1, 2, 0, 3)
+        """log g (B, heads, S, M), in float32, of x (B, S, E)."""
+        logits = self.proj(x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
         if logits.dtype != torch.float64:
             logits = logits.float()
         log_gate = drop_writes(logsigmoid(logits) / DAMPING, dropout, 0.0)
@@ -52,6 +55,7 @@ class GatedControl(Control):
         causal: bool,
         key_padding_mask: Tensor | None = None,
         dropout: float = 0.0,
+        shared: Shared | None = None,
     ) -> Tensor:
         log_gate = self.log_gate(x, key_padding_mask, dropout)
         if causal:
@@ -67,10 +71,18 @@ class GatedControl(Control):
         state: Any,
         *,
         key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
         return self._advance(q, k, v, self.log_gate(x, key_padding_mask), state)
 
-    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+    def write(
+        self,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Any:
         return self._memory(k, v, self.log_gate(x, key_padding_mask))
 
     def _memory(self, k: Tensor, v: Tensor, log_gate: Tensor) -> MemoryState:
@@ -90,7 +102,13 @@ class GatedControl(Control):
         # Only differences of normalisers matter: from 0 anew, they never grow out of precision.
         return out, state._replace(log_mass=torch.zeros_like(state.log_mass))
 
-    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    def vectors(
+        self,
+        k: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
         log_alpha = write_logits(self.log_gate(x, key_padding_mask))
         start = torch.zeros_like(log_alpha[:, :, :1])
         return torch.cat([start, log_alpha], dim=2).softmax(dim=2)[:, :, 1:]

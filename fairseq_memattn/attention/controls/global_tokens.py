@@ -1,35 +1,65 @@
-"""Local-to-global attention (ABC paper, appendix A.1): everybody sees a few chosen tokens."""
+"""Local-to-global attention (ABC paper, appendix A.1): a few tokens that every query sees."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fairseq_memattn.attention.controls.base import ControlOptions, PositionControl
+from fairseq_memattn.attention.controls.base import PositionControl
+from fairseq_memattn.attention.controls.options import ControlOptions, OptionError, Sizes, option
+from fairseq_memattn.attention.controls.registry import register_control
 
 
+@dataclass(frozen=True)
+class GlobalOptions(ControlOptions):
+    stride: int = option(
+        2,
+        "the distance between global tokens, of which there are as many as slots",
+        at_least=1,
+    )
+    global_positions: tuple[int, ...] = option(
+        (), "positions of the global tokens, from 0, in the place of every stride-th position"
+    )
+
+    def check(self, sizes: Sizes) -> None:
+        super().check(sizes)
+        self.check_positions(sizes.slots)
+
+    def check_positions(self, slots: int) -> None:
+        """Raises OptionError for negative or repeated positions, and for more than the slots."""
+        listed = self.global_positions
+        if min(listed, default=0) < 0 or len(set(listed)) < len(listed):
+            raise OptionError(
+                "global_positions", f"must be different positions from 0, but are {listed}"
+            )
+        if len(listed) > slots:
+            raise OptionError(
+                "global_positions",
+                f"must name at most {slots} tokens, one for each slot that is left for them, "
+                f"but names {len(listed)}",
+            )
+
+
+@register_control("global")
 class GlobalControl(PositionControl):
-    """phi_t = e_i if t is the i-th global token, and 0 for others.
+    """phi_t = e_i if t is the i-th global token, else 0.
 
-    Global are the listed `positions`, or, where none are listed, every `stride`-th token from the
-    first, of as many as there are slots; a longer sequence than those cover is refused.
+    The global tokens are those at the listed positions. Without a list they are every stride-th
+    token from the first, one for each slot; a sequence that these do not cover is refused.
     """
 
+    Options = GlobalOptions
     places: Tensor
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
+    def __init__(self, sizes: Sizes, options: GlobalOptions) -> None:
+        super().__init__(sizes, options)
         self.heads = 1
-        positions = options.positions or tuple(
-            range(0, self.slots * options.stride, options.stride)
-        )
-        if len(positions) > self.slots:
-            raise ValueError(
-                f"`positions` has {len(positions)} global tokens, more than the {self.slots} "
-                "`slots`"
-            )
-        if not options.positions:
+        every = range(0, self.slots * options.stride, options.stride)
+        positions = tuple(sorted(options.global_positions)) or tuple(every)
+        if not options.global_positions:
             self.max_length = self.slots * options.stride
-        # slot of each position, and one past the slots for those that are not global
+        # The slot of each position; one past the slots for positions that are not global.
         places = torch.full((max(positions) + 2,), self.slots)
         places[list(positions)] = torch.arange(len(positions))
         self.register_buffer("places", places, persistent=False)

@@ -1,19 +1,14 @@
-"""The rivals of the ABC paper (table 2b): kernel attention, in the place of a control."""
+"""Kernel attention in the place of a control, for comparison (ABC paper, table 2b)."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Control, ControlOptions, drop_writes
-from fairseq_memattn.attention.kernels import (
-    ELUFeatures,
-    FeatureMap,
-    Gate,
-    RandomFeatures,
-    T2RFeatures,
-)
+from fairseq_memattn.attention.controls.base import Control, drop_writes
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
     kernel_attention,
@@ -23,24 +18,50 @@ from fairseq_memattn.attention.ops.kernel.chunked import (
 )
 
 
-class KernelControl(Control):
-    """Attention whose exponential is the inner product of features, as many as there are slots.
+class FeatureMap(nn.Module, ABC):
+    """phi; phi(q) . phi(k) is the weight of key k for query q before the normalisation.
 
-    out = sum_j phi(q) . phi(k_j) v_j / sum_j phi(q) . phi(k_j). Every layer and head has features
-    of its own. `vectors` are phi(k), and `weights` phi(q) over its normaliser: their products
-    are the weights of the tokens.
+    feature_size: F, the size of phi(x)
+    floor: the `floor` of `kernel_attention` for these features
     """
 
-    tied: ClassVar[bool] = False
-
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        self.features = self.features_of(options)
-        self.gate: Gate | None = None
+    feature_size: int
+    floor: float = 0.0
 
     @abstractmethod
-    def features_of(self, options: ControlOptions) -> FeatureMap:
-        """The features of the options' sizes."""
+    def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
+        """x: queries or keys (B, H, T, D); draw: of `draw`. Returns (B, H, T, F) in x's dtype."""
+
+    def draw(self) -> Tensor | None:
+        """What is random in the features, drawn anew: once for each forward pass in training.
+
+        The queries and keys of one attention take the same draw. None where nothing is random.
+        """
+        return None
+
+
+class KernelControl(Control):
+    """Attention whose exponential is an inner product of features, as many as there are slots.
+
+    out = sum_j phi(q) . phi(k_j) v_j / sum_j phi(q) . phi(k_j). Every layer and head has features
+    of its own. `vectors` returns phi(k) and `weights` phi(q) divided by its normaliser; their
+    products are the weights of the tokens.
+
+    features: phi; gate: g of causal attention (Peng et al., 2021, section 3.2), None for no gate
+    """
+
+    can_tie: ClassVar[bool] = False
+    is_kernel: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        options: ControlOptions,
+        features: FeatureMap,
+        gate: nn.Module | None = None,
+    ) -> None:
+        super().__init__(sizes, options)
+        self.features, self.gate = features, gate
 
     def attend(
         self,
@@ -52,12 +73,12 @@ class KernelControl(Control):
         causal: bool,
         key_padding_mask: Tensor | None = None,
         dropout: float = 0.0,
+        shared: Shared | None = None,
     ) -> Tensor:
-        if self.training:
-            self.features.redraw()
-        phi_k = self.features(k, is_query=False)
+        draw = self.features.draw() if self.training else None
+        phi_k = self.features(k, is_query=False, draw=draw)
         return kernel_attention(
-            self.features(q, is_query=True),
+            self.features(q, is_query=True, draw=draw),
             drop_writes(phi_k, dropout, 0.0),
             v,
             causal=causal,
@@ -75,6 +96,7 @@ class KernelControl(Control):
         state: Any,
         *,
         key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
         return kernel_step(
             self.features(q, is_query=True),
@@ -86,13 +108,26 @@ class KernelControl(Control):
             floor=self.features.floor,
         )
 
-    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+    def write(
+        self,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Any:
         return kernel_write(self.features(k, is_query=False), v, key_padding_mask)
 
     def read(self, q: Tensor, state: KernelState) -> Tensor:
         return kernel_read(self.features(q, is_query=True), state, floor=self.features.floor)
 
-    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    def vectors(
+        self,
+        k: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
         phi: Tensor = self.features(k, is_query=False)
         if key_padding_mask is None:
             return phi
@@ -106,32 +141,3 @@ class KernelControl(Control):
 
     def _log_gate(self, x: Tensor) -> Tensor | None:
         return None if self.gate is None else self.gate(x)
-
-
-class ELUControl(KernelControl):
-    """Katharopoulos et al. (2020): features elu(x) + 1, as many as a head has dimensions."""
-
-    def features_of(self, options: ControlOptions) -> FeatureMap:
-        return ELUFeatures(options.head_dim)
-
-
-class RFAControl(KernelControl):
-    """Peng et al. (2021): random features of the Gaussian kernel; in causal attention, on demand,
-    with their gate, which forgets."""
-
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        if options.gate:
-            self.gate = Gate(options.embed_dim, options.attention_heads)
-
-    def features_of(self, options: ControlOptions) -> FeatureMap:
-        return RandomFeatures(
-            options.attention_heads, options.head_dim, options.slots, seed=options.seed
-        )
-
-
-class T2RControl(KernelControl):
-    """Kasai et al. (2021): learned features relu(W x + b), for finetuning a trained transformer."""
-
-    def features_of(self, options: ControlOptions) -> FeatureMap:
-        return T2RFeatures(options.attention_heads, options.head_dim, options.slots)

@@ -1,14 +1,17 @@
 """Global tokens together with a sliding window (ABC paper, appendix A.1), as in Longformer."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.controls.base import Control, ControlOptions, positions_of
-from fairseq_memattn.attention.controls.global_tokens import GlobalControl
+from fairseq_memattn.attention.controls.base import Control, positions_of
+from fairseq_memattn.attention.controls.global_tokens import GlobalControl, GlobalOptions
+from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
+from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.window.chunked import Window, window_attention, window_write
 
 
@@ -31,26 +34,48 @@ class LocalGlobalState(NamedTuple):
         return LocalGlobalState(*(tensor.index_select(0, new_order) for tensor in self))
 
 
-class LocalGlobalControl(Control):
-    """A window of the last `window` tokens, and the global tokens in the remaining slots.
+@dataclass(frozen=True)
+class LocalGlobalOptions(GlobalOptions):
+    local_window: int = option(
+        0,
+        "the slots of the last tokens; the other slots are for global tokens; 0 is half of them",
+        at_least=0,
+    )
 
-    One softmax over both, in which a global token within the window counts once. All queries see
-    the global tokens; the global tokens' own queries see no more than others do, as in the paper
-    and other than in Longformer. Encoder and cross attention are as in `WindowControl`, dropout
-    is too.
+    def local(self, slots: int) -> int:
+        """The slots of the window, with their default."""
+        return self.local_window or slots // 2
+
+    def check(self, sizes: Sizes) -> None:
+        local = self.local(sizes.slots)
+        if not 0 < local < sizes.slots:
+            raise OptionError(
+                "local_window",
+                f"must be from 1 to {sizes.slots - 1}, to leave some of the {sizes.slots} slots "
+                f"to global tokens, but is {local}",
+            )
+        self.check_positions(sizes.slots - local)
+
+
+@register_control("local_global")
+class LocalGlobalControl(Control):
+    """A window of the last `local_window` tokens, and global tokens in the remaining slots.
+
+    One softmax runs over both; a global token within the window counts once. All queries see the
+    global tokens. As in the paper, and unlike in Longformer, the queries of global tokens see no
+    more than others. Encoder attention, cross attention and dropout are as in `WindowControl`.
     """
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        local = options.window or self.slots // 2
-        if not 0 < local < self.slots:
-            raise ValueError(
-                f"`window` must be from 1 to {self.slots - 1}, but is {local} instead."
-            )
+    Options = LocalGlobalOptions
+
+    def __init__(self, sizes: Sizes, options: LocalGlobalOptions) -> None:
+        super().__init__(sizes, options)
+        local = options.local(self.slots)
         self.window = Window(local)
-        self.tokens = GlobalControl(replace(options, slots=self.slots - local))
+        of_tokens = GlobalOptions(options.stride, options.global_positions)
+        self.tokens = GlobalControl(replace(sizes, slots=self.slots - local), of_tokens)
         self.max_length = self.tokens.max_length
-        self.centred = options.encoder
+        self.is_centred = sizes.kind == "encoder"
 
     def attend(
         self,
@@ -62,8 +87,9 @@ class LocalGlobalControl(Control):
         causal: bool,
         key_padding_mask: Tensor | None = None,
         dropout: float = 0.0,
+        shared: Shared | None = None,
     ) -> Tensor:
-        if not causal and not self.centred:
+        if not causal and not self.is_centred:
             return _read(q, self.write(k, v, x, key_padding_mask), dropout)
         return window_attention(
             q,
@@ -85,10 +111,11 @@ class LocalGlobalControl(Control):
         state: Any,
         *,
         key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
         if state is None:
             state = self._empty(k, v)
-        positions = positions_of(x, key_padding_mask, state.position)
+        positions = positions_of(k, key_padding_mask, state.position)
         slots = self.tokens.slots_of(positions)
         outputs = []
         for t in range(q.shape[2]):
@@ -99,7 +126,14 @@ class LocalGlobalControl(Control):
             outputs.append(_read(q[:, :, t : t + 1], state))
         return torch.cat(outputs, dim=2), state
 
-    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+    def write(
+        self,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Any:
         phi = self.tokens.vectors(k, x, key_padding_mask)
         queue = window_write(k, v, self.window, key_padding_mask)
         is_global = phi.any(dim=3, keepdim=True).to(k.dtype)
@@ -117,7 +151,13 @@ class LocalGlobalControl(Control):
     def read(self, q: Tensor, state: LocalGlobalState) -> Tensor:
         return _read(q, state)
 
-    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    def vectors(
+        self,
+        k: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
         """phi of the memory after the last token: e_m for the token in slot m."""
         units = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
         units = units.expand(*k.shape[:2], -1, -1)

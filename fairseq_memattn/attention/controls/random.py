@@ -1,26 +1,42 @@
 """Random slots (ABC paper, appendix A.2), a baseline."""
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fairseq_memattn.attention.controls.base import ControlOptions, PositionControl
+from fairseq_memattn.attention.controls.base import PositionControl
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
+from fairseq_memattn.attention.controls.registry import register_control
 
 PERIOD = 1 << 16
 
 
-class RandomControl(PositionControl):
-    """phi_t = e_i with i drawn from the slots, for every head and position anew.
+@dataclass(frozen=True)
+class RandomOptions(ControlOptions):
+    random_seed: int = option(1, "seed of the random slots, and of RFA's random features")
 
-    The draws are a table made from a seed, so that training, decoding and every beam agree, and a
-    checkpoint holds it. It repeats itself after 65,536 positions.
+    def for_layer(self, layer: int) -> "RandomOptions":
+        """Layers draw different slots."""
+        return replace(self, random_seed=self.random_seed + layer)
+
+
+@register_control("random")
+class RandomControl(PositionControl):
+    """phi_t = e_i, with i drawn uniformly from the slots for every head and position.
+
+    The draws are a table that a seed determines and a checkpoint holds, so that training,
+    decoding and all beams agree. The table repeats after 65,536 positions.
     """
 
+    Options = RandomOptions
     table: Tensor
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        generator = torch.Generator().manual_seed(options.seed)
+    def __init__(self, sizes: Sizes, options: RandomOptions) -> None:
+        super().__init__(sizes, options)
+        seed = options.random_seed
+        generator = torch.Generator().manual_seed(seed)
         table = torch.randint(self.slots, (PERIOD, self.heads), generator=generator)
         self.register_buffer("table", table.to(torch.int32))
 

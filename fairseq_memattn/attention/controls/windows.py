@@ -1,11 +1,15 @@
 """Sliding, dilated and strided windows (ABC paper, section 3.3 and appendix A.4)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control, ControlOptions
+from fairseq_memattn.attention.controls.base import Control
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
+from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.one_hot_values import unit_values
 from fairseq_memattn.attention.ops.window.chunked import (
     Window,
@@ -17,21 +21,25 @@ from fairseq_memattn.attention.ops.window.chunked import (
 )
 
 
+@dataclass(frozen=True)
+class StrideOptions(ControlOptions):
+    stride: int = option(2, "the distance between the tokens of the window", at_least=1)
+
+
+@register_control("window")
 class WindowControl(Control):
     """phi_t = e_n and K~_t = U K~_{t-1} + e_n (x) k_t: a queue of the last n tokens.
 
-    Causal attention sees the queue at each token. Encoder attention sees the n tokens around each.
-    Cross attention reads the queue after the last token of the source, whatever came before
-    being forgotten, as the recurrence has it. Dropout is that of softmax attention, of weights.
+    Causal attention reads the queue at each token. Encoder attention sees the n tokens around each
+    query. Cross attention reads the queue after the last token of the source, and so only the last
+    n tokens, as the recurrence says. Dropout applies to the attention weights, as in softmax
+    attention.
     """
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        self.centred = options.encoder
-        self.window = self.window_of(options)
-
-    def window_of(self, options: ControlOptions) -> Window:
-        return Window(options.slots)
+    def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
+        super().__init__(sizes, options)
+        self.is_centred = sizes.kind == "encoder"
+        self.window = Window(sizes.slots)
 
     def attend(
         self,
@@ -43,8 +51,9 @@ class WindowControl(Control):
         causal: bool,
         key_padding_mask: Tensor | None = None,
         dropout: float = 0.0,
+        shared: Shared | None = None,
     ) -> Tensor:
-        if not causal and not self.centred:
+        if not causal and not self.is_centred:
             state = window_write(k, v, self.window, key_padding_mask)
             return window_read(q, state, self.window, dropout=dropout)
         return window_attention(
@@ -66,16 +75,30 @@ class WindowControl(Control):
         state: Any,
         *,
         key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
         return window_step(q, k, v, self.window, state, key_padding_mask=key_padding_mask)
 
-    def write(self, k: Tensor, v: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+    def write(
+        self,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Any:
         return window_write(k, v, self.window, key_padding_mask)
 
     def read(self, q: Tensor, state: WindowState) -> Tensor:
         return window_read(q, state, self.window)
 
-    def vectors(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    def vectors(
+        self,
+        k: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
         """phi of the queue after the last token: e_m for the token in its m-th place."""
         length = k.shape[2]
         units = torch.eye(length, dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
@@ -90,15 +113,23 @@ class WindowControl(Control):
         return torch.cat(pieces, dim=3)[..., :size] * (state.tokens > 0)[:, None, None, None]
 
 
+@register_control("dilated")
 class DilatedControl(WindowControl):
-    """Every `stride`-th token of a window `stride` times as long (equation 15)."""
+    """Every `stride`-th token of a window that is `stride` times as long (equation 15)."""
 
-    def window_of(self, options: ControlOptions) -> Window:
-        return Window(options.slots, dilation=options.stride)
+    Options = StrideOptions
+
+    def __init__(self, sizes: Sizes, options: StrideOptions) -> None:
+        super().__init__(sizes, options)
+        self.window = Window(sizes.slots, dilation=options.stride)
 
 
+@register_control("strided")
 class StridedControl(WindowControl):
-    """A queue that takes only every `stride`-th token, the first one included."""
+    """A queue that takes only every `stride`-th token, beginning with the first."""
 
-    def window_of(self, options: ControlOptions) -> Window:
-        return Window(options.slots, stride=options.stride)
+    Options = StrideOptions
+
+    def __init__(self, sizes: Sizes, options: StrideOptions) -> None:
+        super().__init__(sizes, options)
+        self.window = Window(sizes.slots, stride=options.stride)

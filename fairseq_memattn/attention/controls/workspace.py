@@ -1,51 +1,70 @@
-"""Shared workspace and Luna (ABC paper, appendix A.5): a memory that looks at the sequence."""
+"""Shared workspace and Luna (ABC paper, appendix A.5): a memory that attends to the sequence."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from fairseq_memattn.attention.controls.base import Control, ControlOptions, NormalisedControl
+from fairseq_memattn.attention.controls.base import NormalisedControl
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
+@register_control("workspace")
 class WorkspaceControl(NormalisedControl):
-    """phi_i = softmax(X~ X^T)[:, i], X~ the memory of the layer below (equation 16).
+    """phi_i = softmax(X~ X^T)[:, i], with X~ the memory of the layer below (equation 16).
 
-    With the query and key projections that the paper leaves out, a head's share of the model size
-    each, log alpha = (W_q X~) . (W_k x) / sqrt(size). The memory of the lowest layer is learned;
-    a layer hands on X~ + [phi^T W_v x] of its heads, layer-normalised, after Ma et al., "Luna"
-    (2021). The softmax is over the whole sequence, hence no causal form.
+    The query and key projections, which the paper omits, have a head's share of the model size
+    each: log alpha = (W_q X~) . (W_k x) / sqrt(size). The memory of the lowest layer is learned.
+    Each layer passes X~ + [phi^T W_v x] of its heads, layer-normalised, to the next (Ma et al.,
+    "Luna", 2021) through `shared`; without `shared` every layer begins with the learned memory.
+    The softmax runs over the whole sequence, and so there is no causal form.
     """
 
     causal_refusal = (
-        "its control vectors are made from the whole sequence and would tell of the future"
+        "its control vectors are computed from the whole sequence and would reveal the future"
     )
 
-    def __init__(self, options: ControlOptions) -> None:
-        super().__init__(options)
-        size = options.embed_dim
+    def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
+        super().__init__(sizes, options)
+        size = sizes.embed_dim
         self.memory = nn.Parameter(torch.empty(self.slots, size))
         nn.init.normal_(self.memory)
         self.q_proj, self.k_proj, self.v_proj = (
             nn.Linear(size, size, bias=False) for _ in range(3)
         )
 
-    def for_layer(self, number: int, below: dict[int, Tensor]) -> Control:
-        return WorkspaceLayer(self, number, below)
-
-    def log_alpha(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        return self.look(self.memory.expand(x.shape[1], -1, -1), x)
+    def log_alpha(
+        self,
+        k: Tensor,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
+        memory = self.memory.expand(x.shape[0], -1, -1)
+        if shared is None:
+            return self.look(memory, x)
+        if shared.layer > 0:
+            memory = shared.values[self, shared.layer - 1]
+        log_alpha = self.look(memory, x)
+        written = log_alpha
+        if key_padding_mask is not None:
+            written = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
+        phi = written.softmax(dim=2).nan_to_num()
+        shared.values[self, shared.layer] = self.update(memory, x, phi)
+        return log_alpha
 
     def look(self, memory: Tensor, x: Tensor) -> Tensor:
-        """log alpha (B, heads, S, M) of a memory (B, M, E) that sees x (S, B, E)."""
-        q, k = self._by_head(self.q_proj(memory)), self._by_head(self.k_proj(x.transpose(0, 1)))
+        """log alpha (B, heads, S, M) of a memory (B, M, E) that attends to x (B, S, E)."""
+        q, k = self._by_head(self.q_proj(memory)), self._by_head(self.k_proj(x))
         logits: Tensor = k @ q.transpose(2, 3)
         logits = logits.to(accumulation_dtype(logits))
         return logits * float(q.shape[-1] ** -0.5)
 
     def update(self, memory: Tensor, x: Tensor, phi: Tensor) -> Tensor:
-        """What is handed on, (B, M, E)."""
-        found = phi.transpose(2, 3) @ self._by_head(self.v_proj(x.transpose(0, 1))).to(phi.dtype)
+        """The memory of the next layer, (B, M, E)."""
+        found = phi.transpose(2, 3) @ self._by_head(self.v_proj(x)).to(phi.dtype)
         memory = memory + found.transpose(1, 2).flatten(2).to(memory.dtype)
         return layer_norm(memory, memory.shape[-1:])
 
@@ -53,28 +72,3 @@ class WorkspaceControl(NormalisedControl):
         """(B, length, E) as (B, heads, length, E / heads)."""
         heads: Tensor = x.unflatten(2, (self.heads, -1))
         return heads.transpose(1, 2)
-
-
-class WorkspaceLayer(NormalisedControl):
-    """A workspace as one layer uses it.
-
-    below: the memories that the layers have handed on, by their numbers
-    """
-
-    def __init__(self, workspace: WorkspaceControl, number: int, below: dict[int, Tensor]) -> None:
-        super().__init__(ControlOptions(0, workspace.slots, workspace.heads))
-        self._workspace = (workspace,)  # in a tuple: whoever made it registers it
-        self.number, self.below = number, below
-
-    def log_alpha(self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        (workspace,) = self._workspace
-        if self.number == 0:
-            memory = workspace.memory.expand(x.shape[1], -1, -1)
-        else:
-            memory = self.below[self.number - 1]
-        log_alpha = workspace.look(memory, x)
-        if key_padding_mask is not None:
-            log_alpha = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
-        phi = log_alpha.softmax(dim=2).nan_to_num()
-        self.below[self.number] = workspace.update(memory, x, phi)
-        return log_alpha

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from fairseq_memattn.attention.nn.checks import check_dropout, check_heads
 from fairseq_memattn.attention.ops.checks import check_mask
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
@@ -258,17 +259,3 @@ class GlobalMemoryAttention(nn.Module):
                 f"but is {tuple(memory.shape)} instead."
             )
         check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
-
-
-def check_heads(embed_dim: int, num_heads: int) -> None:
-    """Raises ValueError for a number of heads that does not divide `embed_dim`."""
-    if num_heads < 1 or embed_dim % num_heads:
-        raise ValueError(
-            f"`num_heads` must divide `embed_dim` {embed_dim}, but is {num_heads} instead."
-        )
-
-
-def check_dropout(dropout: float) -> None:
-    """Raises ValueError for a probability that is not in [0, 1)."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"`dropout` must be from 0 to below 1, but is {dropout} instead.")

@@ -7,7 +7,7 @@ processing" (T5Mem), sections III-A and IV, equations 2 and 6 to 14.
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.global_memory import check_dropout, check_heads
+from fairseq_memattn.attention.nn.checks import check_dropout, check_heads
 from fairseq_memattn.attention.ops.checks import check_mask
 from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias

@@ -1,12 +1,16 @@
 """Random feature attention, RFA (Peng et al., 2021, "Random Feature Attention"): maps and gate."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize
 
-from fairseq_memattn.attention.kernels.base import FeatureMap
+from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
+from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
+from fairseq_memattn.attention.controls.random import RandomOptions
+from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.precision import full_precision
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
@@ -29,13 +33,12 @@ class RandomFeatures(FeatureMap):
     at every training update. As in their released code every head has its own set: any in
     training, and set h for head h in evaluation.
 
-    Ours: a bank for each layer; the caller says when to draw (`redraw`; until then the sets are
-    those of evaluation); unit norms with "arccos" as well; constant factors, which cancel out;
-    and `floor`. Estimates of the Gaussian kernel can be negative, so that the normaliser of a
-    query can come out near 0 or below it. The floor F ** -0.5 is about what the cosine of two
-    unrelated feature vectors amounts to: an estimate below it is noise. Their code clamps the
-    normaliser at a constant instead, which would also shrink what is read while gates near 1
-    have let little in. Arc-cosine features are not negative and need no floor.
+    Ours: a bank for each layer; the caller draws (`draw`); unit norms with "arccos" as well;
+    constant factors, which cancel out; and `floor`. Estimates of the Gaussian kernel can be
+    negative, so that the normaliser of a query can be near 0 or below it. The floor F ** -0.5 is
+    about the cosine of two unrelated feature vectors: an estimate below it is noise. Their code
+    clamps the normaliser at a constant instead, which would also shrink the output while gates
+    near 1 have let in little. Arc-cosine features are not negative and need no floor.
 
     Raises ValueError for another kernel, an odd F for "gaussian" and a bank that is too small.
     """
@@ -73,14 +76,14 @@ class RandomFeatures(FeatureMap):
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("bank", torch.randn(bank_size, samples, head_dim, generator=generator))
         self.sigma = nn.Parameter(torch.ones(num_heads, 1, head_dim))
-        self.drawn = torch.arange(num_heads)
 
-    def redraw(self) -> None:
-        """Gives every head another set, none to two of them, by torch's generator on the CPU."""
-        self.drawn = torch.randperm(len(self.bank))[: self.num_heads]
+    def draw(self) -> Tensor:
+        """(H,), the numbers of different sets, by torch's generator on the CPU."""
+        return torch.randperm(len(self.bank))[: self.num_heads]
 
-    def forward(self, x: Tensor, is_query: bool) -> Tensor:
-        sets = self.bank[self.drawn] if self.training else self.bank[: self.num_heads]
+    def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
+        """draw: the set of each head; None takes set h for head h, as in evaluation."""
+        sets = self.bank[: self.num_heads] if draw is None else self.bank[draw]
         function = fourier_features if self.kernel == "gaussian" else arccos_features
         return function(x, self.sigma * sets)
 
@@ -123,7 +126,35 @@ class Gate(nn.Module):
         self.proj = nn.Linear(embed_dim, num_heads)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (T, B, E), as the layers of fairseq have it. Returns log g (B, H, T) in float32
-        (float64 for float64)."""
+        """x: (B, T, E). Returns log g (B, H, T) in float32 (float64 for float64)."""
         logits: Tensor = self.proj(x)
-        return logsigmoid(logits.to(accumulation_dtype(logits))).permute(1, 2, 0)
+        return logsigmoid(logits.to(accumulation_dtype(logits))).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class RFAOptions(RandomOptions):
+    rfa_gate: bool = option(False, "let RFA's causal attention forget, by a gate")
+
+    def check(self, sizes: Sizes) -> None:
+        if sizes.slots % 2:
+            raise OptionError(
+                "slots",
+                "must be even with RFA, a sine and a cosine for each random vector, "
+                f"but is {sizes.slots}",
+            )
+
+
+@register_control("rfa")
+class RFAControl(KernelControl):
+    """Peng et al. (2021): random features of the Gaussian kernel; optionally, in causal attention,
+    with their gate."""
+
+    Options = RFAOptions
+
+    def __init__(self, sizes: Sizes, options: RFAOptions) -> None:
+        features = RandomFeatures(
+            sizes.attention_heads, sizes.head_dim, sizes.slots, seed=options.random_seed
+        )
+        gated = options.rfa_gate and sizes.kind == "causal"
+        gate = Gate(sizes.embed_dim, sizes.attention_heads) if gated else None
+        super().__init__(sizes, options, features, gate)

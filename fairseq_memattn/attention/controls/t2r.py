@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.kernels.base import FeatureMap
+from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.controls.registry import register_control
 
 
 class T2RFeatures(FeatureMap):
@@ -26,7 +28,16 @@ class T2RFeatures(FeatureMap):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, x: Tensor, is_query: bool) -> Tensor:
+    def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
         # Not a product that broadcasts, which copies the weights for every row.
         projected = torch.einsum("bhtd,hfd->bhtf", x, self.weight) + self.bias.unsqueeze(1)
         return projected.relu().to(x.dtype)
+
+
+@register_control("t2r")
+class T2RControl(KernelControl):
+    """Kasai et al. (2021): learned features, for finetuning a trained transformer."""
+
+    def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
+        features = T2RFeatures(sizes.attention_heads, sizes.head_dim, sizes.slots)
+        super().__init__(sizes, options, features)

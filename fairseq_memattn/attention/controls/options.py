@@ -1,0 +1,99 @@
+"""The sizes that every control is told, and the options that a control declares for itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+KINDS = ("causal", "cross", "encoder")
+
+
+class OptionError(ValueError):
+    """An option that is out of range.
+
+    name: of the option; problem: the rest of the sentence. fairseq's models put the name of the
+    flag in the place of the name of the option.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"`{name}` {problem}")
+        self.name, self.problem = name, problem
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Where a control works.
+
+    embed_dim: E, the size of the representations x
+    slots: M, the memory slots
+    heads: the number of controls of the layer; 1 if all heads share one
+    attention_heads: H, and head_dim: D, of the attention
+    max_positions: the longest sequence of the model
+    kind: "causal" and "encoder" attention read the sequence itself, "cross" another one
+
+    Raises OptionError for a size below 1.
+    """
+
+    embed_dim: int
+    slots: int
+    heads: int = 1
+    attention_heads: int = 1
+    head_dim: int = 0
+    max_positions: int = 1024
+    kind: str = "cross"
+
+    def __post_init__(self) -> None:
+        for name in ("embed_dim", "slots", "heads", "attention_heads", "max_positions"):
+            check_at_least(name, getattr(self, name), 1)
+        check_choice("kind", self.kind, KINDS)
+
+
+@dataclass(frozen=True)
+class ControlOptions:
+    """The options of a control that has none; the base of all others.
+
+    The fields are made by `option`. fairseq's flags, their help and the arguments of
+    `ABCAttention` are generated from them.
+    """
+
+    def __post_init__(self) -> None:
+        for name, entry in option_fields(type(self)).items():
+            value, limits = getattr(self, name), entry.metadata
+            if limits["at_least"] is not None:
+                check_at_least(name, value, limits["at_least"])
+            if limits["choices"]:
+                check_choice(name, value, limits["choices"])
+
+    def check(self, sizes: Sizes) -> None:
+        """Raises OptionError for options that do not fit the sizes."""
+
+    def for_layer(self, layer: int) -> "ControlOptions":
+        """The options of a layer, from 0, that does not share its control with others."""
+        return self
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: int | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of `ControlOptions`: its default, its help text and its limits."""
+    return field(default=default, metadata={"help": help, "at_least": at_least, "choices": choices})
+
+
+def option_fields(options: type[ControlOptions]) -> Mapping[str, Any]:
+    """The fields of an options class by name."""
+    return {entry.name: entry for entry in fields(options)}
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raises OptionError for a value below `least`."""
+    if value < least:
+        raise OptionError(name, f"must be at least {least}, but is {value}")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises OptionError for a value that is not among `choices`."""
+    if value not in choices:
+        raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value}")

@@ -1,0 +1,95 @@
+"""Names of controls. `register_control` adds one, from this package or from outside."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from fairseq_memattn.attention.controls.base import Control
+from fairseq_memattn.attention.controls.options import Sizes, option_fields
+
+# Strategies of the ABC paper and their like: `--arch abc_NAME_transformer`.
+CONTROLS: dict[str, type[Control]] = {}
+# Kernel attention, in the place of a control, for comparison: `--arch NAME_transformer`.
+KERNEL_ATTENTION: dict[str, type[Control]] = {}
+
+C = TypeVar("C", bound=type[Control])
+_observers: list[Callable[[str], None]] = []
+
+
+def register_control(name: str) -> Callable[[C], C]:
+    """Registers the decorated subclass of `Control` under a name.
+
+    `ABCAttention(..., control=name)` finds it. With fairseq, `--arch abc_NAME_transformer`,
+    `abc_NAME_transformer_lm` (if it has a causal form) and `abc_NAME_roberta` have it.
+
+    Raises ValueError for a name that is taken or is no word of lower-case letters, digits and
+    underscores, and TypeError for a class that is no `Control`.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            "the name of a control must consist of lower-case letters, digits and underscores, "
+            f"but is {name!r}"
+        )
+
+    def register(cls: C) -> C:
+        if not (isinstance(cls, type) and issubclass(cls, Control)):
+            raise TypeError(f"the control {name!r} must be a subclass of Control, but is {cls!r}")
+        known = all_controls().get(name)
+        if known is not None and not _is_same(known, cls):
+            raise ValueError(f"the control {name!r} is already registered, by {known.__module__}")
+        (KERNEL_ATTENTION if cls.is_kernel else CONTROLS)[name] = cls
+        if known is None:
+            for observer in _observers:
+                observer(name)
+        return cls
+
+    return register
+
+
+def all_controls() -> dict[str, type[Control]]:
+    """Every registered class by name, kernel attention included."""
+    return CONTROLS | KERNEL_ATTENTION
+
+
+def control_class(name: str) -> type[Control]:
+    """The class registered under a name. Raises ValueError, which lists the names, if none is."""
+    known = all_controls()
+    if name not in known:
+        raise ValueError(f"`control` must be one of {', '.join(known)}, but is {name!r} instead.")
+    return known[name]
+
+
+def make_control(name: str, sizes: Sizes, **options: Any) -> Control:
+    """A control by name. options: those that its class declares.
+
+    Raises ValueError for an unknown name or a value out of range, TypeError for an option that
+    the control does not have.
+    """
+    cls = control_class(name)
+    known = option_fields(cls.Options)
+    for option in options:
+        if option not in known:
+            its = f"has {', '.join(known)}" if known else "has no options"
+            raise TypeError(f"the control {name!r} {its}, but was given `{option}`")
+    return cls(sizes, cls.Options(**options))
+
+
+def for_each_control(observer: Callable[[str], None]) -> None:
+    """Calls `observer` with the name of every control, now and whenever one is registered."""
+    _observers.append(observer)
+    for name in all_controls():
+        observer(name)
+
+
+def options_by_name(names: Iterator[str] | list[str]) -> dict[str, list[tuple[str, Any]]]:
+    """Which of the named controls have an option: (control, field) pairs by the option's name."""
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for name in names:
+        for option, entry in option_fields(control_class(name).Options).items():
+            found.setdefault(option, []).append((name, entry))
+    return found
+
+
+def _is_same(known: type[Control], cls: type[Control]) -> bool:
+    """Whether a class was defined again, as by reloading its module."""
+    return (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)

@@ -1,0 +1,322 @@
+"""Multi-head attention over a bounded memory, as a layer for any PyTorch program.
+
+Source: Peng et al., "ABC: Attention with Bounded-memory Control", equations 3-5 and Table 1.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from fairseq_memattn.attention.controls.base import Control
+from fairseq_memattn.attention.controls.options import Sizes
+from fairseq_memattn.attention.controls.registry import make_control
+from fairseq_memattn.attention.controls.sharing import Shared
+from fairseq_memattn.attention.nn.checks import check_batch, check_dropout, check_heads
+from fairseq_memattn.attention.ops.state import MemoryState, is_written
+
+
+class BoundedAttention(nn.Module):
+    """The projections of `ABCAttention`, and its equations for a control that a subclass names.
+
+    Arguments as in `ABCAttention`.
+    """
+
+    control: Control
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        source_dim: int | None,
+        dropout: float,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_heads(embed_dim, num_heads)
+        check_dropout(dropout)
+        if causal and source_dim not in (None, embed_dim):
+            raise ValueError(
+                f"`source_dim` must be None for causal attention, which reads its own x, "
+                f"but is {source_dim} instead."
+            )
+        self.embed_dim, self.num_heads, self.causal = embed_dim, num_heads, causal
+        self.head_dim = embed_dim // num_heads
+        self.source_dim = source_dim or embed_dim
+        self.dropout = dropout
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(size, embed_dim, bias=bias)
+            for size in (embed_dim, self.source_dim, self.source_dim, embed_dim)
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialises the projections as fairseq does those of its attention."""
+        gain = 2**-0.5 if self.source_dim == self.embed_dim else 1.0
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        if self.out_proj.bias is not None:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def attend(
+        self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None, shared: Shared | None
+    ) -> Tensor:
+        """Attention over whole sequences, (B, H, T, D)."""
+        dropout = self.dropout if self.training else 0.0
+        if not self.causal:
+            memory = self.write_tokens(source, key_padding_mask, dropout, shared)
+            if memory is not None:
+                return self.control.read(self.split(self.q_proj(x)), memory)
+        q, k, v = self.project(x, source)
+        return self.control.attend(
+            q,
+            k,
+            v,
+            source,
+            causal=self.causal,
+            key_padding_mask=key_padding_mask,
+            dropout=dropout,
+            shared=shared,
+        )
+
+    def write_memory(
+        self, source: Tensor, key_padding_mask: Tensor | None, shared: Shared | None
+    ) -> Any:
+        """The memory of a whole source."""
+        memory = self.write_tokens(source, key_padding_mask, 0.0, shared)
+        if memory is not None:
+            return memory
+        k, v = self.split(self.k_proj(source)), self.split(self.v_proj(source))
+        return self.control.write(k, v, source, key_padding_mask, shared)
+
+    def write_tokens(
+        self,
+        source: Tensor,
+        key_padding_mask: Tensor | None,
+        dropout: float,
+        shared: Shared | None,
+    ) -> MemoryState | None:
+        """The memory of keys and values that are projected after the tokens are written.
+
+        Writing and projecting are both linear, and slots are fewer than tokens. None where the
+        control has no such memory, or where it saves nothing.
+        """
+        if self.control.slots >= source.shape[1]:
+            return None
+        memory = self.control.write_tokens(source, key_padding_mask, dropout, shared)
+        if memory is None:
+            return None
+        tokens = memory.keys.squeeze(1).to(source.dtype)
+        # A projection has a bias; an empty slot must stay zero.
+        written = is_written(memory.log_mass).unsqueeze(3)
+        keys, values = (
+            self.split(projection(tokens)).to(memory.keys.dtype) * written
+            for projection in (self.k_proj, self.v_proj)
+        )
+        return MemoryState(keys, values, memory.log_mass)
+
+    def inspect(
+        self,
+        x: Tensor,
+        source: Tensor,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The weights of cross or encoder attention: phi (B, H or 1, S, M) and p (B, H, T, M).
+
+        phi: the share of each token in each slot, over the whole source
+        p: the weight of each slot for each query; p phi^T are the weights of the tokens
+        """
+        q, k, v = self.project(x, source)
+        state = self.control.write(k, v, source, key_padding_mask, shared)
+        phi = self.control.vectors(k, source, key_padding_mask, shared)
+        return phi, self.control.weights(q, state)
+
+    def project(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, D), k and v (B, H, S, D)."""
+        projections = (self.q_proj(x), self.k_proj(source), self.v_proj(source))
+        q, k, v = (self.split(projection) for projection in projections)
+        return q, k, v
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, T, E) as (B, H, T, D)."""
+        heads: Tensor = x.unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2)
+        return heads
+
+    def join(self, heads: Tensor) -> Tensor:
+        """The output projection of (B, H, T, D): (B, T, E)."""
+        out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
+        return out
+
+
+class ABCAttention(BoundedAttention):
+    """Multi-head attention over a memory of M slots, in time and memory O(S M).
+
+    embed_dim: E; num_heads: H, which divides E
+    slots: M, the memory slots; RFA, ELU and T2R have as many features
+    control: the name of a registered control ("mlp", "window", "linformer", ..., `docs/controls.md`
+        has them all), or a `Control` that another layer has too: layers that share one tie their
+        phi, as in section 4 of the paper
+    causal: each position reads what the positions up to its own wrote. Otherwise all positions
+        read the memory of the whole source
+    source_dim: the size of the source's representations; None is E
+    dropout: probability to omit a write, in training
+    bias: whether the projections have biases
+    share_control: one control for all heads in the place of one for each head; cheaper where H M
+        nears E
+    max_positions: the longest sequence, for controls that need to know it (Linformer, compressive)
+    options: those of the control, by name, such as `activation="sigmoid"` of "mlp"
+
+    Encoder attention is `causal=False` without a source, cross attention is `causal=False` with
+    one. A window is centred on its query in encoder attention and holds the last tokens of the
+    source in cross attention; `source_dim` given, if only as E, selects cross attention.
+
+    `torch.compile` works. The causal form of a normalised control breaks the graph once: it reads
+    two numbers to choose between two equal forms, one of which cannot represent steep logits.
+
+    Raises ValueError (OptionError for a control's options) for values out of range or an unknown
+    control, and TypeError for an option that the control does not have.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        slots: int | None = None,
+        control: str | Control = "mlp",
+        causal: bool = False,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        share_control: bool = False,
+        max_positions: int = 1024,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            embed_dim,
+            num_heads,
+            causal=causal,
+            source_dim=source_dim,
+            dropout=dropout,
+            bias=bias,
+        )
+        if isinstance(control, Control):
+            _check_shared(control, slots, causal, num_heads, options)
+            self.control = control
+            return
+        if slots is None:
+            raise TypeError("`slots` is required, unless `control` is a Control that exists")
+        full = "encoder" if source_dim is None else "cross"
+        sizes = Sizes(
+            embed_dim=self.source_dim,
+            slots=slots,
+            heads=1 if share_control else num_heads,
+            attention_heads=num_heads,
+            head_dim=self.head_dim,
+            max_positions=max_positions,
+            kind="causal" if causal else full,
+        )
+        self.control = make_control(control, sizes, **options)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
+        """Attention of x to a source, or to x itself.
+
+        x: (B, T, E); source: (B, S, source_dim), x itself if None
+        key_padding_mask: (B, S), True at padding, on either side; padding is never written
+        shared: what layers share within this forward pass; a model gives `shared.for_layer(n)` to
+            its layer n
+
+        Returns (B, T, E).
+
+        Raises ValueError for shapes that do not fit, and for a source of a causal layer.
+        """
+        if self.causal and source is not None:
+            raise ValueError("causal attention reads its own `x`, but was given a `source`.")
+        source = x if source is None else source
+        self._check(x, source, key_padding_mask)
+        return self.join(self.attend(x, source, key_padding_mask, shared))
+
+    def step(
+        self, x: Tensor, state: Any = None, *, key_padding_mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """Continues causal attention: T >= 1 further positions, such as a prompt or one token.
+
+        x: (B, T, E); key_padding_mask: (B, T)
+        state: of the positions before, None at the start. Its size is constant;
+            `state.reorder(new_order)` selects rows of the batch, as beam search does. The given
+            state is not changed.
+
+        Returns (B, T, E) and the state after the last position.
+
+        Raises ValueError for a layer that is not causal and for shapes that do not fit.
+        """
+        if not self.causal:
+            raise ValueError("`step` needs causal attention, but this layer has causal=False.")
+        self._check(x, x, key_padding_mask)
+        q, k, v = self.project(x, x)
+        heads, state = self.control.step(q, k, v, x, state, key_padding_mask=key_padding_mask)
+        return self.join(heads), state
+
+    def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+        """The memory of a source, for `read`: cross attention writes once and reads often.
+
+        source: (B, S, source_dim); key_padding_mask: (B, S). Returns a state with `reorder`.
+
+        Raises ValueError for a causal layer and for shapes that do not fit.
+        """
+        if self.causal:
+            raise ValueError("`write` needs causal=False; a causal layer has `step`.")
+        check_batch("source", source, self.source_dim, key_padding_mask)
+        return self.write_memory(source, key_padding_mask, None)
+
+    def read(self, x: Tensor, memory: Any) -> Tensor:
+        """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
+
+        Raises ValueError for shapes that do not fit.
+        """
+        check_batch("x", x, self.embed_dim)
+        if len(memory[0]) != len(x):
+            raise ValueError(
+                f"`memory` must have the {len(x)} rows of `x`, but has {len(memory[0])} instead."
+            )
+        return self.join(self.control.read(self.split(self.q_proj(x)), memory))
+
+    def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
+        check_batch("x", x, self.embed_dim)
+        check_batch("source", source, self.source_dim, key_padding_mask)
+        if len(source) != len(x):
+            raise ValueError(
+                f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."
+            )
+
+    def extra_repr(self) -> str:
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, causal={self.causal}"
+
+
+def _check_shared(
+    control: Control, slots: int | None, causal: bool, num_heads: int, options: dict[str, Any]
+) -> None:
+    """Raises ValueError where a control made for another layer does not fit this one."""
+    name = type(control).__name__
+    if slots not in (None, control.slots):
+        raise ValueError(f"`slots` must be the {control.slots} of `control`, but is {slots}.")
+    if causal and control.causal_refusal:
+        raise ValueError(f"{name} has no causal form: {control.causal_refusal}.")
+    if control.heads not in (1, num_heads):
+        raise ValueError(
+            f"`control` must have 1 or {num_heads} heads, but has {control.heads} instead."
+        )
+    if not control.can_tie:
+        raise ValueError(f"layers cannot share a {name}; give its name instead.")
+    if options:
+        raise TypeError(f"options belong to the name of a control, but {name} was given {options}")

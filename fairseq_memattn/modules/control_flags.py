@@ -1,0 +1,98 @@
+"""The options of controls as fairseq's flags: generated from the controls that are registered."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, get_type_hints
+
+from fairseq_memattn.attention.controls import ControlOptions, OptionError, control_class
+from fairseq_memattn.attention.controls.registry import all_controls, options_by_name
+from fairseq_memattn.errors import MemAttnError, flag
+
+
+def add_control_flags(parser: ArgumentParser) -> None:
+    """Adds a flag --abc-OPTION for every option of every registered control."""
+    for name, of_controls in options_by_name(list(all_controls())).items():
+        control, entry = of_controls[0]
+        parser.add_argument(
+            flag(f"abc_{name}"),
+            help=_help(of_controls),
+            **_parsing(get_type_hints(control_class(control).Options)[name], entry),
+        )
+
+
+def set_control_defaults(args: Any, control: str | None = None) -> None:
+    """Sets what is not set of every registered control's options.
+
+    control: the name of the control whose defaults come first; None where a flag chooses it
+    """
+    first = [control] if control else []
+    for name, of_controls in options_by_name([*first, *all_controls()]).items():
+        default = of_controls[0][1].default
+        if getattr(args, f"abc_{name}", None) is None:
+            setattr(args, f"abc_{name}", _as_flag(default))
+
+
+def control_options(args: Any, control: str) -> ControlOptions:
+    """The options of a control by name, from `abc_*` of args.
+
+    Raises OptionError for a value out of range.
+    """
+    cls = control_class(control).Options
+    values = {}
+    for name, kind in get_type_hints(cls).items():
+        value = getattr(args, f"abc_{name}")
+        values[name] = _positions(name, value) if kind == tuple[int, ...] else kind(value)
+    return cls(**values)
+
+
+@contextmanager
+def option_errors(kind: str) -> Iterator[None]:
+    """Turns an `OptionError` into a MemAttnError that names the flag.
+
+    kind: of the attention, whose slots are --abc-KIND-slots
+    """
+    try:
+        yield
+    except OptionError as error:
+        name = f"{kind}_slots" if error.name == "slots" else error.name
+        raise MemAttnError(f"{flag(f'abc_{name}')} {error.problem}") from None
+
+
+def _help(of_controls: Iterable[tuple[str, Any]]) -> str:
+    """Every help text, behind the names of the controls that have it."""
+    texts: dict[str, list[str]] = {}
+    for control, entry in of_controls:
+        texts.setdefault(entry.metadata["help"], []).append(control)
+    return "; ".join(f"{', '.join(controls)}: {text}" for text, controls in texts.items())
+
+
+def _parsing(kind: Any, entry: Any) -> dict[str, Any]:
+    """What argparse is told of an option of this type."""
+    if kind is bool:
+        return {"action": "store_true"}
+    if kind == tuple[int, ...]:
+        return {"type": str, "metavar": "P,P,..."}
+    if kind not in (int, float, str):
+        raise TypeError(
+            f"the option {entry.name!r} of a control must be a bool, an int, a float, a str or a "
+            f"tuple[int, ...], but is {kind}"
+        )
+    choices = entry.metadata["choices"]
+    return {"type": kind, "choices": list(choices)} if choices else {"type": kind}
+
+
+def _positions(name: str, given: Any) -> tuple[int, ...]:
+    """Positions in order, of a sequence (as YAML has it) or of a text with commas."""
+    words = given.split(",") if isinstance(given, str) else [str(number) for number in given]
+    words = [word.strip() for word in words if word.strip()]
+    if not all(word.isdecimal() for word in words):
+        raise OptionError(
+            name, f"must be positions from 0 with commas between them, but is {given!r}"
+        )
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _as_flag(default: Any) -> Any:
+    """A default as the flag would give it: a list of positions is a text."""
+    return ",".join(map(str, default)) if isinstance(default, tuple) else default
