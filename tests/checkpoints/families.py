@@ -181,12 +181,12 @@ def batch(task: Any) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+def logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     """Log-probabilities, where an adaptive softmax has no logits."""
     out = model(**inputs)
-    if getattr(model, "decoder", None) is not None and model.decoder.adaptive_softmax is not None:
-        return model.get_normalized_probs(out, log_probs=True)
-    return out[0]
+    adaptive = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
+    values: Tensor = out[0] if adaptive is None else model.get_normalized_probs(out, log_probs=True)
+    return values
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ import random
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -74,7 +75,7 @@ def write(name: str) -> None:
         written = path.read_bytes()
         model, task = load(path, data_of(name))
         inputs = batch(task)
-        expected = {"inputs": inputs, "parameters": optimised(model)}
+        expected: dict[str, Any] = {"inputs": inputs, "parameters": optimised(model)}
         single = logits(model, inputs)
         random_training = is_random(model, inputs)
         model.double()
@@ -84,7 +85,7 @@ def write(name: str) -> None:
             expected["tokens"] = {beam: search(model, task, inputs, beam) for beam in (1, 3)}
             with torch.no_grad():
                 for weight in model.parameters():
-                    weight *= 1 + 1e-5 * torch.randn_like(weight)
+                    weight.mul_(1 + 1e-5 * torch.randn_like(weight))
             for beam, tokens in expected["tokens"].items():
                 assert search(model, task, inputs, beam) == tokens, f"{name}: a near-tie"
         if not random_training:
