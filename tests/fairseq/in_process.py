@@ -21,11 +21,12 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics, progress_bar
-from fairseq_cli import train
+from fairseq_cli import preprocess, train
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
-from fairseq_memattn.errors import end_commands_in_one_sentence
+from data_prep import binarise
+from fairseq_memattn.errors import install_excepthook
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)
@@ -71,6 +72,7 @@ def run_in_process(
         streams[0].write_text(stdin or "", encoding="utf-8")
         stack.enter_context(_state_restored())
         stack.enter_context(mock.patch.dict(os.environ, env, clear=True))
+        stack.enter_context(preprocess_in_process())
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=False))
         stack.enter_context(mock.patch.object(torch.cuda, "device_count", return_value=0))
         stack.enter_context(mock.patch.object(sys, "argv", list(argv)))
@@ -81,9 +83,23 @@ def run_in_process(
     return subprocess.CompletedProcess(list(argv), code, out, err)
 
 
+@contextmanager
+def preprocess_in_process() -> Iterator[None]:
+    """data_prep runs fairseq-preprocess in this process, where it would start one."""
+
+    def run_preprocess(flags: Sequence[str], folder: Path) -> int:
+        argv = ["fairseq-preprocess", *flags]
+        done = run_in_process("fairseq-preprocess", argv, folder, None, os.environ)
+        print(done.stdout, done.stderr, file=sys.stderr)
+        return done.returncode
+
+    with mock.patch.object(binarise, "run_preprocess", run_preprocess):
+        yield
+
+
 def _exit_code(main: Callable[[], object]) -> int:
     sys.excepthook = sys.__excepthook__
-    end_commands_in_one_sentence()  # which depends on the name of the command
+    install_excepthook()  # which depends on the name of the command
     try:
         main_code = main()
         return main_code if isinstance(main_code, int) else 0
@@ -141,6 +157,9 @@ def _state_restored() -> Iterator[None]:
             if handler not in handlers:
                 handler.close()
         root.handlers[:] = handlers
+        for handler in preprocess.logger.handlers[:]:  # it writes a file beside the data
+            preprocess.logger.removeHandler(handler)
+            handler.close()
         root.setLevel(level)
         root.manager.disable = disabled
         os.chdir(cwd)
