@@ -1,28 +1,38 @@
 # make demo        build a corpus, train, translate and score a bounded-memory transformer
 # make discourse   the same corpus with and without context: contrastive sets, document BLEU
-# make test        lint, type-check and run every test
+# make quick       the tests to run while working: models with random weights, under a minute
+# make test        what CI runs: check, then unit
+# make check       lint, formatting, types
+# make unit        every test
+# make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
 # make env         only the environment (.venv), which the other targets make when it is missing
 #
 # TORCH            another build of torch, for example  make env TORCH=torch==2.13.0+cu130
 # PYTHON           the Python to build on, 3.11 or 3.12
+# WORKERS          processes that run tests side by side, 2 unless set
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
 READY := $(VENV)/ready-$(subst =,,$(TORCH))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# No trainings, and no other processes but those that import the package.
+QUICK := tests/attention tests/evaluation tests/checkpoints $(addprefix tests/fairseq/test_,\
+	control_models.py gmat.py modules.py t5mem.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo discourse check unit test clean
+.PHONY: help env demo discourse quick check unit test coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 env: $(READY)
 
-$(READY): constraints.txt setup.py Makefile
+$(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing $(TORCH) and fairseq-fixed, which compiles for four to five minutes the first time."
 	sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
@@ -46,10 +56,19 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+quick: $(READY)
+	OMP_NUM_THREADS=1 $(PYTEST) -q $(QUICK)
+
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(PYTEST)
 
 test: check unit
 
+coverage: $(READY)
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
 clean:
-	rm -rf demo outputs build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf demo outputs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.*

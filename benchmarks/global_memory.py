@@ -54,8 +54,8 @@ def attend_with_mask(
     mask: Tensor, q: Tensor, k: Tensor, v: Tensor, q_mem: Tensor, k_mem: Tensor, v_mem: Tensor
 ) -> Tensor:
     """mask: (M + S, M + S), True where a key is seen."""
-    memory_first = (torch.cat(pair, dim=2) for pair in ((q_mem, q), (k_mem, k), (v_mem, v)))
-    return scaled_dot_product_attention(*memory_first, attn_mask=mask)
+    q, k, v = (torch.cat(pair, dim=2) for pair in ((q_mem, q), (k_mem, k), (v_mem, v)))
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def make_mask(slots: int, chunk: int, length: int, device: str) -> Tensor:

@@ -1,21 +1,24 @@
 """A small corpus and small trained models, made once for all tests."""
 
+import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from harness import (
     LANGUAGE_MODEL,
     ROOT,
+    SOFTMAX,
     TRANSLATOR,
     WINDOWS,
     Trained,
     lines_of,
     preprocess,
+    run,
     train,
 )
+from in_process import preprocess_in_process
+from once import Once
 from questions import prepare, records
 
 import fairseq_memattn
@@ -25,83 +28,119 @@ fairseq_memattn.register()
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory) -> Path:
+def once(tmp_path_factory) -> Once:
+    """Shared between the workers of pytest-xdist, whose temporary folders have one parent."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    (root / "once").mkdir(exist_ok=True)
+    return Once(root / "once")
+
+
+@pytest.fixture(scope="session")
+def corpus(once) -> Path:
     """English-Russian text: {train,valid,test}.{en,ru}, a sentence a line."""
-    folder = tmp_path_factory.mktemp("corpus")
-    script = ROOT / "data_prep" / "discourse.py"
-    sizes = ["--train-docs", "200", "--valid-docs", "4", "--test-docs", "4"]
-    argv = [sys.executable, script, "--out", folder / "text", *sizes, "--contrast-groups", "6"]
-    subprocess.run(argv, check=True, capture_output=True)
-    return folder / "text"
+
+    def generate(folder: Path) -> Path:
+        script = str(ROOT / "data_prep" / "discourse.py")
+        sizes = ["--train-docs", "200", "--valid-docs", "4", "--test-docs", "4"]
+        run(script, "--out", folder / "text", *sizes, "--contrast-groups", "6")
+        return folder / "text"
+
+    return once("corpus", generate)
 
 
 @pytest.fixture(scope="session")
-def bilingual(corpus, tmp_path_factory) -> Path:
+def bilingual(corpus, once) -> Path:
     """The corpus, binarised."""
-    folder = tmp_path_factory.mktemp("bilingual")
-    for name in corpus.glob("*.??"):
-        shutil.copy(name, folder)
-    return preprocess(folder, *"-s en -t ru --joined-dictionary".split())
+
+    def binarised(folder: Path) -> Path:
+        for name in corpus.glob("*.??"):
+            shutil.copy(name, folder)
+        return preprocess(folder, *"-s en -t ru --joined-dictionary".split())
+
+    return once("bilingual", binarised)
 
 
 @pytest.fixture(scope="session")
-def monolingual(corpus, tmp_path_factory) -> Path:
+def monolingual(corpus, once) -> Path:
     """The English half, binarised for a language model."""
-    folder = tmp_path_factory.mktemp("monolingual")
-    for split in ("train", "valid", "test"):
-        shutil.copy(corpus / f"{split}.en", folder / split)
-    return preprocess(folder, "--only-source")
+
+    def binarised(folder: Path) -> Path:
+        for split in ("train", "valid", "test"):
+            shutil.copy(corpus / f"{split}.en", folder / split)
+        return preprocess(folder, "--only-source")
+
+    return once("monolingual", binarised)
 
 
 @pytest.fixture(scope="session")
-def question_data(tmp_path_factory) -> Path:
+def question_data(once) -> Path:
     """Questions in HotpotQA's format, prepared for question answering."""
-    folder = tmp_path_factory.mktemp("hotpotqa")
-    return prepare("hotpotqa", folder, train=records(200, 1), valid=records(21, 2))
+
+    def prepared(folder: Path) -> Path:
+        return prepare("hotpotqa", folder, train=records(200, 1), valid=records(21, 2))
+
+    return once("question_data", prepared)
 
 
 @pytest.fixture(scope="session")
-def sentence_pairs(corpus, tmp_path_factory) -> Path:
+def sentence_pairs(corpus, once) -> Path:
     """Pairs of English lines labelled 0 or 1, binarised for sentence prediction."""
-    folder = tmp_path_factory.mktemp("sentence_pairs")
-    prefixes = {"train": folder / "train", "valid": folder / "valid", "valid1": folder / "test"}
-    for prefix in prefixes.values():
-        first = lines_of(corpus / f"{prefix.name}.en")
-        labels = [str(number % 2) for number in range(len(first))]
-        for part, column in (("input0", first), ("input1", first[::-1]), ("label", labels)):
-            text = "".join(f"{line}\n" for line in column)
-            Path(f"{prefix}.{part}").write_text(text, encoding="utf-8")
-    bin = folder / "bin"
-    binarise(prefixes, ["input0"], bin / "input0")
-    binarise(prefixes, ["input1"], bin / "input1", dictionary=bin / "input0" / "dict.txt")
-    binarise(prefixes, ["label"], bin / "label")
-    return bin
+
+    def binarised(folder: Path) -> Path:
+        prefixes = {"train": folder / "train", "valid": folder / "valid", "valid1": folder / "test"}
+        for prefix in prefixes.values():
+            first = lines_of(corpus / f"{prefix.name}.en")
+            labels = [str(number % 2) for number in range(len(first))]
+            for part, column in (("input0", first), ("input1", first[::-1]), ("label", labels)):
+                text = "".join(f"{line}\n" for line in column)
+                Path(f"{prefix}.{part}").write_text(text, encoding="utf-8")
+        bin = folder / "bin"
+        with preprocess_in_process():
+            binarise(prefixes, ["input0"], bin / "input0")
+            binarise(prefixes, ["input1"], bin / "input1", dictionary=bin / "input0" / "dict.txt")
+            binarise(prefixes, ["label"], bin / "label")
+        return bin
+
+    return once("sentence_pairs", binarised)
 
 
 @pytest.fixture(scope="session")
-def translator(bilingual, tmp_path_factory) -> Trained:
-    folder = tmp_path_factory.mktemp("translator")
-    return train(bilingual, folder, *TRANSLATOR, "--max-update", 120)
+def translator(bilingual, once) -> Trained:
+    """Trained until it has learned something."""
+    flags = [*TRANSLATOR, "--max-update", 120]
+    return once("translator", lambda folder: train(bilingual, folder, *flags))
 
 
 @pytest.fixture(scope="session")
-def document_data(corpus, bilingual, tmp_path_factory) -> Path:
+def softmax(bilingual, once) -> Trained:
+    """fairseq's own transformer."""
+    flags = [*SOFTMAX, "--max-update", 60]
+    return once("softmax", lambda folder: train(bilingual, folder, *flags))
+
+
+@pytest.fixture(scope="session")
+def document_data(corpus, bilingual, once) -> Path:
     """The bilingual corpus with its document ids."""
-    folder = tmp_path_factory.mktemp("documents") / "bin"
-    shutil.copytree(bilingual, folder)
-    for split in ("train", "valid", "test"):
-        shutil.copy(corpus / f"{split}.docid", folder / f"{split}.en-ru.docids")
-    return folder
+
+    def with_ids(folder: Path) -> Path:
+        shutil.copytree(bilingual, folder / "bin")
+        for split in ("train", "valid", "test"):
+            shutil.copy(corpus / f"{split}.docid", folder / "bin" / f"{split}.en-ru.docids")
+        return folder / "bin"
+
+    return once("document_data", with_ids)
 
 
 @pytest.fixture(scope="session")
-def document_model(document_data, tmp_path_factory) -> Trained:
+def document_model(document_data, once) -> Trained:
     """Sees two sentences of context on either side."""
-    folder = tmp_path_factory.mktemp("document_model")
-    return train(document_data, folder, *TRANSLATOR, *WINDOWS, "--max-update", 150)
+    flags = [*TRANSLATOR, *WINDOWS, "--max-update", 150]
+    return once("document_model", lambda folder: train(document_data, folder, *flags))
 
 
 @pytest.fixture(scope="session")
-def language_model(monolingual, tmp_path_factory) -> Trained:
-    folder = tmp_path_factory.mktemp("language_model")
-    return train(monolingual, folder, *LANGUAGE_MODEL, "--max-update", 60)
+def language_model(monolingual, once) -> Trained:
+    flags = [*LANGUAGE_MODEL, "--max-update", 60]
+    return once("language_model", lambda folder: train(monolingual, folder, *flags))

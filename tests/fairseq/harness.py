@@ -5,18 +5,19 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from forked import run_forked
+from in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "fairseq_memattn"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
-PLUGGED = ["--user-dir", str(PLUGIN), "--cpu"]
+PLUGGED = ["--user-dir", str(PLUGIN), "--cpu", "--num-workers", "0"]
 SIZES = shlex.split(
     "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --decoder-embed-dim 32 "
     "--encoder-ffn-embed-dim 64 --decoder-ffn-embed-dim 64 --encoder-attention-heads 2 "
@@ -25,12 +26,13 @@ SIZES = shlex.split(
 LM_SIZES = SIZES[2:4] + SIZES[6:8] + SIZES[10:12] + SIZES[14:16]
 SLOTS = shlex.split("--abc-cross-slots 8 --abc-causal-slots 4")
 OPTIMISER = shlex.split("--optimizer adam --lr 0.005 --clip-norm 1.0 --seed 1")
-BATCHES = shlex.split("--max-tokens 1000 --num-workers 0 --required-batch-size-multiple 1")
+BATCHES = shlex.split("--max-tokens 1000 --required-batch-size-multiple 1")
 LOGGING = shlex.split("--log-format json --log-interval 1")
 NO_EPOCH_END = shlex.split("--no-epoch-checkpoints --save-interval 1000 --validate-interval 1000")
 
 COMMON = [*PLUGGED, *OPTIMISER, *BATCHES, *LOGGING, *NO_EPOCH_END]
 TRANSLATOR = [*COMMON, *SIZES, *SLOTS, "--arch", "abc_mlp_transformer", "--share-all-embeddings"]
+SOFTMAX = [*COMMON, *SIZES, "--arch", "transformer", "--share-all-embeddings"]
 WINDOWS = shlex.split("--task document_translation --source-context 2 --target-context 2")
 LANGUAGE_MODEL = [
     *COMMON,
@@ -56,17 +58,25 @@ def attempt(
     cwd: Path | None = None,
     stdin: str | None = None,
     gpu: bool = False,
+    fresh: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command that may fail."""
-    argv = [script(command), *map(str, args)]
-    if gpu:
-        return subprocess.run(
-            argv, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment(gpu)
-        )
-    return run_forked(argv, cwd, stdin, environment())
+    """Runs a command that may fail.
+
+    command: a console script, or the path of a Python script
+    fresh: in a process of its own, where imports or several processes are what is tested
+    """
+    path = command if command.endswith(".py") else script(command)
+    argv = [path, *map(str, args)]
+    if not (gpu or fresh):
+        return run_in_process(command, argv, cwd, stdin, environment())
+    if command.endswith(".py"):
+        argv.insert(0, sys.executable)
+    return subprocess.run(
+        argv, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment(gpu)
+    )
 
 
-def run(command: str, *args: object, **options: object) -> subprocess.CompletedProcess[str]:
+def run(command: str, *args: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs a command that must succeed."""
     done = attempt(command, *args, **options)
     if done.returncode != 0:
@@ -84,7 +94,7 @@ class Trained:
     log: str
 
 
-def train(data: Path, folder: Path, *flags: object, **options: object) -> Trained:
+def train(data: Path, folder: Path, *flags: object, **options: Any) -> Trained:
     done = run("fairseq-train", data, *flags, "--save-dir", folder, **options)
     return Trained(data, folder / "checkpoint_last.pt", done.stdout)
 
@@ -102,6 +112,7 @@ def train_on_two(data: Path, folder: Path, *flags: object) -> Trained:
         *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
         *("--distributed-no-spawn", "--distributed-backend", "gloo"),
         *("--ddp-backend", "legacy_ddp"),
+        fresh=True,
     )
     return Trained(data, folder / "checkpoint_last.pt", done.stdout)
 

@@ -3,12 +3,10 @@
 import json
 import random
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import ROOT
+from harness import ROOT, run
 
 COLOURS = ("red", "green", "blue", "black")
 ANIMALS = ("cat", "dog", "horse", "mouse")
@@ -79,8 +77,6 @@ def prepare(name: str, folder: Path, options: Sequence[str] = (), **contents: ob
         path = folder / f"{split}.json"
         path.write_text(json.dumps(content), encoding="utf-8")
         files.append(f"{split}={path}")
-    argv = [sys.executable, ROOT / "data_prep" / f"{name}.py", "--output", folder / "data"]
-    argv += ["--vocab-size", "33", "--files", *files]
-    argv += options
-    subprocess.run(argv, check=True, capture_output=True)
+    flags = ["--output", folder / "data", "--vocab-size", "33", "--files", *files, *options]
+    run(str(ROOT / "data_prep" / f"{name}.py"), *flags)
     return folder / "data/bin"

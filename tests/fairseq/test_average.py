@@ -1,8 +1,6 @@
 """`memattn average`: the mean bit for bit, and one sentence for everything that cannot be."""
 
 import shlex
-import subprocess
-import sys
 from argparse import Namespace
 from collections import OrderedDict
 from fractions import Fraction
@@ -12,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness import PLUGGED, run
 
 from fairseq_memattn.cli import main
-
-ROOT = Path(__file__).parents[2]
 
 
 def checkpoint(seed=0, updates=1, arch="transformer", **weights):
@@ -269,35 +266,32 @@ def test_average_of_a_training_generates(tmp_path):
     for name in ("train.x", "train.y", "valid.x", "valid.y"):
         (tmp_path / name).write_text(lines)
 
-    def run(command):
-        argv = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def call(command):
+        return run(*shlex.split(command), cwd=tmp_path).stdout
 
-    run(
-        "fairseq_cli.preprocess -s x -t y --trainpref train --validpref valid --destdir bin "
+    call(
+        "fairseq-preprocess -s x -t y --trainpref train --validpref valid --destdir bin "
         "--joined-dictionary"
     )
-    plugin = f"--cpu --user-dir {ROOT / 'fairseq_memattn'}"
+    plugin = shlex.join(PLUGGED)
     sizes = " ".join(
         f"--{side}-layers 1 --{side}-embed-dim 8 --{side}-ffn-embed-dim 8 "
         f"--{side}-attention-heads 2"
         for side in ("encoder", "decoder")
     )
-    run(
-        f"fairseq_cli.train bin {plugin} --arch transformer {sizes} --share-all-embeddings "
+    call(
+        f"fairseq-train bin {plugin} --arch transformer {sizes} --share-all-embeddings "
         "--optimizer adam --lr 0.01 --max-tokens 256 --max-epoch 2 --save-dir checkpoints"
     )
-    run("fairseq_memattn.cli average --inputs checkpoints --last-epochs 2 --output averaged.pt")
+    call("memattn average --inputs checkpoints --last-epochs 2 --output averaged.pt")
     first, second, mean = (
         load(tmp_path / path)["model"]
         for path in ("checkpoints/checkpoint1.pt", "checkpoints/checkpoint2.pt", "averaged.pt")
     )
     for name, weight in mean.items():
         assert torch.equal(weight, ((first[name].double() + second[name]) / 2).float())
-    output = run(
-        f"fairseq_cli.generate bin {plugin} --gen-subset valid --path averaged.pt --beam 1 "
+    output = call(
+        f"fairseq-generate bin {plugin} --gen-subset valid --path averaged.pt --beam 1 "
         "--max-len-b 5 --max-tokens 256 --required-batch-size-multiple 1"
     )
     assert sum(line.startswith("H-") for line in output.splitlines()) == 10

@@ -4,10 +4,8 @@ import os
 import pickle
 import re
 import shlex
-import subprocess
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,22 +13,16 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import ListDataset, language_pair_dataset, token_block_dataset
 from fairseq.data.dictionary import Dictionary
+from harness import PLUGGED, ROOT, attempt, run
 
 from fairseq_memattn import compat
 
-ROOT = Path(__file__).parents[2]
-COMMON = ["--user-dir", str(ROOT / "fairseq_memattn"), "--cpu"]
 TINY = shlex.split(
     "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 "
     "--decoder-embed-dim 8 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 "
     "--encoder-attention-heads 2 --decoder-attention-heads 2 --optimizer adam --lr 0.001 "
     "--max-tokens 64 --max-update 1 --eval-bleu --eval-bleu-args '{\"max_len_b\": 5}'"
 )
-
-
-def fairseq(command: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", f"fairseq_cli.{command}", *map(str, args)]
-    return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +35,7 @@ def data(tmp_path_factory):
     for name in ("train.x", "train.y", "valid.x", "valid.y", "test.x", "test.y"):
         (folder / name).write_text(lines)
     prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-    done = fairseq("preprocess", "-s", "x", "-t", "y", "--destdir", folder / "bin", *prefixes)
-    assert done.returncode == 0, done.stderr
+    run("fairseq-preprocess", "-s", "x", "-t", "y", "--destdir", folder / "bin", *prefixes)
     return folder / "bin"
 
 
@@ -52,8 +43,7 @@ def data(tmp_path_factory):
 def trained(data, tmp_path_factory):
     """A checkpoint of a short training, with everything such a checkpoint can hold."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    done = fairseq("train", data, *TINY, *COMMON, "--save-dir", folder)
-    assert done.returncode == 0, done.stderr
+    run("fairseq-train", data, *TINY, *PLUGGED, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
 
@@ -203,7 +193,7 @@ def test_missing_checkpoint_stays_a_missing_file(tmp_path, load):
 def test_fairseq_generate_ends_with_the_reason(data, tmp_path):
     path, marker = tmp_path / "evil.pt", tmp_path / "marker"
     torch.save(state(extra=RunsCode(marker)), path)
-    done = fairseq("generate", data, *COMMON, "--path", path)
+    done = attempt("fairseq-generate", data, *PLUGGED, "--path", path)
     assert done.returncode != 0
     assert f"{path} is refused" in done.stderr.splitlines()[-1]
     assert "weights_only" not in done.stderr
@@ -214,7 +204,7 @@ def test_fairseq_train_ends_with_the_reason(data, trained, tmp_path):
     path = tmp_path / "truncated.pt"
     path.write_bytes(trained.read_bytes()[:-1000])
     restore = ["--restore-file", path, "--save-dir", tmp_path / "out"]
-    done = fairseq("train", data, *TINY, *COMMON, *restore)
+    done = attempt("fairseq-train", data, *TINY, *PLUGGED, *restore)
     assert done.returncode != 0
     assert f"{path} cannot be loaded" in done.stderr.splitlines()[-1]
 

@@ -13,12 +13,12 @@ CAUSAL = [name for name in ARCHITECTURES if not (CONTROLS | KERNEL_ATTENTION)[na
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_trained_and_translating(name, bilingual, corpus, tmp_path):
-    flags = [*TRANSLATOR, "--arch", ARCHITECTURES[name], "--abc-stride", 16, "--max-update", 10]
+    flags = [*TRANSLATOR, "--arch", ARCHITECTURES[name], "--abc-stride", 16, "--max-update", 3]
     flags += ["--abc-encoder-slots", 6]
     if name not in CAUSAL:
         flags += ["--abc-causal-slots", 0]
     trained = train(bilingual, tmp_path, *flags)
-    search = ["--beam", 3, "--max-len-b", 10]
+    search = ["--beam", 3, "--max-len-b", 6]
     together = hypotheses(generate(trained, *search))
     assert len(together) == len(lines_of(corpus / "test.en"))
     alone = hypotheses(generate(trained, *search, "--batch-size", 1))

@@ -4,16 +4,7 @@ import shlex
 
 import pytest
 import torch
-from harness import COMMON, SLOTS, TRANSLATOR, attempt, generate, hypotheses, logged, run, train
-
-SOFTMAX = [flag for flag in TRANSLATOR if flag not in (*SLOTS, "abc_mlp_transformer")]
-SOFTMAX.insert(SOFTMAX.index("--arch") + 1, "transformer")
-
-
-@pytest.fixture(scope="module")
-def softmax(bilingual, tmp_path_factory):
-    """A transformer of fairseq's."""
-    return train(bilingual, tmp_path_factory.mktemp("softmax"), *SOFTMAX, "--max-update", 60)
+from harness import COMMON, SOFTMAX, attempt, generate, hypotheses, logged, run, train
 
 
 def convert(trained, folder, arch, flags):

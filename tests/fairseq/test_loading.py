@@ -4,12 +4,9 @@ from argparse import Namespace
 
 import pytest
 import torch
-from harness import SLOTS, TRANSLATOR, Trained, train
 
 from fairseq_memattn.cli import main
 
-SOFTMAX = [flag for flag in TRANSLATOR if flag not in (*SLOTS, "abc_mlp_transformer")]
-SOFTMAX.insert(SOFTMAX.index("--arch") + 1, "transformer")
 COMMANDS = {
     "plot": "--output {0}/x.png",
     "contrast": "--sets {1}/contrast/deixis.json",
@@ -18,12 +15,6 @@ COMMANDS = {
     "convert": "--arch transformer --output {0}/x.pt",
     "compress": "--output {0}/store",
 }
-
-
-@pytest.fixture(scope="module")
-def softmax(bilingual, tmp_path_factory) -> Trained:
-    folder = tmp_path_factory.mktemp("softmax")
-    return train(bilingual, folder, *SOFTMAX, "--max-update", 1)
 
 
 @pytest.fixture

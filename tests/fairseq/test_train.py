@@ -142,6 +142,7 @@ def test_validate_by_every_way_to_the_plugin(where, translator, tmp_path, elsewh
         ),
         *flags,
         cwd=cwd,
+        fresh=True,
     )
     (again,) = logged(done.stdout + done.stderr, "valid")
     trained = logged(translator.log, "valid")[-1]
