@@ -24,7 +24,8 @@ MISTAKES = {
     "--arch abc_global_transformer --abc-global-positions 1,x": "--abc-global-positions must be "
     "positions from 0 with commas between them, but is '1,x'",
     "--arch abc_global_transformer --abc-global-positions 0,1,2 --abc-causal-slots 2": "--abc-"
-    "global-positions must name at most 2 tokens, one for each slot that is left for them, but names 3",
+    "global-positions must name at most 2 tokens, one for each slot that is left for them, but "
+    "names 3",
 }
 
 
