@@ -15,6 +15,7 @@ from fairseq_memattn.attention.ops.additive import (
     additive_step,
     additive_write,
 )
+from fairseq_memattn.attention.ops.backends import use_backend
 from fairseq_memattn.attention.ops.global_memory import (
     global_memory_attention,
     window_memory_attention,
@@ -80,6 +81,7 @@ __all__ = [
     "relative_position_bucket",
     "select_sequences",
     "slot_position_bias",
+    "use_backend",
     "window_attention",
     "window_memory_attention",
     "window_read",

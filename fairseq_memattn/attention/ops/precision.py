@@ -21,7 +21,7 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
         first = next(iter((*args, *kwargs.values())))
         assert isinstance(first, Tensor)
         device = first.device.type
-        if not torch.is_autocast_enabled(device):
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return function(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)

@@ -13,10 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.ops.abc.chunked import causal_attention
+from fairseq_memattn.attention.ops.abc import chunked, naive
+from fairseq_memattn.attention.ops.backends import choose
 from fairseq_memattn.attention.ops.checks import check_causal, check_shapes, check_state
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
+
+# The causal form over T positions from a given memory. A kernel is one entry more here and one
+# condition in `choose`.
+BACKENDS = {"chunked": chunked.causal_attention, "naive": naive.causal_attention}
 
 
 @full_precision
@@ -51,9 +56,9 @@ def abc_attention(
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
     check_causal(q, k)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
-    out, _ = causal_attention(
-        scaled(q, scale), k, v, log_alpha, MemoryState.empty(k, v, log_alpha), chunk_size
-    )
+    start = MemoryState.empty(k, v, log_alpha)
+    attend = choose(BACKENDS, q)
+    out, _ = attend(scaled(q, scale), k, v, log_alpha, start, chunk_size)
     return out.to(q.dtype)
 
 
@@ -85,7 +90,8 @@ def abc_step(
     if q.shape[2] == 1:
         state = _write_one(k, v, log_alpha, state)
         return abc_read(q, state, scale), state
-    out, state = causal_attention(scaled(q, scale), k, v, log_alpha, state, None)
+    attend = choose(BACKENDS, q)
+    out, state = attend(scaled(q, scale), k, v, log_alpha, state, None)
     return out.to(q.dtype), state
 
 

@@ -6,7 +6,7 @@ Loops over positions, everything in float64, and a softmax wherever the paper di
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.state import MemoryState, is_written
 
 
 def memory(k: Tensor, v: Tensor, log_alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,3 +87,28 @@ def recurrent_attention(
         reading = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t]).softmax(dim=-1)
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
     return torch.stack(outputs, dim=2), MemoryState(keys, values, mass.log())
+
+
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, s: Tensor, state: MemoryState, chunk_size: int | None
+) -> tuple[Tensor, MemoryState]:
+    """Equation 5, one position after another from a given memory: the oracle as a backend.
+
+    q (scaled), k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written;
+    chunk_size: ignored. Returns the output (B, H, T, D) in s's dtype and the memory at the end.
+    """
+    keys, values, log_mass = state
+    outputs = []
+    for t in range(q.shape[2]):
+        s_t = s[:, :, t]
+        total = torch.logaddexp(log_mass, s_t)
+        old = (log_mass - total).exp().unsqueeze(3)
+        new = ((s_t - total).exp() * is_written(s_t)).unsqueeze(3)
+        keys = old * keys + new * k[:, :, t, None].to(s.dtype)
+        values = old * values + new * v[:, :, t, None].to(s.dtype)
+        log_mass = total
+        logits = torch.einsum("bhmd,bhd->bhm", keys, q[:, :, t].to(s.dtype))
+        logits = logits.masked_fill(~is_written(log_mass), -torch.inf)
+        reading = logits.softmax(dim=2).nan_to_num()
+        outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
+    return torch.stack(outputs, dim=2), MemoryState(keys, values, log_mass)

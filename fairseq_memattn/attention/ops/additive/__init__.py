@@ -14,9 +14,14 @@ from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc import abc_read
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
+from fairseq_memattn.attention.ops.additive import naive
+from fairseq_memattn.attention.ops.backends import choose
 from fairseq_memattn.attention.ops.checks import check_causal, check_shapes, check_state
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
+
+# The causal form over T positions from a given memory, as in `ops.abc`.
+BACKENDS = {"chunked": additive_causal_attention, "naive": naive.causal_attention}
 
 
 @full_precision
@@ -42,7 +47,8 @@ def additive_attention(
     check_causal(q, k)
     phi = _masked(phi, key_padding_mask, q)
     start = MemoryState.empty(k, v, phi)
-    out, _ = additive_causal_attention(scaled(q, scale), k, v, phi, start, chunk_size)
+    attend = choose(BACKENDS, q)
+    out, _ = attend(scaled(q, scale), k, v, phi, start, chunk_size)
     return out.to(q.dtype)
 
 
@@ -72,7 +78,8 @@ def additive_step(
             torch.maximum(state.log_mass, written.log_mass),
         )
         return abc_read(q, state, scale), state
-    out, state = additive_causal_attention(scaled(q, scale), k, v, phi, state, None)
+    attend = choose(BACKENDS, q)
+    out, state = attend(scaled(q, scale), k, v, phi, state, None)
     return out.to(q.dtype), state
 
 

@@ -6,6 +6,8 @@ Loops over positions, everything in float64.
 import torch
 from torch import Tensor
 
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
+
 
 def additive_attention(
     q: Tensor,
@@ -36,3 +38,25 @@ def additive_attention(
         reading = logits.masked_fill(~written, -torch.inf).softmax(dim=-1).nan_to_num()
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values[last]))
     return torch.stack(outputs, dim=2)
+
+
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, phi: Tensor, state: MemoryState, chunk_size: int | None
+) -> tuple[Tensor, MemoryState]:
+    """The recurrence from a given memory: the oracle as a backend.
+
+    q (scaled), k, v: (B, H, T, D); phi: (B, H or 1, T, M); chunk_size: ignored
+    Returns the output (B, H, T, D) in phi's dtype and the memory at the end.
+    """
+    keys, values, log_mass = state
+    outputs = []
+    for t in range(q.shape[2]):
+        phi_t = phi[:, :, t].unsqueeze(3)
+        keys = keys + phi_t * k[:, :, t, None].to(phi.dtype)
+        values = values + phi_t * v[:, :, t, None].to(phi.dtype)
+        written = is_written(log_mass) | (phi[:, :, t] != 0)
+        log_mass = torch.where(written, 0.0, EMPTY).to(phi.dtype)
+        logits = torch.einsum("bhmd,bhd->bhm", keys, q[:, :, t].to(phi.dtype))
+        reading = logits.masked_fill(~written, -torch.inf).softmax(dim=2).nan_to_num()
+        outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
+    return torch.stack(outputs, dim=2), MemoryState(keys, values, log_mass)
