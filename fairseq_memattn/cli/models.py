@@ -12,7 +12,7 @@ from fairseq_memattn.errors import MemAttnError, check_least
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairseq_memattn.decoding.scoring import Scorer
+    from fairseq_memattn.documents.translation_scorer import Scorer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,8 +163,8 @@ def load(args: argparse.Namespace) -> Loaded:
     fairseq_memattn.register()
     import torch
 
-    from fairseq_memattn.data.collate import WindowOptions
-    from fairseq_memattn.decoding.scoring import Scorer
+    from fairseq_memattn.documents.sentence_windows import WindowOptions
+    from fairseq_memattn.documents.translation_scorer import Scorer
 
     check_paths(args.data, args.path)
     check_least(args, "max_tokens", 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairseq_memattn.cli import segmentation
 from fairseq_memattn.cli.models import Encoder
 from fairseq_memattn.errors import check_least, flag
-from fairseq_memattn.evaluation.generated import read_lines
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor

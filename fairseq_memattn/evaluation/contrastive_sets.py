@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.evaluation.contrastive import Group
-from fairseq_memattn.evaluation.generated import read_lines
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.pronouns import german_pronoun
 
 SEPARATOR = "_eos"

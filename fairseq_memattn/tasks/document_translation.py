@@ -17,14 +17,14 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_memattn.data.collate import WindowOptions
-from fairseq_memattn.data.document_dataset import DocumentDataset
-from fairseq_memattn.data.documents import Documents, read_docids
-from fairseq_memattn.decoding.context_generator import ContextEnsemble, ContextGenerator
-from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines
-from fairseq_memattn.decoding.document_decoder import DocumentDecoder, Hypotheses
+from fairseq_memattn.data.document_ids import Documents, read_docids
+from fairseq_memattn.documents import validation_bleu
+from fairseq_memattn.documents.context_generator import ContextEnsemble, ContextGenerator
+from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
+from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.document_decoder import DocumentDecoder, Hypotheses
+from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.errors import MemAttnError, check_least, flag
-from fairseq_memattn.evaluation import validation_bleu
 
 logger = logging.getLogger(__name__)
 

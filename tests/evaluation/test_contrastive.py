@@ -18,8 +18,8 @@ from fairseq_memattn.evaluation.contrastive import (
     scoring_lines,
 )
 from fairseq_memattn.evaluation.contrastive_sets import read_contrapro, read_set, read_voita_flat
-from fairseq_memattn.evaluation.exchanged import exchanged, handle_exchanged
 from fairseq_memattn.evaluation.pronouns import german_pronoun
+from fairseq_memattn.evaluation.swapped_groups import exchanged, handle_exchanged
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 VOITA = DATA / "voita-consistency-en-ru/consistency_testsets"
@@ -396,7 +396,8 @@ def test_flat_lines_that_do_not_fit(tmp_path, sources, targets, message):
 def test_neither_fairseq_nor_torch_is_imported():
     code = (
         "import sys\n"
-        "import fairseq_memattn.evaluation.contrastive_sets, fairseq_memattn.evaluation.exchanged\n"
+        "import fairseq_memattn.evaluation.contrastive_sets\n"
+        "import fairseq_memattn.evaluation.swapped_groups\n"
         "import fairseq_memattn.evaluation.scores, fairseq_memattn.cli.score\n"
         "print({'fairseq', 'torch'} & set(sys.modules))"
     )

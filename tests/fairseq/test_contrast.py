@@ -10,8 +10,8 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from harness import WINDOWS, generate, hypotheses, lines_of, run
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.data.collate import WindowOptions
-from fairseq_memattn.decoding.scoring import Pair, Scorer
+from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.documents.translation_scorer import Pair, Scorer
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_memattn.data.documents import Documents
-from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines
-from fairseq_memattn.decoding.document_decoder import DocumentDecoder
+from fairseq_memattn.data.document_ids import Documents
+from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
+from fairseq_memattn.documents.document_decoder import DocumentDecoder
 
 DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")
 

@@ -27,7 +27,7 @@ from harness import (
     train_on_two,
 )
 
-from fairseq_memattn.evaluation import validation_bleu
+from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}

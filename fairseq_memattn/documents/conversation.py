@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fairseq_memattn.data.documents import Documents
+from fairseq_memattn.data.document_ids import Documents
 
 
 def documents_of_lines(lines: Sequence[Tensor]) -> Documents:

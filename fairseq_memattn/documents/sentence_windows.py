@@ -1,11 +1,14 @@
-"""Windows of sentences as the tensors that encoders, decoders and criterions take."""
+"""Windows of sentences: how many sentences fit, and the tensors that models take."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
+
+from fairseq_memattn.data.indices import Indices
 
 
 @dataclass(frozen=True)
@@ -100,3 +103,30 @@ def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:
     ends = torch.tensor([len(sentence) for sentence in sentences]).cumsum(0) - 1
     row[ends[:-1]] = separator
     return row
+
+
+def context_counts(sizes: Indices, first: Indices, wanted: int, limit: int) -> Indices:
+    """How many previous sentences each window holds: as many whole ones as `limit` allows.
+
+    sizes: (S,) tokens of each sentence, its separator or end of sentence included
+    first: (S,) the first sentence of each one's document
+    wanted: the most previous sentences; limit: the most tokens of a window
+    """
+    counts = np.zeros(len(sizes), dtype=np.int64)
+    totals = sizes.astype(np.int64)
+    sentences = np.arange(len(sizes))
+    fits = np.ones(len(sizes), dtype=bool)
+    for back in range(1, wanted + 1):
+        previous = sentences - back
+        fits &= previous >= first
+        totals[fits] += sizes[previous[fits]]
+        fits &= totals <= limit
+        counts[fits] = back
+    return counts
+
+
+def window_sizes(sizes: Indices, counts: Indices) -> Indices:
+    """(S,) the tokens of each window, of `counts` previous sentences and the current one."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    current = np.arange(len(sizes))
+    return ends[current + 1] - ends[current - counts]

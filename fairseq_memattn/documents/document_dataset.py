@@ -8,8 +8,14 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.collate import WindowCollater, WindowOptions
-from fairseq_memattn.data.documents import Documents, Indices, context_counts, window_sizes
+from fairseq_memattn.data.document_ids import Documents
+from fairseq_memattn.data.indices import Indices
+from fairseq_memattn.documents.sentence_windows import (
+    WindowCollater,
+    WindowOptions,
+    context_counts,
+    window_sizes,
+)
 
 
 class DocumentDataset(FairseqDataset):

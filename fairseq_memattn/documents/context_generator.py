@@ -11,9 +11,9 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
-from fairseq_memattn.data.collate import joined
-from fairseq_memattn.data.document_dataset import DocumentDataset
-from fairseq_memattn.decoding.document_decoder import Hypotheses
+from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.document_decoder import Hypotheses
+from fairseq_memattn.documents.sentence_windows import joined
 
 EncoderOuts = list[dict[str, list[Tensor]]]
 
