@@ -84,6 +84,8 @@ def open_checkpoint(
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
+    from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
+
     state = load_checkpoint_to_cpu(path, {"data": data})
     for kind, name, known in (
         (
@@ -105,9 +107,8 @@ def open_checkpoint(
     if languages and "source_lang" in settings and not settings["source_lang"]:
         settings["source_lang"], settings["target_lang"] = languages.split()
     task = _task(settings, data)
-    # Otherwise a task learns how its model takes context only when it builds it.
-    model = ARCH_MODEL_REGISTRY.get(architecture(state))
-    task.as_sequences = getattr(model, "takes_sequences", False)
+    if isinstance(task, DocumentTranslationTask):
+        task.adapt_to(ARCH_MODEL_REGISTRY.get(architecture(state)))
     return state, task
 
 
@@ -220,7 +221,7 @@ def load(args: argparse.Namespace) -> Loaded:
             pad=task.source_dictionary.pad(),
             eos=task.source_dictionary.eos(),
             left_pad_source=task.cfg.left_pad_source,
-            as_sequences=getattr(task, "as_sequences", False),
+            as_sequences=any(getattr(model, "takes_sequences", False) for model in models),
         )
         return Scorer(models, options, max_tokens=args.max_tokens, device=device)
 

@@ -142,7 +142,7 @@ def of_line(
     if line.target is not None:
         target = _encoded("--target", line.target, task.target_dictionary, cut)
         fed = {"prev_output_tokens": target.roll(1)[None]}
-        if getattr(task, "as_sequences", False) and hasattr(settings, "context_separator"):
+        if getattr(task, "takes_sequences", False):
             separator = settings.context_separator
             before = target.eq(task.target_dictionary.index(separator)).sum()
             sequences = _as_sequences(tokens, dictionary, separator)

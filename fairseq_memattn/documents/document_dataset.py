@@ -121,15 +121,6 @@ class DocumentDataset(FairseqDataset):
         assert self.target is not None
         return self.target[sentence].long()
 
-    def current(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """The sentences themselves, without context, source and target, padded."""
-        sources = self.collate.pad(
-            [self.source[i] for i in indices], left=self.options.left_pad_source
-        )
-        if self.target is None:
-            return sources, None
-        return sources, self.collate.pad([self.target[i] for i in indices], left=False)
-
     def num_tokens(self, index: int) -> int:
         return int(self._windows[index])
 

@@ -56,7 +56,7 @@ class WindowCollater:
         options = self.options
         if not options.as_sequences:
             rows = [joined(window, options.source_separator) for window in windows]
-            return self._rows(rows)
+            return self.source_rows(rows)
         most = max(options.source_context, 1)
         empty = torch.empty(0, dtype=torch.long)
         context = [
@@ -71,7 +71,7 @@ class WindowCollater:
             "context_padding_mask": mask,
             "target_context": torch.tensor(target_context),
         }
-        return self._rows([window[-1] for window in windows]) | sequences
+        return self.source_rows([window[-1] for window in windows]) | sequences
 
     def targets(
         self, windows: Sequence[Sequence[Tensor]], loss_on_window: bool
@@ -86,7 +86,8 @@ class WindowCollater:
                 row[: sum(len(sentence) for sentence in window[:-1])] = options.pad
         return targets, inputs
 
-    def _rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
+    def source_rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
+        """src_tokens (B, longest) and src_lengths (B,) of B sequences."""
         return {
             "src_tokens": self.pad(rows, left=self.options.left_pad_source),
             "src_lengths": torch.tensor([len(row) for row in rows]),
