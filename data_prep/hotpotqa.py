@@ -13,8 +13,8 @@ from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
 from data_prep.files import DataError, run_command
 from data_prep.qa_passages import hotpot_passage
-from fairseq_memattn.evaluation.question_sets import HotpotQuestion
-from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA
+from fairseq_memattn.qa.answer_scores import HOTPOTQA
+from fairseq_memattn.qa.question_sets import HotpotQuestion
 
 HOST = "http://curtis.ml.cmu.edu/datasets/hotpot"
 PAGE = "https://hotpotqa.github.io"

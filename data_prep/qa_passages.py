@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from data_prep.files import DataError
-from fairseq_memattn.evaluation.question_sets import HotpotQuestion, Paragraph, SquadQuestion
+from fairseq_memattn.qa.question_sets import HotpotQuestion, Paragraph, SquadQuestion
 
 VERDICTS = "<a> yes no </a>"  # answers that need not occur in a paragraph
 NEAR_AN_END = 3  # paragraphs at either end, among which a gold one is placed

@@ -20,7 +20,7 @@ from data_prep.files import DataError, write_all_or_nothing
 from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
 from data_prep.pretrained_subwords import Subwords, segment, sentencepiece_subwords
 from data_prep.splits import check_name
-from fairseq_memattn.evaluation.question_sets import READERS, Question, record_line
+from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")
 PIECE_OF_TEXT = 100  # words a line; SentencePiece ignores lines of more than 4,192 bytes
@@ -37,7 +37,7 @@ FOLDER/bin/       data for --task question_answering: question/, context/, answe
 class Corpus:
     """A question answering corpus.
 
-    rules: its name in fairseq_memattn.evaluation.question_sets
+    rules: its name in fairseq_memattn.qa.question_sets
     archives: the official file of each split
     sizes: the published number of questions of each split
     context: returns the context of a question as text

@@ -18,8 +18,8 @@ from data_prep.lines import LineFunction, map_lines
 from data_prep.pipeline import Pipeline
 from data_prep.qa_passages import Passage
 from data_prep.token_offsets import Cut, bert_cut, check_tokenizers, cover, sentencepiece_cut
-from fairseq_memattn.evaluation.question_sets import Question
-from fairseq_memattn.evaluation.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
+from fairseq_memattn.qa.question_sets import Question
+from fairseq_memattn.qa.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
 
 PARTS = ("question", "context")
 LAYOUT = """\

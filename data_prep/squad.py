@@ -12,8 +12,8 @@ from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
 from data_prep.files import run_command
 from data_prep.qa_passages import squad_passage
-from fairseq_memattn.evaluation.question_sets import SquadQuestion
-from fairseq_memattn.evaluation.reading_comprehension import SQUAD
+from fairseq_memattn.qa.answer_scores import SQUAD
+from fairseq_memattn.qa.question_sets import SquadQuestion
 
 HOST = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 PAGE = "https://rajpurkar.github.io/SQuAD-explorer"

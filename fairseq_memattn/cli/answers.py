@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.evaluation.generated import detokenise, read_shards
-from fairseq_memattn.evaluation.question_sets import Record, read_records
-from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA, Score, mean, score_answer
+from fairseq_memattn.evaluation.fairseq_output import detokenise, read_shards
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.qa.answer_scores import HOTPOTQA, Score, mean, score_answer
+from fairseq_memattn.qa.question_sets import Record, read_records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from fairseq_memattn.cli import models, segmentation
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
-from fairseq_memattn.evaluation.exchanged import DEFAULT, HANDLINGS, handle_exchanged
+from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
 
 # Above this share of unknown tokens the text has hardly been segmented as the model's was.
 MANY_UNKNOWN = 0.02
@@ -99,7 +99,7 @@ def _score(
     """The log-likelihood of every candidate's last sentence."""
     from tqdm import tqdm
 
-    from fairseq_memattn.decoding.scoring import Pair
+    from fairseq_memattn.documents.translation_scorer import Pair
 
     encode_source = models.Encoder(loaded.task.source_dictionary, segment)
     encode_target = models.Encoder(loaded.task.target_dictionary, segment)

@@ -78,7 +78,7 @@ def _kinds(source: int, target: int) -> list[Contexts]:
 def _rows(
     scores: "dict[Contexts, list[Tensor]]", kinds: list[Contexts]
 ) -> list[dict[str, int | float]]:
-    from fairseq_memattn.evaluation.cxmi import cxmi
+    from fairseq_memattn.documents.context_gain import cxmi
 
     found = [(kind, cxmi(scores[0, 0], scores[kind])) for kind in kinds]
     return [
@@ -97,7 +97,7 @@ class _Corpus:
     def __init__(self, args: argparse.Namespace, loaded: models.Loaded) -> None:
         from fairseq.data.data_utils import load_indexed_dataset
 
-        from fairseq_memattn.data.documents import read_docids
+        from fairseq_memattn.data.document_ids import read_docids
 
         self.loaded = loaded
         task = loaded.task
@@ -119,7 +119,7 @@ class _Corpus:
         """The log-probabilities of every sentence's tokens."""
         from tqdm import tqdm
 
-        from fairseq_memattn.decoding.scoring import Pair
+        from fairseq_memattn.documents.translation_scorer import Pair
 
         first = self.documents.first_sentences()
         source, target = self.sides
@@ -161,7 +161,7 @@ class _Corpus:
         without: "list[Tensor]",
         with_context: "list[Tensor]",
     ) -> None:
-        from fairseq_memattn.evaluation.cxmi import draw_gains, gains
+        from fairseq_memattn.documents.context_gain import draw_gains, gains
 
         values = gains(without, with_context)
         if document is None:

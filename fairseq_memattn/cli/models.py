@@ -12,7 +12,7 @@ from fairseq_memattn.errors import MemAttnError, check_least
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairseq_memattn.decoding.scoring import Scorer
+    from fairseq_memattn.documents.translation_scorer import Scorer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +84,8 @@ def open_checkpoint(
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
+    from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
+
     state = load_checkpoint_to_cpu(path, {"data": data})
     for kind, name, known in (
         (
@@ -105,9 +107,8 @@ def open_checkpoint(
     if languages and "source_lang" in settings and not settings["source_lang"]:
         settings["source_lang"], settings["target_lang"] = languages.split()
     task = _task(settings, data)
-    # Otherwise a task learns how its model takes context only when it builds it.
-    model = ARCH_MODEL_REGISTRY.get(architecture(state))
-    task.as_sequences = getattr(model, "takes_sequences", False)
+    if isinstance(task, DocumentTranslationTask):
+        task.adapt_to(ARCH_MODEL_REGISTRY.get(architecture(state)))
     return state, task
 
 
@@ -163,8 +164,8 @@ def load(args: argparse.Namespace) -> Loaded:
     fairseq_memattn.register()
     import torch
 
-    from fairseq_memattn.data.collate import WindowOptions
-    from fairseq_memattn.decoding.scoring import Scorer
+    from fairseq_memattn.documents.sentence_windows import WindowOptions
+    from fairseq_memattn.documents.translation_scorer import Scorer
 
     check_paths(args.data, args.path)
     check_least(args, "max_tokens", 1)
@@ -220,7 +221,7 @@ def load(args: argparse.Namespace) -> Loaded:
             pad=task.source_dictionary.pad(),
             eos=task.source_dictionary.eos(),
             left_pad_source=task.cfg.left_pad_source,
-            as_sequences=getattr(task, "as_sequences", False),
+            as_sequences=any(getattr(model, "takes_sequences", False) for model in models),
         )
         return Scorer(models, options, max_tokens=args.max_tokens, device=device)
 

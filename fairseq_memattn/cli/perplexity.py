@@ -154,7 +154,7 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     from fairseq.utils import move_to_cuda
     from tqdm import tqdm
 
-    from fairseq_memattn.decoding.blocks import block_loss
+    from fairseq_memattn.perplexity.block_loss import block_loss
 
     settings = deepcopy(task.args)
     settings.tokens_per_sample = args.tokens_per_sample - window
@@ -182,9 +182,9 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
     from fairseq.data.data_utils import load_indexed_dataset
     from tqdm import tqdm
 
-    from fairseq_memattn.data.documents import read_docids
-    from fairseq_memattn.decoding.stream import stream_scores
+    from fairseq_memattn.data.document_ids import read_docids
     from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+    from fairseq_memattn.perplexity.stream_scores import stream_scores
 
     if not isinstance(model.decoder, ABCTransformerDecoder):
         raise ValueError(f"--path {args.path}: softmax attention has no memory to be carried on")

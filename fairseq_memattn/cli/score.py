@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.comet_score import import_comet
-from fairseq_memattn.evaluation.documents import Document, read_documents
-from fairseq_memattn.evaluation.generated import (
+from fairseq_memattn.evaluation.document_lines import Document, read_documents
+from fairseq_memattn.evaluation.fairseq_output import (
     detokenise,
     read_hypotheses,
     read_lines,

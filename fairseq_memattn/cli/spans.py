@@ -22,7 +22,8 @@ from fairseq_memattn.cli.models import (
 )
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import check_least
-from fairseq_memattn.evaluation.reading_comprehension import (
+from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.qa.answer_scores import (
     HOTPOTQA,
     Fact,
     Score,
@@ -31,12 +32,11 @@ from fairseq_memattn.evaluation.reading_comprehension import (
     score_facts,
     score_joint,
 )
-from fairseq_memattn.evaluation.span_candidates import LONGEST, best_text
-from fairseq_memattn.evaluation.span_records import SpanRecord
-from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.qa.span_candidates import LONGEST, best_text
+from fairseq_memattn.qa.span_records import SpanRecord
 
 if TYPE_CHECKING:
-    from fairseq_memattn.decoding.span_texts import SpanTexts
+    from fairseq_memattn.qa.span_texts import SpanTexts
 
 ALL, FACTS, JOINT = "all", "supporting facts", "joint"
 
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     fairseq_memattn.register()
     import torch
 
-    from fairseq_memattn.decoding.spans import SpanFinder
+    from fairseq_memattn.qa.span_finder import SpanFinder
 
     state, task = open_checkpoint(args.path, args.data, only="span_answering")
     texts = load_texts(task, Path(args.data), args.subset)
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
 
 def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     """Raises ValueError where something is missing or does not belong together."""
-    from fairseq_memattn.decoding.span_texts import read_texts
+    from fairseq_memattn.qa.span_texts import read_texts
 
     path = folder / "records" / f"{subset}.jsonl"
     if not path.is_file():
@@ -130,7 +130,7 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
 
 def said_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:
     """The supporting facts that the model finds, of each question."""
-    from fairseq_memattn.decoding.spans import supporting
+    from fairseq_memattn.qa.span_finder import supporting
 
     facts = []
     for number, (record, one) in enumerate(zip(texts.records, found, strict=True)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairseq_memattn.cli import segmentation
 from fairseq_memattn.cli.models import Encoder
 from fairseq_memattn.errors import check_least, flag
-from fairseq_memattn.evaluation.generated import read_lines
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,7 +142,7 @@ def of_line(
     if line.target is not None:
         target = _encoded("--target", line.target, task.target_dictionary, cut)
         fed = {"prev_output_tokens": target.roll(1)[None]}
-        if getattr(task, "as_sequences", False) and hasattr(settings, "context_separator"):
+        if getattr(task, "takes_sequences", False):
             separator = settings.context_separator
             before = target.eq(task.target_dictionary.index(separator)).sum()
             sequences = _as_sequences(tokens, dictionary, separator)

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_memattn.evaluation.tables import table
@@ -200,3 +201,12 @@ def results_text(summary: dict[str, Any]) -> str:
 def _row(name: str, counts: dict[str, Any]) -> list[str]:
     numbers = [str(counts[key]) for key in ("groups", "lines", "right", "ties", "repeated")]
     return [name, *numbers, *(f"{100 * counts[key]:.1f} %" for key in ("accuracy", "chance"))]
+
+
+def check_same(path: Path, lines: Sequence[object], start: int, stop: int) -> None:
+    """Raises ValueError if lines `start` to `stop` of a file, a group, are not all the same."""
+    for index in range(start + 1, stop):
+        if lines[index] != lines[start]:
+            raise ValueError(
+                f"{path}, line {index + 1}: differs from line {start + 1}, the first of its group"
+            )

@@ -17,7 +17,7 @@ from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
 from fairseq_memattn.evaluation.comet_score import comet_scores
-from fairseq_memattn.evaluation.documents import Document, join
+from fairseq_memattn.evaluation.document_lines import Document, join
 
 SEED_VARIABLE = "SACREBLEU_SEED"
 

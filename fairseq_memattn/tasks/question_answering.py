@@ -14,12 +14,12 @@ from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor, nn
 
 from fairseq_memattn.data.chunks import check_chunks
-from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_least
-from fairseq_memattn.evaluation import validation_answers
-from fairseq_memattn.evaluation.generated import detokenise
-from fairseq_memattn.evaluation.question_sets import read_records
+from fairseq_memattn.evaluation.fairseq_output import detokenise
+from fairseq_memattn.qa import validation_answers
+from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
+from fairseq_memattn.qa.question_sets import read_records
 from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
-from fairseq_memattn.data.span_dataset import AROUND, SpanDataset, SpanOptions
-from fairseq_memattn.decoding.answer_gatherer import AnswerGatherer
-from fairseq_memattn.decoding.span_texts import read_texts
 from fairseq_memattn.errors import MemAttnError, check_least
-from fairseq_memattn.evaluation import validation_answers
-from fairseq_memattn.evaluation.span_records import NOT_PUBLIC, read_numbers
 from fairseq_memattn.modules.span_head import SpanHead
+from fairseq_memattn.qa import validation_answers
+from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
+from fairseq_memattn.qa.span_dataset import AROUND, SpanDataset, SpanOptions
+from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
+from fairseq_memattn.qa.span_texts import read_texts
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What a model was trained with, and what it is used with."""
+"""Differences between the options of training and those of a command that uses the model."""
 
 import logging
 from collections.abc import Iterable
@@ -9,14 +9,22 @@ from fairseq_memattn.errors import flag
 logger = logging.getLogger(__name__)
 
 
-def warn_of_others(trained: Any, now: Any, names: Iterable[str]) -> None:
-    """Logs which options of a task, by name, are not those of training.
+def other_options(trained: Any, now: Any, names: Iterable[str]) -> dict[str, str]:
+    """A message for each option whose value differs from training, by name.
 
-    trained: the options of training, which lack what is not known; now: those of this command
+    trained: the options of training, without those that are not known; now: those of this command
     """
+    messages = {}
     for name in names:
         before, after = getattr(trained, name, None), getattr(now, name)
         if before is not None and before != after:
-            logger.warning(
+            messages[name] = (
                 f"the model was trained with {flag(name)} {before}, but now it is {after}"
             )
+    return messages
+
+
+def warn_of_others(trained: Any, now: Any, names: Iterable[str]) -> None:
+    """Logs the messages of `other_options`."""
+    for message in other_options(trained, now, names).values():
+        logger.warning(message)

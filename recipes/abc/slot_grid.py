@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.evaluation.generated import read_lines
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.plots import check_format
 
 BLEU = re.compile(r"BLEU\|(\S+) = ([0-9.]+) ")

@@ -17,7 +17,7 @@ from question_files import (
 
 from data_prep import hotpotqa, qa_pipeline, squad
 from data_prep.files import DataError
-from fairseq_memattn.evaluation.question_sets import Span, read_hotpotqa, read_squad
+from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
 REAL = Path(__file__).resolve().parents[3] / "shared/data/squad/dev-v1.1.json"
 PIECES = "--vocab-size 60"

@@ -14,14 +14,14 @@ from data_prep import hotpotqa, qa_pipeline, squad
 from data_prep.files import DataError
 from data_prep.qa_passages import hotpot_passage, squad_passage
 from data_prep.token_offsets import bert_cut, cover, sentencepiece_cut
-from fairseq_memattn.evaluation.question_sets import (
+from fairseq_memattn.qa.question_sets import (
     HotpotQuestion,
     Paragraph,
     Span,
     SquadQuestion,
     read_squad,
 )
-from fairseq_memattn.evaluation.span_records import read_numbers, read_span_records
+from fairseq_memattn.qa.span_records import read_numbers, read_span_records
 
 REAL = Path(__file__).resolve().parents[3] / "shared/data/squad/dev-v1.1.json"
 CONTEXT = "Paragraph  0\nis about a cat."  # question_files.squad_file has it

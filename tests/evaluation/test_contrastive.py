@@ -17,13 +17,20 @@ from fairseq_memattn.evaluation.contrastive import (
     results_text,
     scoring_lines,
 )
-from fairseq_memattn.evaluation.contrastive_sets import read_contrapro, read_set, read_voita_flat
-from fairseq_memattn.evaluation.exchanged import exchanged, handle_exchanged
-from fairseq_memattn.evaluation.pronouns import german_pronoun
+from fairseq_memattn.evaluation.contrastive_sets import (
+    SETS,
+    ContrastiveSet,
+    read_contrapro,
+    read_set,
+    read_voita_flat,
+)
+from fairseq_memattn.evaluation.contrastive_sets.pronouns import german_pronoun
+from fairseq_memattn.evaluation.swapped_groups import exchanged, handle_exchanged
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 VOITA = DATA / "voita-consistency-en-ru/consistency_testsets"
 CONTRAPRO = DATA / "contrapro-en-de"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 needs_voita = pytest.mark.skipif(not VOITA.is_dir(), reason=f"{VOITA} is missing")
 needs_contrapro = pytest.mark.skipif(not CONTRAPRO.is_dir(), reason=f"{CONTRAPRO} is missing")
 
@@ -393,10 +400,33 @@ def test_flat_lines_that_do_not_fit(tmp_path, sources, targets, message):
         read_voita_flat(tmp_path / "src", tmp_path / "dst", tmp_path / "set.json")
 
 
+def test_a_set_is_added_by_an_entry(tmp_path, monkeypatch):
+    """The example of docs/evaluation.md, "Adding a contrastive set"."""
+    text = (DOCS / "evaluation.md").read_text(encoding="utf-8")
+    example = text.partition("### Adding a contrastive set")[2].partition("```python")[2]
+    names: dict = {}
+    exec(example.partition("```")[0], names)
+    entry = names["TSV"]
+    assert isinstance(entry, ContrastiveSet)
+    path = tmp_path / "gender.tsv"
+    path.write_text("A .\tB .\tc .\td .\te .\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no JSON"):
+        read_set(path)
+    monkeypatch.setattr("fairseq_memattn.evaluation.contrastive_sets.SETS", {"tsv": entry} | SETS)
+    (found,) = read_set(path)
+    assert found == Group(("A .", "B ."), (("c .", "d ."), ("c .", "e .")), 0, "gender")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    message = r"folder must be one of: a .tsv file \(tsv\), a folder with contrapro.text"
+    with pytest.raises(ValueError, match=message):
+        read_set(folder)
+
+
 def test_neither_fairseq_nor_torch_is_imported():
     code = (
         "import sys\n"
-        "import fairseq_memattn.evaluation.contrastive_sets, fairseq_memattn.evaluation.exchanged\n"
+        "import fairseq_memattn.evaluation.contrastive_sets\n"
+        "import fairseq_memattn.evaluation.swapped_groups\n"
         "import fairseq_memattn.evaluation.scores, fairseq_memattn.cli.score\n"
         "print({'fairseq', 'torch'} & set(sys.modules))"
     )

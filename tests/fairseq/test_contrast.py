@@ -10,8 +10,8 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from harness import WINDOWS, generate, hypotheses, lines_of, run
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.data.collate import WindowOptions
-from fairseq_memattn.decoding.scoring import Pair, Scorer
+from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.documents.translation_scorer import Pair, Scorer
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,11 @@ def test_cxmi(document_model, corpus, tmp_path):
     [
         ("contrast", "--sets nothing.json", "--sets nothing.json: there is no such file"),
         ("contrast", "--sets SET SET", "--sets: 2 sets have the name deixis"),
-        ("contrast", "--sets CORPUS", "is a folder, but not ContraPro's"),
+        (
+            "contrast",
+            "--sets CORPUS",
+            "must be one of: a folder with contrapro.text.* (contrapro), a JSON file",
+        ),
         ("contrast", "--sets SET --json x.out --scores x.out", "x.out is the file of --json"),
         ("contrast", "--sets SET --json MODEL", "would overwrite the input"),
         ("contrast", "--sets SET --sentencepiece-model SET", "not a SentencePiece model"),

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_memattn.data.documents import Documents
-from fairseq_memattn.decoding.conversation import Conversation, documents_of_lines
-from fairseq_memattn.decoding.document_decoder import DocumentDecoder
+from fairseq_memattn.data.document_ids import Documents
+from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
+from fairseq_memattn.documents.document_decoder import DocumentDecoder
 
 DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")
 
@@ -24,17 +24,24 @@ class Recorder:
         return [[{"tokens": torch.tensor(100 + sentence)}] for sentence in sentences]
 
 
-def decoder(side_by_side, order=None, context=3, known=None):
-    order = range(len(DOCUMENTS)) if order is None else order
-    return DocumentDecoder(
-        Recorder(), DOCUMENTS, order, context=context, side_by_side=side_by_side, known=known
-    )
+class Decoder:
+    """A decoder and what it asks of its translator."""
+
+    def __init__(self, side_by_side, order=None, context=3, known=None):
+        order = range(len(DOCUMENTS)) if order is None else order
+        self.translate = Recorder()
+        self.decoder = DocumentDecoder(
+            DOCUMENTS, order, context=context, side_by_side=side_by_side, known=known
+        )
+
+    def hypotheses(self, sentences):
+        return self.decoder.hypotheses(sentences, self.translate)
 
 
 @pytest.mark.parametrize("side_by_side", [1, 2, 3, 99])
 @pytest.mark.parametrize("batch", [1, 3, 16])
 def test_each_sentence_once_with_the_translations_before_it(side_by_side, batch):
-    documents = decoder(side_by_side)
+    documents = Decoder(side_by_side)
     found = []
     for start in range(0, 16, batch):
         sentences = range(start, min(start + batch, 16))
@@ -52,7 +59,7 @@ def test_each_sentence_once_with_the_translations_before_it(side_by_side, batch)
 
 
 def test_a_document_that_ends_makes_room_for_the_next():
-    documents = decoder(side_by_side=2)
+    documents = Decoder(side_by_side=2)
     documents.hypotheses(range(16))
     assert documents.translate.rounds == [
         [0, 4], [1, 5], [2, 6], [3, 7], [8, 14], [9, 15], [10], [11], [12], [13],
@@ -60,20 +67,20 @@ def test_a_document_that_ends_makes_room_for_the_next():
 
 
 def test_known_translations_are_context_and_are_not_made_again():
-    documents = decoder(99, known={0: torch.tensor(7), 1: torch.tensor(8)})
+    documents = Decoder(99, known={0: torch.tensor(7), 1: torch.tensor(8)})
     documents.hypotheses([2, 3])
     assert documents.translate.contexts[2] == [7, 8]
     assert 0 not in documents.translate.contexts
 
 
 def test_without_context():
-    documents = decoder(4, context=0)
+    documents = Decoder(4, context=0)
     documents.hypotheses(range(16))
     assert set(map(tuple, documents.translate.contexts.values())) == {()}
 
 
 def test_a_sentence_is_not_to_be_had_twice_nor_from_another_shard():
-    documents = decoder(1, order=[0])
+    documents = Decoder(1, order=[0])
     documents.hypotheses([0, 1])
     for sentence in (0, 15):
         with pytest.raises(RuntimeError, match=f"sentence {sentence}"):

@@ -4,6 +4,7 @@ import itertools
 import re
 import shlex
 import shutil
+from argparse import Namespace
 
 import pytest
 import sacrebleu
@@ -27,7 +28,7 @@ from harness import (
     train_on_two,
 )
 
-from fairseq_memattn.evaluation import validation_bleu
+from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
@@ -218,6 +219,25 @@ def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, c
     for _ in range(2):  # each call begins a new document
         found = loaded.hub.translate(lines, **options)
         assert [found[place] for place in places] == [h.text for h in generated["beam"].values()]
+
+
+def test_a_second_pass_over_the_same_batches_begins_again(loaded, generated):
+    """A batch that fairseq repeats in the place of a missing one is recognised."""
+    task = loaded.task
+    batches = task.get_batch_iterator(
+        loaded.dataset, max_sentences=5, max_positions=task.max_positions()
+    )
+    options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=10)
+    generator = task.build_generator([loaded.model], options)
+    for _ in range(2):
+        found = []
+        for number, batch in enumerate(batches.next_epoch_itr(shuffle=False)):
+            assert batch["net_input"].keys() == {"src_tokens", "src_lengths"}
+            assert not number or not task.sessions["test"].is_past(int(batch["id"][0]))
+            found += task.inference_step(generator, [loaded.model], batch)
+            assert task.sessions["test"].is_past(int(batch["id"][0]))
+        texts = [task.tgt_dict.string(one[0]["tokens"]) for one in found]
+        assert texts == [h.text for h in generated["beam"].values()]
 
 
 def test_bleu_in_validation_is_that_of_the_translations(

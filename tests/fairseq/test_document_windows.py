@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_memattn.data.collate import WindowOptions, joined
-from fairseq_memattn.data.document_dataset import DocumentDataset
-from fairseq_memattn.data.documents import Documents, context_counts, read_docids, window_sizes
+from fairseq_memattn.data.document_ids import Documents, read_docids
+from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.sentence_windows import (
+    WindowOptions,
+    context_counts,
+    joined,
+    window_sizes,
+)
 from fairseq_memattn.errors import MemAttnError
 
 PAD, EOS, SEPARATOR = 1, 2, 9

@@ -14,9 +14,9 @@ from fairseq.modules import PositionalEmbedding
 from harness import LANGUAGE_MODEL, PLUGGED, attempt, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
-from fairseq_memattn.decoding.stream import stream_scores
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import position_vectors
+from fairseq_memattn.perplexity.stream_scores import stream_scores
 
 LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions
 MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}

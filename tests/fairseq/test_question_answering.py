@@ -12,11 +12,11 @@ from questions import prepare, records
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.data.chunks import collate_chunks, split_chunks
-from fairseq_memattn.data.collate import WindowCollater, WindowOptions
-from fairseq_memattn.data.question_dataset import QuestionDataset, QuestionOptions
+from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.question_sets import Record
-from fairseq_memattn.evaluation.reading_comprehension import mean, score_answer
+from fairseq_memattn.qa.answer_scores import mean, score_answer
+from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
+from fairseq_memattn.qa.question_sets import Record
 from fairseq_memattn.tasks.question_answering import QuestionAnsweringConfig, QuestionAnsweringTask
 
 PAD, EOS = 1, 2

@@ -17,22 +17,22 @@ from fairseq_memattn.criterions.span_answering import (
     span_scores,
     tag_loss,
 )
-from fairseq_memattn.data.span_dataset import NO_TAG, SpanDataset, SpanOptions
-from fairseq_memattn.data.span_windows import best_windows, cut_windows
-from fairseq_memattn.decoding.answer_gatherer import AnswerGatherer
-from fairseq_memattn.decoding.span_texts import SpanTexts
-from fairseq_memattn.decoding.spans import SpanFinder, supporting
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.span_candidates import (
+from fairseq_memattn.modules.span_head import SpanHead
+from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
+from fairseq_memattn.qa.span_candidates import (
     LONGEST,
     Candidate,
     answers_of,
     best_spans,
     best_text,
 )
-from fairseq_memattn.evaluation.span_records import SpanRecord
-from fairseq_memattn.evaluation.validation_answers import MEASURES
-from fairseq_memattn.modules.span_head import SpanHead
+from fairseq_memattn.qa.span_dataset import NO_TAG, SpanDataset, SpanOptions
+from fairseq_memattn.qa.span_finder import SpanFinder, supporting
+from fairseq_memattn.qa.span_records import SpanRecord
+from fairseq_memattn.qa.span_texts import SpanTexts
+from fairseq_memattn.qa.span_windows import best_windows, cut_windows
+from fairseq_memattn.qa.validation_answers import MEASURES
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
 
 BOS, PAD, EOS = 0, 1, 2

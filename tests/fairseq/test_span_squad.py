@@ -10,9 +10,9 @@ from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.reading_comprehension import mean, score_answer
-from fairseq_memattn.evaluation.span_records import NOT_PUBLIC, NUMBERS, read_span_records
-from fairseq_memattn.evaluation.validation_answers import MEASURES
+from fairseq_memattn.qa.answer_scores import mean, score_answer
+from fairseq_memattn.qa.span_records import NOT_PUBLIC, NUMBERS, read_span_records
+from fairseq_memattn.qa.validation_answers import MEASURES
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
 
 BEST = ["--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric"]

@@ -5,11 +5,11 @@ from typing import Any
 
 from fairseq.logging import metrics
 
-from fairseq_memattn.evaluation.question_sets import Record
-from fairseq_memattn.evaluation.reading_comprehension import score_answer, total
+from fairseq_memattn.qa.answer_scores import score_answer, total
+from fairseq_memattn.qa.question_sets import Record
 
 COUNT = "_answers"
-# The name in the log of each of `reading_comprehension.Score`'s measures, in its order.
+# The name in the log of each of `answer_scores.Score`'s measures, in its order.
 MEASURES = ("em", "f1", "precision", "recall")
 
 

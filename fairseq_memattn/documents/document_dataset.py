@@ -8,8 +8,14 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.collate import WindowCollater, WindowOptions
-from fairseq_memattn.data.documents import Documents, Indices, context_counts, window_sizes
+from fairseq_memattn.data.document_ids import Documents
+from fairseq_memattn.data.indices import Indices
+from fairseq_memattn.documents.sentence_windows import (
+    WindowCollater,
+    WindowOptions,
+    context_counts,
+    window_sizes,
+)
 
 
 class DocumentDataset(FairseqDataset):
@@ -114,15 +120,6 @@ class DocumentDataset(FairseqDataset):
         """The target of a sentence, without context, of a data set that has targets."""
         assert self.target is not None
         return self.target[sentence].long()
-
-    def current(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """The sentences themselves, without context, source and target, padded."""
-        sources = self.collate.pad(
-            [self.source[i] for i in indices], left=self.options.left_pad_source
-        )
-        if self.target is None:
-            return sources, None
-        return sources, self.collate.pad([self.target[i] for i in indices], left=False)
 
     def num_tokens(self, index: int) -> int:
         return int(self._windows[index])

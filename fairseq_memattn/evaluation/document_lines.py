@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_memattn.evaluation.generated import read_lines
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 
 class Document(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from fairseq_memattn.data.span_dataset import SpanDataset
-from fairseq_memattn.evaluation.span_candidates import Answer, Candidate, answers_of
-from fairseq_memattn.evaluation.span_records import SpanRecord, read_numbers, read_span_records
+from fairseq_memattn.qa.span_candidates import Answer, Candidate, answers_of
+from fairseq_memattn.qa.span_dataset import SpanDataset
+from fairseq_memattn.qa.span_records import SpanRecord, read_numbers, read_span_records
 
 
 class SpanTexts(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_memattn.evaluation.reading_comprehension import (
+from fairseq_memattn.qa.answer_scores import (
     HOTPOTQA,
     RULES,
     SQUAD,

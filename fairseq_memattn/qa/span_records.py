@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_memattn.evaluation.generated import read_lines
-from fairseq_memattn.evaluation.question_sets import Record
+from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.qa.question_sets import Record
 
 # Of a split's folder: bin/NAME/SPLIT, numbers without a header, and how each is stored.
 #   places: two a piece of a context, its first character and the one behind the last

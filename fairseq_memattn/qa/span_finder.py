@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_memattn.data.span_dataset import SpanDataset
-from fairseq_memattn.data.span_windows import best_windows
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.span_candidates import Candidate, best_spans
+from fairseq_memattn.qa.span_candidates import Candidate, best_spans
+from fairseq_memattn.qa.span_dataset import SpanDataset
+from fairseq_memattn.qa.span_windows import best_windows
 
 
 class Found(NamedTuple):

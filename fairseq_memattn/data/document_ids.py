@@ -1,14 +1,12 @@
-"""Which sentences of a corpus form a document, and how many of them a window holds."""
+"""Document ids beside a corpus: which of its sentences form a document."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.errors import MemAttnError
-
-Indices = NDArray[np.int64]
 
 
 class Documents:
@@ -82,30 +80,3 @@ def read_docids(path: Path, sentences: int) -> Documents:
         number = [not text.strip() for text in ids].index(True)
         raise MemAttnError(f"{path}, line {number + 1}: the document id is empty")
     return Documents.from_ids(ids, str(path))
-
-
-def context_counts(sizes: Indices, first: Indices, wanted: int, limit: int) -> Indices:
-    """How many previous sentences each window holds: as many whole ones as `limit` allows.
-
-    sizes: (S,) tokens of each sentence, its separator or end of sentence included
-    first: (S,) the first sentence of each one's document
-    wanted: the most previous sentences; limit: the most tokens of a window
-    """
-    counts = np.zeros(len(sizes), dtype=np.int64)
-    totals = sizes.astype(np.int64)
-    sentences = np.arange(len(sizes))
-    fits = np.ones(len(sizes), dtype=bool)
-    for back in range(1, wanted + 1):
-        previous = sentences - back
-        fits &= previous >= first
-        totals[fits] += sizes[previous[fits]]
-        fits &= totals <= limit
-        counts[fits] = back
-    return counts
-
-
-def window_sizes(sizes: Indices, counts: Indices) -> Indices:
-    """(S,) the tokens of each window, of `counts` previous sentences and the current one."""
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    current = np.arange(len(sizes))
-    return ends[current + 1] - ends[current - counts]

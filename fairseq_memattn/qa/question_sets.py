@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.evaluation.generated import read_lines
-from fairseq_memattn.evaluation.reading_comprehension import HOTPOTQA, RULES, SQUAD
+from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.qa.answer_scores import HOTPOTQA, RULES, SQUAD
 
 NAMES = {str: "text", list: "a list", dict: "an object", int: "a whole number"}
 RECORDS = ".jsonl"  # the ending of files of records

@@ -1,11 +1,14 @@
-"""Windows of sentences as the tensors that encoders, decoders and criterions take."""
+"""Windows of sentences: how many sentences fit, and the tensors that models take."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
+
+from fairseq_memattn.data.indices import Indices
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class WindowCollater:
         options = self.options
         if not options.as_sequences:
             rows = [joined(window, options.source_separator) for window in windows]
-            return self._rows(rows)
+            return self.source_rows(rows)
         most = max(options.source_context, 1)
         empty = torch.empty(0, dtype=torch.long)
         context = [
@@ -68,7 +71,7 @@ class WindowCollater:
             "context_padding_mask": mask,
             "target_context": torch.tensor(target_context),
         }
-        return self._rows([window[-1] for window in windows]) | sequences
+        return self.source_rows([window[-1] for window in windows]) | sequences
 
     def targets(
         self, windows: Sequence[Sequence[Tensor]], loss_on_window: bool
@@ -83,7 +86,8 @@ class WindowCollater:
                 row[: sum(len(sentence) for sentence in window[:-1])] = options.pad
         return targets, inputs
 
-    def _rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
+    def source_rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
+        """src_tokens (B, longest) and src_lengths (B,) of B sequences."""
         return {
             "src_tokens": self.pad(rows, left=self.options.left_pad_source),
             "src_lengths": torch.tensor([len(row) for row in rows]),
@@ -100,3 +104,30 @@ def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:
     ends = torch.tensor([len(sentence) for sentence in sentences]).cumsum(0) - 1
     row[ends[:-1]] = separator
     return row
+
+
+def context_counts(sizes: Indices, first: Indices, wanted: int, limit: int) -> Indices:
+    """How many previous sentences each window holds: as many whole ones as `limit` allows.
+
+    sizes: (S,) tokens of each sentence, its separator or end of sentence included
+    first: (S,) the first sentence of each one's document
+    wanted: the most previous sentences; limit: the most tokens of a window
+    """
+    counts = np.zeros(len(sizes), dtype=np.int64)
+    totals = sizes.astype(np.int64)
+    sentences = np.arange(len(sizes))
+    fits = np.ones(len(sizes), dtype=bool)
+    for back in range(1, wanted + 1):
+        previous = sentences - back
+        fits &= previous >= first
+        totals[fits] += sizes[previous[fits]]
+        fits &= totals <= limit
+        counts[fits] = back
+    return counts
+
+
+def window_sizes(sizes: Indices, counts: Indices) -> Indices:
+    """(S,) the tokens of each window, of `counts` previous sentences and the current one."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    current = np.arange(len(sizes))
+    return ends[current + 1] - ends[current - counts]

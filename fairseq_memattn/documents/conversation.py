@@ -1,23 +1,26 @@
-"""Documents that come line by line, as fairseq-interactive and `from_pretrained` hand them over."""
+"""Documents that come line by line, from `fairseq-interactive` and `from_pretrained`."""
 
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from fairseq_memattn.data.documents import Documents
+from fairseq_memattn.data.document_ids import Documents
 
 
 def documents_of_lines(lines: Sequence[Tensor]) -> Documents:
-    """lines: sentences that end with eos; an empty one, of eos alone, ends a document."""
+    """The documents of lines. An empty line, eos alone, ends a document and is one by itself.
+
+    lines: sentences that end with eos
+    """
     empty = [len(line) == 1 for line in lines]
     starts = [i for i in range(len(lines)) if i == 0 or empty[i] or empty[i - 1]]
     return Documents(starts, len(lines))
 
 
 class Conversation:
-    """The open document: its last sentences and their translations.
+    """The last sentences of the open document, and their translations.
 
-    keep: how many of them the next sentence may need
+    keep: how many sentences to keep, the most that the context of the next one holds
     """
 
     def __init__(self, keep: int) -> None:
@@ -26,7 +29,7 @@ class Conversation:
         self.translations: list[Tensor] = []
 
     def remember(self, source: Tensor, translation: Tensor) -> None:
-        """An empty line ends the document."""
+        """Adds a sentence. An empty line ends the document, which clears the conversation."""
         self.sources.append(source)
         self.translations.append(translation)
         kept = self.keep if len(source) > 1 else 0

@@ -1,7 +1,8 @@
-"""fairseq's beam search behind a target context of its own for every sentence."""
+"""fairseq's beam search with the previous translations of each sentence as a prefix."""
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,31 +12,39 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
-from fairseq_memattn.data.collate import joined
-from fairseq_memattn.data.document_dataset import DocumentDataset
-from fairseq_memattn.decoding.document_decoder import Hypotheses
+from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.document_decoder import Hypotheses
+from fairseq_memattn.documents.sentence_windows import joined
+from fairseq_memattn.errors import MemAttnError, flag
 
 EncoderOuts = list[dict[str, list[Tensor]]]
+ROWS = ("prefixes", "limits")  # what `ContextEnsemble` takes beside the models' inputs
+REFUSED = ("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size")
 
 
 class ContextEnsemble(EnsembleModel):
-    """An ensemble whose every hypothesis begins with a given prefix, which costs nothing.
+    """An ensemble whose hypotheses begin with a given prefix at no cost.
 
-    Beam search sees probability 1 for the tokens of the prefix, so that only what follows is
-    searched and scored. Behind it, hypotheses end after `limits` tokens at the latest and never
-    hold the separator. All this by row and not by batch, so that a sentence's translation does
-    not depend on which others it is decoded with.
+    Beam search sees probability 1 for the tokens of the prefix, so only what follows is searched
+    and scored. After the prefix, a hypothesis has `min_len` to `limits` tokens and never the
+    separator. Both hold for each row and not for the batch, so that a sentence's translation does
+    not depend on the other sentences of its batch.
+
+    `net_input` has, beside the models' inputs, `prefixes` (B, P), padded on the right, and
+    `limits` (B,), the most tokens after the prefix. They are the first of the encoder's outputs,
+    so beam search copies, moves and drops them with the rows they belong to.
     """
 
-    def __init__(self, models: Sequence[nn.Module], separator: int, pad: int, eos: int) -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], separator: int, pad: int, eos: int, min_len: int
+    ) -> None:
         super().__init__(models)
-        self.separator, self.pad, self.eos = separator, pad, eos
-        self.min_len = 1
+        self.separator, self.pad, self.eos, self.min_len = separator, pad, eos, min_len
 
-    def begin(self, prefixes: Tensor, limits: Tensor) -> None:
-        """prefixes: (B, P), padded on the right; limits: (B,) tokens behind the prefix."""
-        self.prefixes, self.limits = prefixes, limits
-        self.lengths = prefixes.ne(self.pad).sum(dim=1)
+    def forward_encoder(self, net_input: dict[str, Tensor]) -> EncoderOuts:
+        inputs = dict(net_input)
+        rows = {name: [inputs.pop(name)] for name in ROWS}
+        return [rows, *super().forward_encoder(inputs)]
 
     def forward_decoder(
         self,
@@ -44,38 +53,38 @@ class ContextEnsemble(EnsembleModel):
         incremental_states: list[dict[str, Any]],
         temperature: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
-        log_probs, _ = super().forward_decoder(
-            tokens, encoder_outs, incremental_states, temperature
-        )
-        return self._restrict(log_probs, tokens.shape[1] - 1), None
+        rows, *outs = encoder_outs
+        log_probs, _ = super().forward_decoder(tokens, outs, incremental_states, temperature)
+        prefixes, limits = (rows[name][0] for name in ROWS)
+        return self._restrict(log_probs, tokens.shape[1] - 1, prefixes, limits), None
 
-    def _restrict(self, log_probs: Tensor, step: int) -> Tensor:
+    def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor, limits: Tensor) -> Tensor:
         """log_probs: (rows, V), of the token at position `step` of every row."""
-        written = step - self.lengths
+        written = step - prefixes.ne(self.pad).sum(dim=1)
         log_probs[:, self.separator] = -math.inf
         log_probs[written < self.min_len, self.eos] = -math.inf
-        full = written >= self.limits
+        full = written >= limits
         log_probs[full, : self.eos] = -math.inf
         log_probs[full, self.eos + 1 :] = -math.inf
         forced = written < 0
         if forced.any():
             log_probs[forced] = -math.inf
-            log_probs[forced, self.prefixes[forced, step]] = 0.0
+            log_probs[forced, prefixes[forced, step]] = 0.0
         return log_probs
 
     def reorder_encoder_out(self, encoder_outs: EncoderOuts, new_order: Tensor) -> EncoderOuts:
-        """fairseq's hook: rows that beam search copies, moves and drops."""
-        for name in ("prefixes", "limits", "lengths"):
-            setattr(self, name, getattr(self, name).index_select(0, new_order))
-        return super().reorder_encoder_out(encoder_outs, new_order)
+        rows, *outs = encoder_outs
+        moved = {name: [rows[name][0].index_select(0, new_order)] for name in ROWS}
+        return [moved, *super().reorder_encoder_out(outs, new_order)]
 
 
 class ContextGenerator:
-    """Translates sentences of a `DocumentDataset` behind given translations of their context.
+    """Translates sentences of a `DocumentDataset`, given translations of their context.
 
-    generator: fairseq's, over a `ContextEnsemble`, or its scorer of references
-    max_tokens, max_sentences: of a batch, as fairseq counts them; None is no limit
-    references: whether the target context is the references' and not the translations'
+    generator: fairseq's generator over a `ContextEnsemble`, or its scorer of references
+    max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
+    references: take the references as target context instead of the given translations
+    Raises MemAttnError for `references` of a data set without targets.
     """
 
     def __init__(
@@ -92,14 +101,19 @@ class ContextGenerator:
         self.generator, self.models, self.dataset = generator, models, dataset
         self.max_tokens, self.max_sentences = max_tokens, max_sentences
         self.device, self.references = device, references
+        if references and dataset.target is None:
+            raise MemAttnError(
+                "--gold-target-context and --score-reference need references, which this input "
+                "does not have"
+            )
 
     def __call__(
         self, sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
     ) -> list[Hypotheses]:
-        """contexts: for each sentence the translations before it, oldest first, each with its eos.
+        """For each sentence its hypotheses, best first: tokens, positional scores and score of the
+        sentence alone.
 
-        Returns for each sentence its hypotheses, best first: tokens and positional scores of the
-        sentence alone, and its score.
+        contexts: for each sentence the translations before it, oldest first, each with its eos
         """
         found: dict[int, Hypotheses] = {}
         rows = []
@@ -119,20 +133,12 @@ class ContextGenerator:
     def _search(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
         generator, dataset = self.generator, self.dataset
         limits = [self._limit(s, len(p)) for s, p in zip(sentences, prefixes, strict=True)]
-        sources = self._sources(sentences, prefixes)
-        batch = {"id": torch.tensor(sentences), "net_input": sources}
-        batch = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
-        padded = dataset.collate.pad(prefixes, left=False).to(self.device)
-        generator.model.begin(padded, torch.tensor(limits, device=self.device))
-        generator.model.min_len = generator.min_len
-        # `begin` sets a limit for each row; this one only has to leave room for all of them.
-        room = zip(prefixes, limits, strict=True)
-        a_and_b = generator.max_len_a, generator.max_len_b
-        generator.max_len_a, generator.max_len_b = 0, max(len(p) + limit for p, limit in room)
-        try:
-            found = generator.generate(self.models, batch)
-        finally:
-            generator.max_len_a, generator.max_len_b = a_and_b
+        inputs = self._sources(sentences, prefixes)
+        inputs["prefixes"] = dataset.collate.pad(prefixes, left=False)
+        inputs["limits"] = torch.tensor(limits)
+        batch = self._moved({"id": torch.tensor(sentences), "net_input": inputs})
+        room = [len(p) + limit for p, limit in zip(prefixes, limits, strict=True)]
+        found = _with_length(generator, max(room)).generate(self.models, batch)
         return [
             self._without_prefix(hypotheses, len(prefix))
             for hypotheses, prefix in zip(found, prefixes, strict=True)
@@ -148,13 +154,14 @@ class ContextGenerator:
         ]
         targets, inputs = dataset.collate.targets([[row] for row in rows], loss_on_window=True)
         batch = {"net_input": {**sources, "prev_output_tokens": inputs}, "target": targets}
-        batch = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
-        found = self.generator.generate(self.models, batch)
-        for hypotheses, prefix in zip(found, prefixes, strict=True):
-            for hypothesis in hypotheses:
-                _cut(hypothesis, len(prefix))
-                hypothesis["score"] = hypothesis["positional_scores"].mean()
-        return found
+        found = self.generator.generate(self.models, self._moved(batch))
+        return [
+            [_after(hypothesis, len(prefix), torch.mean) for hypothesis in hypotheses]
+            for hypotheses, prefix in zip(found, prefixes, strict=True)
+        ]
+
+    def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
 
     def _sources(self, sentences: list[int], prefixes: list[Tensor]) -> dict[str, Tensor]:
         dataset = self.dataset
@@ -171,7 +178,7 @@ class ContextGenerator:
         return dataset.sentences(dataset.target, sentence, back)[:-1]
 
     def _prefix(self, sentence: int, context: Sequence[Tensor]) -> Tensor:
-        """The context as the decoder saw it in training: each sentence behind it a separator."""
+        """The context as in training: each sentence with a separator in the place of its eos."""
         options = self.dataset.options
         count = int(self.dataset.target_counts[sentence])
         context = list(context)[max(0, len(context) - count) :]
@@ -187,7 +194,7 @@ class ContextGenerator:
         return min(self.dataset.options.max_target, positions) - 1
 
     def _wanted(self, sentence: int) -> int:
-        """How long a translation may be: --max-len-a and --max-len-b, of the current sentence."""
+        """The most tokens of a translation, by --max-len-a and --max-len-b."""
         if isinstance(self.generator, SequenceScorer):
             return len(self.dataset.reference(sentence))
         length = len(self.dataset.source[sentence])
@@ -215,13 +222,14 @@ class ContextGenerator:
         return batches
 
     def _without_prefix(self, hypotheses: Hypotheses, prefix: int) -> Hypotheses:
-        for hypothesis in hypotheses:
-            _cut(hypothesis, prefix)
-            scores = hypothesis["positional_scores"]
-            hypothesis["score"] = scores.sum()
-            if self.generator.normalize_scores:
-                hypothesis["score"] /= len(scores) ** self.generator.len_penalty
-        return sorted(hypotheses, key=lambda hypothesis: -float(hypothesis["score"]))
+        alone = [_after(hypothesis, prefix, self._score_of) for hypothesis in hypotheses]
+        return sorted(alone, key=lambda hypothesis: -float(hypothesis["score"]))
+
+    def _score_of(self, scores: Tensor) -> Tensor:
+        """scores: (T,) log-probabilities of a hypothesis. As fairseq's beam search scores it."""
+        if not self.generator.normalize_scores:
+            return scores.sum()
+        return scores.sum() / len(scores) ** self.generator.len_penalty
 
     def _nothing(self) -> dict[str, Any]:
         """The translation of an empty sentence."""
@@ -234,7 +242,42 @@ class ContextGenerator:
         }
 
 
-def _cut(hypothesis: dict[str, Any], prefix: int) -> None:
-    hypothesis["tokens"] = hypothesis["tokens"][prefix:]
-    hypothesis["positional_scores"] = hypothesis["positional_scores"][prefix:]
-    hypothesis["attention"] = torch.empty(0)
+def _with_length(generator: SequenceGenerator, longest: int) -> SequenceGenerator:
+    """A generator like this one that allows `longest` tokens, whatever the source's length.
+
+    --max-len-a and --max-len-b are limits of the current sentence, which `limits` hold for each
+    row; the length of the whole search only leaves room for all of them.
+    """
+    search = copy.copy(generator)
+    search.max_len_a, search.max_len_b = 0, longest
+    return search
+
+
+def _after(
+    hypothesis: dict[str, Any], prefix: int, score: Callable[[Tensor], Tensor]
+) -> dict[str, Any]:
+    """The part of a hypothesis after its prefix, scored by itself."""
+    scores = hypothesis["positional_scores"][prefix:]
+    return {
+        **hypothesis,
+        "tokens": hypothesis["tokens"][prefix:],
+        "positional_scores": scores,
+        "score": score(scores),
+        "attention": torch.empty(0),
+    }
+
+
+def check_generation(args: Any, target_context: int) -> None:
+    """Raises MemAttnError for options of generation that do not work with a target context.
+
+    target_context: the most previous sentences of a prefix
+    """
+    for name in REFUSED:
+        if getattr(args, name, None):
+            raise MemAttnError(f"{flag(name)} does not work with --task document_translation")
+    if getattr(args, "diverse_beam_groups", 0) > 1:
+        raise MemAttnError("--diverse-beam-groups does not work with --task document_translation")
+    if getattr(args, "no_repeat_ngram_size", 0) and target_context:
+        raise MemAttnError(
+            "--no-repeat-ngram-size would count the target context too; use --target-context 0"
+        )

@@ -1,4 +1,4 @@
-"""Many documents side by side, each a sentence at a time, with every hypothesis fed back."""
+"""The order in which sentences of many documents are translated: side by side, one a document."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_memattn.data.documents import Documents
+from fairseq_memattn.data.document_ids import Documents
 
 Hypotheses = list[dict[str, Any]]
 # Sentences, and for each the translations of the sentences before it -> hypotheses, best first.
@@ -14,19 +14,17 @@ Translate = Callable[[Sequence[int], Sequence[Sequence[Tensor]]], list[Hypothese
 
 
 class DocumentDecoder:
-    """Translates documents on demand, in the order in which their sentences are asked for.
+    """Translates documents on demand. The best hypothesis of each sentence becomes context.
 
-    translate: decodes sentences of different documents together
-    documents: which sentences belong together
-    order: the documents to decode, in the order in which they will be asked for
-    context: how many translations are handed on
-    side_by_side: how many documents advance together
+    documents: the documents of the corpus
+    order: the documents to translate, in the order in which their sentences are requested
+    context: the most previous translations that a sentence gets
+    side_by_side: the number of documents that advance together
     known: translations that exist already, by sentence
     """
 
     def __init__(
         self,
-        translate: Translate,
         documents: Documents,
         order: Iterable[int],
         *,
@@ -34,28 +32,30 @@ class DocumentDecoder:
         side_by_side: int,
         known: dict[int, Tensor] | None = None,
     ) -> None:
-        self.translate, self.documents = translate, documents
+        self.documents = documents
         self.context, self.side_by_side = context, side_by_side
         self.waiting = iter(order)
         self.known = known or {}
         self.active: list[_Position] = []
         self.ready: dict[int, Hypotheses] = {}
 
-    def hypotheses(self, sentences: Sequence[int]) -> list[Hypotheses]:
-        """The hypotheses of sentences, best first; each sentence can be asked for once.
+    def hypotheses(self, sentences: Sequence[int], translate: Translate) -> list[Hypotheses]:
+        """The hypotheses of sentences, best first.
 
-        Raises RuntimeError for a sentence that is not, or no longer, to be had.
+        translate: translates sentences of different documents in one call
+        Raises RuntimeError for a sentence that was requested before, or is in no document of
+        `order`.
         """
         found = []
         for sentence in sentences:
             while sentence not in self.ready:
-                if not self._advance():
-                    raise RuntimeError(f"sentence {sentence} was asked for twice, or out of turn")
+                if not self._advance(translate):
+                    raise RuntimeError(f"sentence {sentence} was requested twice or out of order")
             found.append(self.ready.pop(sentence))
         return found
 
-    def _advance(self) -> bool:
-        """Decodes the next sentence of every active document; False where nothing is left."""
+    def _advance(self, translate: Translate) -> bool:
+        """Translates the next sentence of every active document; False if there is none."""
         self.active = [position for position in self.active if position.todo]
         while len(self.active) < self.side_by_side:
             document = next(self.waiting, None)
@@ -68,7 +68,7 @@ class DocumentDecoder:
             return False
         sentences = [position.todo.popleft() for position in self.active]
         contexts = [list(position.context) for position in self.active]
-        translated = self.translate(sentences, contexts)
+        translated = translate(sentences, contexts)
         for position, sentence, hypotheses in zip(self.active, sentences, translated, strict=True):
             self.ready[sentence] = hypotheses
             position.context.append(hypotheses[0]["tokens"])
@@ -83,7 +83,7 @@ class DocumentDecoder:
 
 
 class _Position:
-    """How far a document has come."""
+    """The sentences of a document still to translate, and the last translations."""
 
     def __init__(self, context: int) -> None:
         self.todo: deque[int] = deque()

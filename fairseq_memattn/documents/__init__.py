@@ -1,0 +1,1 @@
+"""Translation of documents: sentences with the sentences before them as context."""

@@ -1,0 +1,80 @@
+"""Splits of binarised documents: two sides of sentences and their document ids."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_memattn.data.document_ids import read_docids
+from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.errors import MemAttnError
+
+
+@dataclass(frozen=True)
+class Side:
+    """A language of the data: its name and its dictionary."""
+
+    language: str
+    dictionary: Dictionary
+
+
+def load_split(
+    folder: Path,
+    split: str,
+    sides: tuple[Side, Side],
+    options: WindowOptions,
+    *,
+    dataset_impl: str | None = None,
+    training: bool = False,
+) -> DocumentDataset:
+    """The windows of a split that `fairseq-preprocess` has binarised, source side first.
+
+    Raises FileNotFoundError for a split that does not exist, MemAttnError for sides of different
+    lengths, document ids that do not fit, and a training set in several parts.
+    """
+    pair = "-".join(side.language for side in sides)
+    source, target = (
+        data_utils.load_indexed_dataset(
+            str(folder / f"{split}.{pair}.{side.language}"), side.dictionary, dataset_impl
+        )
+        for side in sides
+    )
+    languages = [side.language for side in sides]
+    if training and Path(f"{folder / split}1.{pair}.{languages[0]}.bin").exists():
+        raise MemAttnError(
+            f"{folder} has {split}1 beside {split}; --task document_translation takes one "
+            "training set, so join them before binarising"
+        )
+    if source is None:
+        raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+    if target is not None and len(source) != len(target):
+        raise MemAttnError(
+            f"split {split} in {folder} has {len(source)} {languages[0]} sentences, "
+            f"but {len(target)} {languages[1]} sentences"
+        )
+    documents = read_docids(folder / f"{split}.{pair}.docids", len(source))
+    sizes = (np.asarray(source.sizes), None if target is None else np.asarray(target.sizes))
+    return DocumentDataset(source, target, sizes, documents, options, name=split, training=training)
+
+
+def check_separator(dataset: DocumentDataset, symbol: str) -> None:
+    """Raises MemAttnError for sentences that hold the separator, such as windows made beforehand.
+
+    symbol: the separator
+    """
+    options = dataset.options
+    for side, sentences, separator in (
+        ("source", dataset.source, options.source_separator),
+        ("target", dataset.target, options.target_separator),
+    ):
+        if sentences is None:
+            continue
+        for number in range(len(sentences)):
+            if bool(sentences[number].eq(separator).any()):
+                raise MemAttnError(
+                    f"{dataset.name}, {side} sentence {number + 1}: the text already holds the "
+                    f"separator {symbol!r}; binarise single sentences, or choose another "
+                    "--context-separator"
+                )

@@ -1,0 +1,50 @@
+"""Readers of contrastive sets, one file a set, each into `Group`s of `evaluation.contrastive`.
+
+To add a set, write a file with its two functions and enter them in `SETS`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_memattn.evaluation.contrastive import Group
+from fairseq_memattn.evaluation.contrastive_sets.contrapro import is_contrapro, read_contrapro
+from fairseq_memattn.evaluation.contrastive_sets.voita import (
+    is_voita,
+    read_voita,
+    read_voita_flat,
+)
+
+__all__ = ["SETS", "ContrastiveSet", "read_contrapro", "read_set", "read_voita", "read_voita_flat"]
+
+
+class ContrastiveSet(NamedTuple):
+    """A format of contrastive sets.
+
+    layout: what a path of this format is, for messages
+    recognises: whether a path, which exists, has this format
+    read: the groups of a path; raises ValueError that names the file and the place
+    """
+
+    layout: str
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path], list[Group]]
+
+
+# The first format that recognises a path reads it.
+SETS = {
+    "contrapro": ContrastiveSet("a folder with contrapro.text.*", is_contrapro, read_contrapro),
+    "voita": ContrastiveSet("a JSON file", is_voita, read_voita),
+}
+
+
+def read_set(path: Path) -> list[Group]:
+    """The groups of a set, in whichever format of `SETS` it is.
+
+    Raises ValueError for a path that no format recognises, and as the readers do.
+    """
+    for one in SETS.values():
+        if one.recognises(path):
+            return one.read(path)
+    known = ", ".join(f"{one.layout} ({name})" for name, one in SETS.items())
+    raise ValueError(f"{path} must be one of: {known}")

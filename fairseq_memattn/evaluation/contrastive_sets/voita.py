@@ -1,0 +1,117 @@
+"""Voita et al. (2019): consistency of deixis, ellipsis and lexical cohesion, English to Russian.
+
+https://github.com/lena-voita/good-translation-wrong-in-context
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.evaluation.contrastive import Group, check_same
+from fairseq_memattn.evaluation.fairseq_output import read_lines
+
+SEPARATOR = "_eos"
+
+
+def is_voita(path: Path) -> bool:
+    """Whether a path may be such a set: a file."""
+    return not path.is_dir()
+
+
+def read_voita(path: Path, separator: str = SEPARATOR) -> list[Group]:
+    """A JSON list of groups: `src`, `dst` (the candidates), `true_ind` and, if known, `ctx_dist`.
+
+    The sentences of a text are joined by the separator token. `ctx_dist` is the distance; the
+    file's name without its ending is the phenomenon.
+    Raises ValueError that names the file and the group, from 1.
+    """
+    return [
+        _group(entry, entry["src"], entry["dst"], path, separator, f"{path}, group {number}")
+        for number, entry in enumerate(_entries(path), start=1)
+    ]
+
+
+def read_voita_flat(
+    source: Path, target: Path, groups: Path, separator: str = SEPARATOR
+) -> list[Group]:
+    """The texts of two line-aligned files, one candidate a line, grouped as a JSON file says.
+
+    The files are those of Voita's `scoring_data`, or the same lines in another tokenisation. The
+    JSON gives the sizes, `true_ind` and the distances, which the lines do not tell: neighbouring
+    groups often have the same source.
+    Raises ValueError for another number of lines, and where a group's lines differ in the source.
+    """
+    entries = _entries(groups)
+    sources, targets = read_lines(source), read_lines(target)
+    expected = sum(len(entry["dst"]) for entry in entries)
+    for path, lines in ((source, sources), (target, targets)):
+        if len(lines) != expected:
+            raise ValueError(
+                f"{path} has {len(lines)} lines, but {groups} has {expected} candidates"
+            )
+    found = []
+    start = 0
+    for number, entry in enumerate(entries, start=1):
+        stop = start + len(entry["dst"])
+        check_same(source, sources, start, stop)
+        where = f"{source} and {target}, lines {start + 1}-{stop} (group {number})"
+        found.append(_group(entry, sources[start], targets[start:stop], groups, separator, where))
+        start = stop
+    return found
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The groups as the JSON has them, once their types are right."""
+    try:
+        entries = json.loads("\n".join(read_lines(path)))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: no JSON: {error.msg}") from None
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{path} must hold a list of groups")
+    for number, entry in enumerate(entries, start=1):
+        fault = _fault(entry)
+        if fault:
+            raise ValueError(f"{path}, group {number}: {fault}")
+    return entries
+
+
+def _fault(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return "must be an object with src, dst and true_ind"
+    if not isinstance(entry.get("src"), str):
+        return "src must be a text"
+    candidates = entry.get("dst")
+    if not isinstance(candidates, list) or not all(isinstance(text, str) for text in candidates):
+        return "dst must be a list of texts"
+    if type(entry.get("true_ind")) is not int:
+        return f"true_ind must be an integer, but is {entry.get('true_ind')!r}"
+    if type(entry.get("ctx_dist")) not in (int, type(None)):
+        return f"ctx_dist must be an integer, but is {entry['ctx_dist']!r}"
+    return None
+
+
+def _group(
+    entry: dict[str, Any],
+    source: str,
+    candidates: Sequence[str],
+    path: Path,
+    separator: str,
+    where: str,
+) -> Group:
+    try:
+        return Group(
+            _sentences(source, separator),
+            tuple(_sentences(text, separator) for text in candidates),
+            entry["true_ind"],
+            path.stem,
+            entry.get("ctx_dist"),
+        )
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _sentences(text: str, separator: str) -> tuple[str, ...]:
+    token = rf"(?<!\S){re.escape(separator)}(?!\S)"
+    return tuple(sentence.strip() for sentence in re.split(token, text))

@@ -1,0 +1,1 @@
+"""Perplexity of language models on long texts."""

@@ -1,0 +1,1 @@
+"""Question answering: data sets, answers as spans of their contexts, and scores of answers."""
