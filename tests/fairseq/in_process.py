@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
 from data_prep import binarise
+from fairseq_memattn.compat import quiet_known_warnings
 from fairseq_memattn.errors import install_excepthook
 
 # Functions of fairseq that remember the best loss as attributes of their own.
@@ -101,8 +103,10 @@ def _exit_code(main: Callable[[], object]) -> int:
     sys.excepthook = sys.__excepthook__
     install_excepthook()  # which depends on the name of the command
     try:
-        main_code = main()
-        return main_code if isinstance(main_code, int) else 0
+        with warnings.catch_warnings():
+            quiet_known_warnings()  # pytest undoes what registration has silenced
+            code = main()
+        return code if isinstance(code, int) else 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0
@@ -147,6 +151,7 @@ def _state_restored() -> Iterator[None]:
     gradients, threads = torch.is_grad_enabled(), torch.get_num_threads()
     root.handlers[:] = []
     root.setLevel(logging.WARNING)
+    torch.set_num_threads(1)  # as in the environment of a command
     for function in FUNCTIONS:
         vars(function).clear()
     metrics.reset()
