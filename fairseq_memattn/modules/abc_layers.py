@@ -188,11 +188,11 @@ class ABCTransformerDecoder(TransformerDecoderBase):
             )
 
     def read_on(self, tokens: Tensor, incremental_state: dict[str, Any], start: int = 0) -> Tensor:
-        """Features (B, T, E) of T tokens at once, after those that incremental_state remembers.
+        """Features (B, T, E) of T further tokens at once, after those of incremental_state.
 
         tokens: (B, T), padding on the right; start: the position of the first of them.
-        fairseq's incremental decoding takes tokens one at a time. Language models alone: there is
-        no source.
+        fairseq's incremental decoding takes one token at a time. For language models alone, which
+        have no source.
 
         Raises MemAttnError for positions beyond the learned ones.
         """
@@ -224,7 +224,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         return positions if self.causal_controls is None else self.causal_controls.limit(positions)
 
     def max_source_positions(self, positions: int) -> int:
-        """Those of `positions` that the cross attention can tell apart."""
+        """The smaller one of `positions` and the limit of the cross attention."""
         return positions if self.cross_controls is None else self.cross_controls.limit(positions)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
@@ -238,9 +238,9 @@ class ABCTransformerDecoder(TransformerDecoderBase):
 
 
 def position_vectors(embedding: Any, start: int, length: int) -> Tensor:
-    """fairseq's vectors (length, E) of the positions from `start` on, whatever comes before.
+    """fairseq's vectors (length, E) of the positions from `start`.
 
-    Raises MemAttnError where a learned embedding has no such positions.
+    Raises MemAttnError for positions that a learned embedding does not have.
     """
     if isinstance(embedding, SinusoidalPositionalEmbedding):
         # fairseq's table ends at the maximum; the formula goes on.
@@ -254,7 +254,7 @@ def position_vectors(embedding: Any, start: int, length: int) -> Tensor:
     last = start + length
     if last > embedding.max_positions:
         raise MemAttnError(
-            f"the model has learned {embedding.max_positions} positions, but there are {last}"
+            f"the model has {embedding.max_positions} learned positions, but the text has {last}"
         )
     first = embedding.padding_idx + 1 + start
     return embedding.weight[first : first + length]
@@ -300,7 +300,7 @@ def _pool(
 
 
 def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
-    """Activation checkpointing and sharding, as fairseq wraps the layers it builds itself."""
+    """A layer with activation checkpointing and sharding, as fairseq wraps its own layers."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     # A checkpointed layer is always sharded, whatever its size.
@@ -309,15 +309,15 @@ def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
 
 
 def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> None:
-    """Refuses a checkpoint with another number of symbols."""
+    """Raises MemAttnError for a checkpoint with another number of symbols."""
     weight = state_dict.get(f"{name}.embed_tokens.weight")
     if weight is None or len(weight) == module.embed_tokens.num_embeddings:
         return
     raise MemAttnError(
         f"the checkpoint has {len(weight)} symbols, but the dictionary has "
-        f"{module.embed_tokens.num_embeddings}: the data is another model's, or only one of "
-        "training and this command had --task document_translation, which adds a separator, or "
-        "--sentinels"
+        f"{module.embed_tokens.num_embeddings}. Either the data belongs to another model, or only "
+        "one of training and this command had --task document_translation, which adds a "
+        "separator, or --sentinels"
     )
 
 
@@ -329,7 +329,7 @@ FLAG_OF_POOL = {
 
 
 def _check_controls(module: nn.Module, state_dict: dict[str, Tensor], name: str) -> None:
-    """Refuses a checkpoint whose memories are not this model's."""
+    """Raises MemAttnError for a checkpoint whose controls are not this model's."""
     for pool_name, flag in FLAG_OF_POOL.items():
         prefix = f"{name}.{pool_name}."
         given = {key: tuple(w.shape) for key, w in state_dict.items() if key.startswith(prefix)}

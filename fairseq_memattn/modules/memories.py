@@ -1,4 +1,4 @@
-"""What a trained model's memories hold of a text, and how they are read."""
+"""The control vectors and read weights of a trained model for a text."""
 
 from typing import Any, NamedTuple
 
@@ -17,9 +17,9 @@ KINDS = ("cross", "encoder", "causal")
 class Memory(NamedTuple):
     """The memory of one attention, of one text.
 
-    writing: phi (H, S, M), how much of each slot each token is once the last one is written
-    reading: p (H, T, M), how much each query reads of each slot; in causal attention, of the
-        slots as they are right after the query's own token
+    writing: phi (H, S, M), the share of each token in each slot after the last token
+    reading: p (H, T, M), the weight of each slot for each query; in causal attention, of the
+        slots right after the query's own token
     """
 
     writing: Tensor
@@ -29,7 +29,7 @@ class Memory(NamedTuple):
 def attentions(model: nn.Module) -> dict[str, list[ABCAttention]]:
     """The attentions of a model that have a bounded memory, by kind, the lowest layer first.
 
-    Kinds that the model lacks are left out; the others come in the order of `KINDS`.
+    The kinds that the model has come in the order of `KINDS`.
     """
     found: dict[str, list[ABCAttention]] = {kind: [] for kind in KINDS}
     for name, module in model.named_modules():

@@ -32,5 +32,5 @@ model="--path $run/checkpoint_last.pt $DEVICE"
 if [ ! "$run.filled.txt" -nt "$run.store" ]; then
   "$BIN"/memattn decompress "$run.store" $model --tokens --output "$run.filled.txt"
 fi
-"$BIN"/python recipes/gmat/recovered.py "$run.filled.txt" --pieces "$data/pieces/test.en" \
+"$BIN"/python recipes/gmat/token_recovery.py "$run.filled.txt" --pieces "$data/pieces/test.en" \
   --docids "$data/bin/test.docids" | tee "$run.recovered.txt"

@@ -94,7 +94,7 @@ def test_position_vectors_are_fairseqs(learned, width):
     assert torch.allclose(position_vectors(embedding, 0, 50), given, atol=1e-6)
     assert torch.allclose(position_vectors(embedding, 23, 20), given[23:43], atol=1e-6)
     if learned:
-        with pytest.raises(MemAttnError, match="has learned 60 positions, but there are 61"):
+        with pytest.raises(MemAttnError, match="has 60 learned positions, but the text has 61"):
             position_vectors(embedding, 41, 20)
 
 

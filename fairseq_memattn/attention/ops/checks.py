@@ -1,4 +1,4 @@
-"""Refusing tensors that do not fit together, in one sentence that names the argument."""
+"""Checks of tensors that do not fit together. The errors name the argument."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What is computed in float32 whatever the inputs are."""
+"""Computations in float32 for inputs of any dtype."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Keeps autocast from putting normalisers and memories into half precision."""
+    """Switches autocast off, which would compute normalisers and memories in half precision."""
 
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -30,5 +30,5 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def scaled(q: Tensor, scale: float | None) -> Tensor:
-    """Queries times the scale of the read logits, D ** -0.5 unless told."""
+    """Queries times the scale of the read logits, None is D ** -0.5."""
     return q.to(accumulation_dtype(q)) * (q.shape[-1] ** -0.5 if scale is None else scale)

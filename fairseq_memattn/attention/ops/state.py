@@ -1,4 +1,4 @@
-"""The memory of one attention: all that decoding has to carry from one step to the next."""
+"""The memory of one attention: the state that decoding carries from one step to the next."""
 
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ def is_written(log_mass: Tensor) -> Tensor:
 class MemoryState(NamedTuple):
     """A bounded memory after some prefix (ABC paper, equations 3 and 5, appendix B.1).
 
-    Every tensor is batch first, in float32 (float64 for float64 inputs), and of a size that does
-    not depend on how many tokens were written.
+    Every tensor is batch first, in float32 (float64 for float64 inputs). Its size does not depend
+    on the number of tokens.
 
     keys      (B, H, M, D): the normalised memory K~
     values    (B, H, M, D): the normalised memory V~

@@ -6,7 +6,7 @@ phi_i = alpha_i / sum_j alpha_j, and a query reads the slots with softmax attent
 
     K~ = sum_i phi_i (x) k_i,   V~ = sum_i phi_i (x) v_i,   out = V~^T softmax(scale * K~ q)
 
-All three forms take log alpha rather than alpha, so that no write logit can overflow.
+All three forms take log alpha in the place of alpha, so that no write logit overflows.
 """
 
 import torch
@@ -39,17 +39,17 @@ def abc_attention(
     """ABC over whole sequences, in time and memory linear in their length.
 
     q: (B, H, T, D); k, v: (B, H, S, D)
-    log_alpha: (B, H, S, M), or (B, 1, S, M) where the heads share one control; -inf writes nothing
+    log_alpha: (B, H, S, M), or (B, 1, S, M) if the heads share one control; -inf writes nothing
     causal: position t reads only what positions <= t wrote, normalised over that prefix
         (footnote 5 and appendix B.1); needs T == S
     key_padding_mask: (B, S), True at padding, on either side; padding writes nothing
-    scale: of the read logits; D ** -0.5 unless told
-    chunk_size: of the causal form, a matter of speed alone; chosen from S unless told
+    scale: of the read logits; None is D ** -0.5
+    chunk_size: of the causal form; affects speed alone; None chooses one
 
     Returns (B, H, T, D) in q's dtype. A query before which nothing was written gets zeros.
-    Normalisers and memories are kept in float32 (float64 for float64 inputs).
+    Normalisers and memories are in float32 (float64 for float64 inputs).
 
-    Raises ValueError where the shapes do not fit together.
+    Raises ValueError for shapes that do not fit together.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
     if not causal:
@@ -76,10 +76,10 @@ def abc_step(
     """Continues causal ABC by T >= 1 positions from a memory of constant size (equation 5).
 
     Shapes as in `abc_attention`, with S == T. state: None at the start. Returns the output
-    (B, H, T, D) and the memory after the last position; the given state is left as it was.
+    (B, H, T, D) and the memory after the last position; the given state is not changed.
     Differentiable, through the state too.
 
-    Raises ValueError where the shapes, or the state's, do not fit.
+    Raises ValueError for shapes, or a state, that do not fit.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
     check_causal(q, k)
@@ -102,7 +102,7 @@ def abc_write(
     """Writes a whole sequence into a memory: equations 3 and 12.
 
     Shapes and errors as in `abc_attention`; k and v may be one tensor, which is then written once.
-    Cross attention does this once a sentence.
+    Cross attention does this once per sentence.
     """
     check_shapes(k, k, v, log_alpha, key_padding_mask)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
@@ -118,8 +118,7 @@ def abc_write(
 def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tensor:
     """Reads a memory with softmax attention over its slots: equation 4.
 
-    q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Slots that nothing was written into
-    take no softmax mass.
+    q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Empty slots get no softmax mass.
     """
     dtype = state.keys.dtype
     # Where nothing at all was written the weights are even, over values that are zero.

@@ -38,7 +38,7 @@ def additive_attention(
 ) -> Tensor:
     """Attention over whole sequences, in time and memory linear in their length.
 
-    phi: (B, H, S, M), or (B, 1, S, M) where the heads share one control; everything else, errors
+    phi: (B, H, S, M), or (B, 1, S, M) if the heads share one control; everything else, errors
     included, as in `abc_attention`.
     """
     check_shapes(q, k, v, phi, key_padding_mask, "phi")

@@ -91,7 +91,7 @@ def kernel_attention(
     written, or nothing that it matches) gets zeros. Sums are kept in float32 (float64 for float64
     inputs).
 
-    Raises ValueError where the shapes do not fit together.
+    Raises ValueError for shapes that do not fit together.
     """
     _check_shapes(phi_q, phi_k, v, key_padding_mask)
     _check_floor(floor)
@@ -121,10 +121,10 @@ def kernel_step(
     """Continues causal kernel attention by T >= 1 positions.
 
     Arguments as in `kernel_attention`, with S == T. state: None at the start. Returns the output
-    (B, H, T, D) and the state after the last position; the given state is left as it was.
+    (B, H, T, D) and the state after the last position; the given state is not changed.
     Differentiable, through the state too.
 
-    Raises ValueError where the shapes, or the state's, do not fit.
+    Raises ValueError for shapes, or a state, that do not fit.
     """
     _check_shapes(phi_q, phi_k, v, key_padding_mask)
     _check_floor(floor)
@@ -142,7 +142,7 @@ def kernel_step(
 
 @full_precision
 def kernel_write(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> KernelState:
-    """Writes a whole sequence, without a gate. Cross attention does this once a sentence.
+    """Writes a whole sequence, without a gate. Cross attention does this once per sentence.
 
     Shapes and errors as in `kernel_attention`.
     """

@@ -89,7 +89,7 @@ def select_sequences(
     Returns (B, T, K) in float32 (float64 for float64 inputs). The weights of a token sum to 1, or
     are all 0 where no sequence is present.
 
-    Raises ValueError where the shapes do not fit together.
+    Raises ValueError for shapes that do not fit together.
     """
     for name, tensor in (("query", query), ("key", key)):
         if tensor.dim() != 3 or tensor.numel() == 0:
@@ -140,7 +140,7 @@ def mixture_attention(
     kept in float32 (float64 for float64 inputs). More padding on the right, or one more sequence
     of padding alone with a selection of 0, changes nothing.
 
-    Raises ValueError where the shapes do not fit together.
+    Raises ValueError for shapes that do not fit together.
     """
     return mixture_read(q, selection, mixture_write(k, v, key_padding_mask), scale, dropout)
 
@@ -173,7 +173,7 @@ def mixture_read(
 ) -> Tensor:
     """`mixture_attention` over sequences that `mixture_write` has written, for any T.
 
-    Raises ValueError where the shapes, or the state's, do not fit.
+    Raises ValueError for shapes, or a state, that do not fit.
     """
     _check_read(q, selection, state)
     share = selection.to(state.keys.dtype)[:, None, :, :, None]

@@ -61,11 +61,11 @@ class Window:
 
     @property
     def capacity(self) -> int:
-        """How many tokens a queue has to hold: a dilated one holds a window for every phase."""
+        """The number of tokens in a queue; a dilated one holds a window for every phase."""
         return self.slots * self.dilation
 
     def pushed(self, tokens: Tensor) -> Tensor:
-        """How many of so many tokens went into the queue."""
+        """The number of these tokens that entered the queue."""
         return -(-tokens // self.stride)
 
 
@@ -75,7 +75,7 @@ class WindowState(NamedTuple):
     keys    (B, H, Q, D): the newest Q = `window.capacity` keys that were pushed, in k's dtype,
             oldest first, with zeros before them while there are fewer
     values  (B, H, Q, D)
-    tokens  (B,): how many real tokens there were so far, pushed or not
+    tokens  (B,): the number of real tokens so far, pushed or not
     """
 
     keys: Tensor
@@ -114,7 +114,7 @@ def window_attention(
     causal: the window ends at the query; otherwise floor((n - 1) / 2) of its n entries are on the
         right of the query's own, which under a stride is the last one pushed at or before it
     key_padding_mask: (B, T), True at padding, on either side
-    scale: of the logits; D ** -0.5 unless told
+    scale: of the logits; None is D ** -0.5
     global_mask: (B, T), True at tokens that all queries see besides their windows (appendix A.1),
         if causal all queries at or after them; meant for few tokens, as each block of queries
         sees the largest number of them that any row has
@@ -122,9 +122,9 @@ def window_attention(
     dropout: of the attention weights
 
     Returns (B, H, T, D) in q's dtype, zeros at padding. With n >= T, no dilation and no stride
-    this is softmax attention. Reads a number back from the device for either mask that is given.
+    this is softmax attention. Reads one number back from the device for each mask.
 
-    Raises ValueError where the shapes do not fit together.
+    Raises ValueError for shapes that do not fit together.
     """
     _check_inputs(q, k, v, key_padding_mask)
     _check_global_mask(k, global_mask)
@@ -158,10 +158,10 @@ def window_step(
     """Continues causal window attention by T >= 1 positions from a queue of constant size.
 
     Shapes as in `window_attention`. state: None at the start. Returns the output (B, H, T, D) and
-    the queue after the last position; the given state is left as it was, and padding changes
+    the queue after the last position; the given state is not changed, and padding changes
     nothing. Differentiable, through the state too.
 
-    Raises ValueError where the shapes, or the state's, do not fit.
+    Raises ValueError for shapes, or a state, that do not fit.
     """
     _check_inputs(q, k, v, key_padding_mask)
     if state is None:
@@ -188,7 +188,7 @@ def window_write(
 
     That is the last n tokens; under a dilation, the last n whose distance from the last token is
     a multiple of it; under a stride, the last n that were pushed. As the memory of cross attention
-    this is window attention read as bounded-memory control: all else of the source is forgotten.
+    this is window attention read as bounded-memory control: it forgets the rest of the source.
 
     Shapes and errors as in `window_attention`.
     """
@@ -211,7 +211,7 @@ def window_read(
     q: (B, H, T, D), of any length. Returns (B, H, T, D) in q's dtype; zeros where nothing was
     written.
 
-    Raises ValueError where the shapes, or the state's, do not fit.
+    Raises ValueError for shapes, or a state, that do not fit.
     """
     _check_inputs(q, q, q, None)
     _check_state(state, q, window)

@@ -1,4 +1,4 @@
-"""recipes/gmat/recovered.py: tokens that come back from a store, counted by document."""
+"""recipes/gmat/token_recovery.py: tokens that come back from a store, counted by document."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "recipes" / "gmat" / "recovered.py"
+SCRIPT = Path(__file__).parents[2] / "recipes" / "gmat" / "token_recovery.py"
 # Two documents of 7 and 3 tokens, ends of lines included; the first in two pieces, out of order.
 PIECES, DOCIDS = "a b c\nd e\nf g\n", "1\n1\n2\n"
 FILLED = "2\t<s> f g </s>\n1#1\t<s> e x\n1#0\t<s> a b x </s> d\n"
