@@ -242,6 +242,11 @@ class ABCAttention(BoundedAttention):
         """
         if self.causal and source is not None:
             raise ValueError("causal attention reads its own `x`, but was given a `source`.")
+        if source is not None and self.control.is_centred:
+            raise ValueError(
+                f"{type(self.control).__name__} without `source_dim` sees the tokens around each "
+                "query of `x`; set `source_dim` in the constructor to give it a `source`."
+            )
         source = x if source is None else source
         self._check(x, source, key_padding_mask)
         return self.join(self.attend(x, source, key_padding_mask, shared))
