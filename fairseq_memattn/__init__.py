@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    __version__: str
 
 
 def register() -> None:
@@ -26,6 +28,18 @@ def register() -> None:
         folder = import_module(f"{__name__}.{name}")
         for module in iter_modules(folder.__path__):
             import_module(f"{folder.__name__}.{module.name}")
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, which `pyproject.toml` states and the installation records."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fairseq-memattn")
+    except PackageNotFoundError:
+        return "unknown"  # a checkout that is not installed, used through --user-dir
 
 
 class _UserDirectory(list[str]):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
@@ -151,6 +152,12 @@ def test_importing_the_package_alone_loads_nothing():
         "assert set(sys.modules) - before == {'fairseq_memattn'}, set(sys.modules) - before"
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_one_version():
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    done = python("import fairseq_memattn; print(fairseq_memattn.__version__)")
+    assert done.stdout.strip() == stated
 
 
 def test_registering_without_fairseq_says_what_to_install():
