@@ -5,12 +5,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from forked import run_forked
 from in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
@@ -69,8 +69,8 @@ def attempt(
     argv = [path, *map(str, args)]
     if not (gpu or fresh):
         return run_in_process(command, argv, cwd, stdin, environment())
-    if command.endswith(".py"):
-        argv.insert(0, sys.executable)
+    if not gpu:
+        return run_forked(argv, cwd, stdin, environment())
     return subprocess.run(
         argv, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment(gpu)
     )

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from harness import PLUGIN, ROOT
+from harness import PLUGIN, ROOT, attempt
 
 import fairseq_memattn
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
@@ -24,6 +24,19 @@ MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KE
 def python(code: str) -> subprocess.CompletedProcess[str]:
     """Runs code in a fresh process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.fixture
+def forked(tmp_path):
+    """Runs code in a process that has imported fairseq, but nothing of this package."""
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        before = "import sys\nassert not [n for n in sys.modules if n.startswith('fairseq_mem')]\n"
+        script.write_text(f"{before}{code}", encoding="utf-8")
+        return attempt(str(script), cwd=ROOT, fresh=True)
+
+    return run
 
 
 def test_registered_classes_are_ours():
@@ -66,9 +79,9 @@ IMPORT_USER_DIR = (
 )
 
 
-def test_reloading_the_package_registers_the_same_names():
+def test_reloading_the_package_registers_the_same_names(forked):
     """As a notebook does that drops the package from sys.modules to import it again."""
-    done = python(
+    done = forked(
         "import sys, fairseq_memattn\n"
         "fairseq_memattn.register()\n"
         "del sys.modules['fairseq_memattn']\n"
@@ -88,14 +101,14 @@ def test_reloading_the_package_registers_the_same_names():
     ],
     ids=["register", "user-dir", "user-dir-of-imported", "user-dir-after-attention", "after-model"],
 )
-def test_everything_is_registered(statement):
-    done = python(f"{statement}\n{REGISTERED}")
+def test_everything_is_registered(statement, forked):
+    done = forked(f"{statement}\n{REGISTERED}")
     assert done.returncode == 0, done.stderr
 
 
-def test_from_pretrained_after_the_attention_was_imported(translator):
+def test_from_pretrained_after_the_attention_was_imported(translator, forked):
     folder, name = translator.checkpoint.parent, translator.checkpoint.name
-    done = python(
+    done = forked(
         "import fairseq_memattn.attention\n"
         "from fairseq.models.transformer import TransformerModel\n"
         f"hub = TransformerModel.from_pretrained({str(folder)!r}, checkpoint_file={name!r},"
@@ -115,8 +128,8 @@ def test_from_pretrained_after_the_attention_was_imported(translator):
         ("from fairseq_memattn.models.gmat_bert import GMATBert", "gmat_bert"),
     ],
 )
-def test_importing_a_model_registers_it(statement, name):
-    done = python(
+def test_importing_a_model_registers_it(statement, name, forked):
+    done = forked(
         f"{statement}\nfrom fairseq.models import ARCH_MODEL_REGISTRY as registry\n"
         f"assert {name!r} in registry and 't5' not in registry"
     )
@@ -194,8 +207,8 @@ def test_attention_leaves_fairseq_alone(fairseq, statement):
     assert done.returncode == 0, done.stderr
 
 
-def test_attention_first_and_models_later():
-    done = python(
+def test_attention_first_and_models_later(forked):
+    done = forked(
         "import fairseq_memattn.attention\n"
         "import fairseq_memattn\n"
         "fairseq_memattn.register()\n"

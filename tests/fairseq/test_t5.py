@@ -175,7 +175,7 @@ def test_logits(left_pad, ours, theirs):
     with torch.no_grad():
         expected = theirs(input_ids=tokens, attention_mask=mask, labels=labels).logits
         actual = logits(ours, SOURCES, TARGETS, left_pad=left_pad)
-    torch.testing.assert_close(actual[real], expected[real], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual[real], expected[real], atol=5e-5, rtol=1e-5)
 
 
 def test_loss_and_gradients(ours, theirs):
@@ -211,7 +211,7 @@ def test_a_batch_is_its_sentences(ours):
         together = logits(ours, SOURCES, TARGETS, left_pad=True)
         for row, source, target in zip(together, SOURCES, TARGETS, strict=True):
             alone = logits(ours, [source], [target])[0]
-            torch.testing.assert_close(row[: len(target)], alone, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(row[: len(target)], alone, atol=5e-5, rtol=1e-5)
 
 
 def test_step_by_step(ours):
@@ -229,7 +229,7 @@ def test_step_by_step(ours):
                 previous = previous[chosen]
             whole = ours.decoder(previous[:, : step + 1], encoded)[0][:, -1:]
             stepped = ours.decoder(previous[:, : step + 1], encoded, state)[0]
-            torch.testing.assert_close(stepped, whole, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(stepped, whole, atol=5e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
