@@ -38,38 +38,39 @@ class Block(nn.Module):
 class LanguageModel(nn.Module):
     """Predicts the next byte. The layers take the controls in turn.
 
-    Position embeddings repeat after 256 bytes, so that a text may have any length.
+    A convolution over each byte and the ones before it gives the layers the order of the bytes.
     """
 
     def __init__(
         self, size: int, heads: int, layers: int, slots: int, controls: Sequence[str]
     ) -> None:
         super().__init__()
-        self.bytes, self.positions = nn.Embedding(256, size), nn.Embedding(256, size)
+        self.bytes, self.order = nn.Embedding(256, size), nn.Conv1d(size, size, kernel_size=8)
         self.blocks = nn.ModuleList(
             Block(size, heads, slots, controls[n % len(controls)]) for n in range(layers)
         )
         self.out = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, 256))
 
-    def embed(self, text: Tensor, start: int) -> Tensor:
-        positions = torch.arange(start, start + text.shape[1], device=text.device) % 256
-        return self.bytes(text) + self.positions(positions)
+    def embed(self, text: Tensor, before: Tensor) -> Tensor:
+        """(B, T, E) of text (B, T) and the 7 bytes before it (B, 7)."""
+        x = self.bytes(torch.cat([before, text], dim=1)).transpose(1, 2)
+        return self.order(x).transpose(1, 2)
 
     def forward(self, text: Tensor) -> Tensor:
         """Logits (B, T, 256) of the byte after each byte of text (B, T)."""
-        x = self.embed(text, 0)
+        x = self.embed(text, text.new_zeros(len(text), 7))
         for block in self.blocks:
             x = block(x)
         return self.out(x)
 
-    def step(self, text: Tensor, state: tuple[int, list[Any]] | None) -> tuple[Tensor, Any]:
+    def step(self, text: Tensor, state: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
         """As `forward`, for T >= 1 further bytes. state: of the bytes before, None at the start."""
-        position, states = (0, [None] * len(self.blocks)) if state is None else state
-        x, after = self.embed(text, position), []
-        for block, before in zip(self.blocks, states, strict=True):
-            x, new = block.step(x, before)
-            after.append(new)
-        return self.out(x), (position + text.shape[1], after)
+        before, *states = state or [text.new_zeros(len(text), 7), *[None] * len(self.blocks)]
+        x, after = self.embed(text, before), [torch.cat([before, text], dim=1)[:, -7:]]
+        for block, state_of_block in zip(self.blocks, states, strict=True):
+            x, new_state = block.step(x, state_of_block)
+            after.append(new_state)
+        return self.out(x), after
 
 
 def read(path: Path, length: int) -> tuple[Tensor, Tensor, float]:
@@ -131,9 +132,10 @@ def generate(
         yield int(text), state
 
 
-def state_size(state: tuple[int, list[Any]]) -> int:
-    """The numbers in the states of all layers."""
-    return sum(tensor.numel() for layer in state[1] for tensor in layer)
+def state_size(state: list[Any]) -> int:
+    """How many numbers a state holds."""
+    before, *layers = state
+    return before.numel() + sum(tensor.numel() for layer in layers for tensor in layer)
 
 
 def parser() -> argparse.ArgumentParser:
