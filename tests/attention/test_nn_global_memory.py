@@ -1,6 +1,6 @@
 """GlobalMemoryAttention against the oracle of its operations, and what it works under."""
 
-import nn_cases_memory as cases
+import nn_cases as cases
 import pytest
 import torch
 from torch.nn.functional import linear

@@ -45,7 +45,7 @@ class Control(nn.Module, ABC):
         if self.causal_refusal and sizes.kind == "causal":
             raise OptionError("slots", f"must be 0 for causal attention: {self.causal_refusal}")
         options.check(sizes)
-        self.slots, self.heads = sizes.slots, sizes.heads
+        self.embed_dim, self.slots, self.heads = sizes.embed_dim, sizes.slots, sizes.heads
 
     @abstractmethod
     def attend(
@@ -247,7 +247,7 @@ class PositionControl(Control):
     ) -> tuple[Tensor, Any]:
         start = None if state is None else state.position
         positions = positions_of(k, key_padding_mask, start)
-        phi = self._phi(positions)
+        phi = self._phi(positions, state is None)
         memory = None if state is None else MemoryState(*state[:3])
         out, memory = additive_step(q, k, v, phi, memory, key_padding_mask=key_padding_mask)
         return out, PositionedState(*memory, positions[:, -1] + 1)
@@ -269,19 +269,25 @@ class PositionControl(Control):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
     ) -> Tensor:
-        phi = self._phi(positions_of(k, key_padding_mask))
+        phi = self._phi(positions_of(k, key_padding_mask), True)
         if key_padding_mask is None:
             return phi
         return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
-    def _phi(self, positions: Tensor) -> Tensor:
-        self.check_limit(positions)
+    def _phi(self, positions: Tensor, from_start: bool) -> Tensor:
+        self.check_limit(positions, from_start)
         return self.phi(positions.clamp(min=0))
 
-    def check_limit(self, positions: Tensor) -> None:
-        """Raises ValueError for positions that the strategy cannot tell apart."""
+    def check_limit(self, positions: Tensor, from_start: bool) -> None:
+        """Raises ValueError for positions that the strategy cannot tell apart.
+
+        positions: (B, S); from_start: whether they begin at 0. Those of S tokens are then below S,
+            and need not be read back from the device where S tokens fit.
+        """
         limit = self.max_length
-        if limit is not None and positions.numel() and int(positions.max()) >= limit:
+        if limit is None or (from_start and positions.shape[1] <= limit):
+            return
+        if positions.numel() and int(positions.max()) >= limit:
             raise ValueError(
                 f"{type(self).__name__} supports sequences of up to {limit} tokens "
                 f"(`max_length`), but there are {int(positions.max()) + 1}"

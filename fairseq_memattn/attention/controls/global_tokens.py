@@ -66,7 +66,6 @@ class GlobalControl(PositionControl):
 
     def slots_of(self, positions: Tensor) -> Tensor:
         """The slot of each position, and one past the slots where it is not global."""
-        self.check_limit(positions)
         return self.places[positions.clamp(min=0, max=len(self.places) - 1)]
 
     def phi(self, positions: Tensor) -> Tensor:

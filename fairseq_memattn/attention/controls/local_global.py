@@ -113,9 +113,11 @@ class LocalGlobalControl(Control):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
+        from_start = state is None
         if state is None:
             state = self._empty(k, v)
         positions = positions_of(k, key_padding_mask, state.position)
+        self.tokens.check_limit(positions, from_start)
         slots = self.tokens.slots_of(positions)
         outputs = []
         for t in range(q.shape[2]):

@@ -152,6 +152,7 @@ class RFAControl(KernelControl):
     Options = RFAOptions
 
     def __init__(self, sizes: Sizes, options: RFAOptions) -> None:
+        options.check(sizes)
         features = RandomFeatures(
             sizes.attention_heads, sizes.head_dim, sizes.slots, seed=options.random_seed
         )

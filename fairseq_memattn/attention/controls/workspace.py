@@ -29,6 +29,11 @@ class WorkspaceControl(NormalisedControl):
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)
         size = sizes.embed_dim
+        if size % self.heads:
+            raise ValueError(
+                f"`source_dim` must be a multiple of the {self.heads} heads for a workspace, "
+                f"but is {size} instead."
+            )
         self.memory = nn.Parameter(torch.empty(self.slots, size))
         nn.init.normal_(self.memory)
         self.q_proj, self.k_proj, self.v_proj = (

@@ -36,6 +36,8 @@ class BoundedAttention(nn.Module):
         super().__init__()
         check_heads(embed_dim, num_heads)
         check_dropout(dropout)
+        if source_dim is not None and source_dim < 1:
+            raise ValueError(f"`source_dim` must be at least 1, but is {source_dim} instead.")
         if causal and source_dim not in (None, embed_dim):
             raise ValueError(
                 f"`source_dim` must be None for causal attention, which reads its own x, "
@@ -173,8 +175,16 @@ class ABCAttention(BoundedAttention):
     one. A window is centred on its query in encoder attention and holds the last tokens of the
     source in cross attention; `source_dim` given, if only as E, selects cross attention.
 
-    `torch.compile` works. The causal form of a normalised control breaks the graph once: it reads
-    two numbers to choose between two equal forms, one of which cannot represent steep logits.
+    `torch.compile` works. The graph breaks where numbers are read back from the device to choose
+    between equal forms:
+    - causal attention, but for windows and kernel attention: whether every slot is written, and
+      whether write logits rise slowly enough for the fast form
+    - windows and `local_global`, if there is a `key_padding_mask`: whether any padding is before
+      a token
+    - causal and encoder attention with `local_global`: the number of global tokens
+    - sequences longer than the control's maximum, and steps of controls that have one: whether
+      the limit is exceeded
+    All other forms compile to one graph.
 
     Raises ValueError (OptionError for a control's options) for values out of range or an unknown
     control, and TypeError for an option that the control does not have.
@@ -204,7 +214,16 @@ class ABCAttention(BoundedAttention):
             bias=bias,
         )
         if isinstance(control, Control):
-            _check_shared(control, slots, causal, num_heads, options)
+            if slots not in (None, control.slots):
+                raise ValueError(
+                    f"`slots` must be the {control.slots} of `control`, but is {slots}."
+                )
+            if options:
+                raise TypeError(
+                    "options belong to the name of a control, but "
+                    f"{type(control).__name__} was given {', '.join(options)}"
+                )
+            self._check_shared(control, is_cross=source_dim is not None)
             self.control = control
             return
         if slots is None:
@@ -238,16 +257,15 @@ class ABCAttention(BoundedAttention):
 
         Returns (B, T, E).
 
-        Raises ValueError for shapes that do not fit, and for a source of a causal layer.
+        Raises ValueError for shapes that do not fit, for a source of a causal layer, and for a
+        source of a window of encoder attention.
         """
         if self.causal and source is not None:
             raise ValueError("causal attention reads its own `x`, but was given a `source`.")
-        if source is not None and self.control.is_centred:
-            raise ValueError(
-                f"{type(self.control).__name__} without `source_dim` sees the tokens around each "
-                "query of `x`; set `source_dim` in the constructor to give it a `source`."
-            )
-        source = x if source is None else source
+        if source is None:
+            source = x
+        else:
+            self._check_not_centred()
         self._check(x, source, key_padding_mask)
         return self.join(self.attend(x, source, key_padding_mask, shared))
 
@@ -277,10 +295,12 @@ class ABCAttention(BoundedAttention):
 
         source: (B, S, source_dim); key_padding_mask: (B, S). Returns a state with `reorder`.
 
-        Raises ValueError for a causal layer and for shapes that do not fit.
+        Raises ValueError for a causal layer, for a window of encoder attention and for shapes
+        that do not fit.
         """
         if self.causal:
             raise ValueError("`write` needs causal=False; a causal layer has `step`.")
+        self._check_not_centred()
         check_batch("source", source, self.source_dim, key_padding_mask)
         return self.write_memory(source, key_padding_mask, None)
 
@@ -304,24 +324,34 @@ class ABCAttention(BoundedAttention):
                 f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."
             )
 
+    def _check_not_centred(self) -> None:
+        if self.control.is_centred and not self.causal:
+            raise ValueError(
+                f"{type(self.control).__name__} without `source_dim` sees the tokens around each "
+                "query of `x`; set `source_dim` in the constructor to give it a `source`."
+            )
+
+    def _check_shared(self, control: Control, is_cross: bool) -> None:
+        """Raises ValueError where a control made for another layer does not fit this one."""
+        name = type(control).__name__
+        if not control.can_tie:
+            raise ValueError(f"layers cannot share {name}; give its name instead.")
+        if self.causal and control.causal_refusal:
+            raise ValueError(f"{name} has no causal form: {control.causal_refusal}.")
+        if is_cross and control.is_centred:
+            raise ValueError(
+                f"a {name} of encoder attention is centred on its query; cross attention needs "
+                "one of its own."
+            )
+        if control.heads not in (1, self.num_heads):
+            raise ValueError(
+                f"`control` must have 1 or {self.num_heads} heads, but has {control.heads} instead."
+            )
+        if control.embed_dim != self.source_dim:
+            raise ValueError(
+                f"`control` is made for representations of size {control.embed_dim}, but those "
+                f"of this layer have size {self.source_dim} instead."
+            )
+
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, causal={self.causal}"
-
-
-def _check_shared(
-    control: Control, slots: int | None, causal: bool, num_heads: int, options: dict[str, Any]
-) -> None:
-    """Raises ValueError where a control made for another layer does not fit this one."""
-    name = type(control).__name__
-    if slots not in (None, control.slots):
-        raise ValueError(f"`slots` must be the {control.slots} of `control`, but is {slots}.")
-    if causal and control.causal_refusal:
-        raise ValueError(f"{name} has no causal form: {control.causal_refusal}.")
-    if control.heads not in (1, num_heads):
-        raise ValueError(
-            f"`control` must have 1 or {num_heads} heads, but has {control.heads} instead."
-        )
-    if not control.can_tie:
-        raise ValueError(f"layers cannot share a {name}; give its name instead.")
-    if options:
-        raise TypeError(f"options belong to the name of a control, but {name} was given {options}")

@@ -1,6 +1,7 @@
 """What every layer of `attention.nn` works under, checked for a module and its inputs.
 
-`module(*inputs, **options)` returns a tuple of tensors. Inputs are leaves that require gradients.
+`module(*inputs, **options)` returns a tensor or a tuple of tensors. Inputs are leaves that require
+gradients.
 """
 
 import copy
@@ -8,6 +9,7 @@ import multiprocessing
 import pickle
 import weakref
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import distributed
@@ -16,6 +18,11 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def tensors(outs):
+    """The outputs as a tuple."""
+    return outs if isinstance(outs, tuple) else (outs,)
 
 
 def placed(module, inputs, options):
@@ -27,7 +34,7 @@ def placed(module, inputs, options):
 def total(outs):
     """A fixed sum over the outputs, in which every number has a weight of its own."""
     parts = []
-    for out in outs:
+    for out in tensors(outs):
         generator = torch.Generator().manual_seed(out.numel())
         weights = torch.randint(-16, 17, out.shape, generator=generator).to(out.device) / 8
         parts.append((out.double() * weights).sum())
@@ -36,7 +43,7 @@ def total(outs):
 
 def results(function, module, inputs):
     """The outputs, and the gradients of `total` with respect to parameters and inputs."""
-    outs = function(*inputs)
+    outs = tensors(function(*inputs))
     leaves = [*module.parameters(), *inputs]
     gradients = torch.autograd.grad(total(outs), leaves, materialize_grads=True, allow_unused=True)
     return [*(out.detach() for out in outs), *gradients]
@@ -62,14 +69,14 @@ def check_autocast(module, *inputs, tolerance=0.05, **options):
     """Under bfloat16 outputs are in bfloat16, near those in float32; gradients are in float32."""
     module, inputs, options = placed(module, inputs, options)
     module.eval()
-    expected = module(*inputs, **options)
+    expected = tensors(module(*inputs, **options))
     with torch.autocast(inputs[0].device.type, dtype=torch.bfloat16):
-        outs = module(*inputs, **options)
+        outs = tensors(module(*inputs, **options))
     for out, exact in zip(outs, expected, strict=True):
         assert out.dtype == torch.bfloat16 and out.isfinite().all()
         error = (out.float() - exact).abs().mean()
         assert error <= tolerance * exact.abs().mean()
-    gradients = torch.autograd.grad(total(outs), list(module.parameters()))
+    gradients = torch.autograd.grad(total(outs), list(module.parameters()), materialize_grads=True)
     for gradient in gradients:
         assert gradient.dtype == torch.float32 and gradient.isfinite().all()
 
@@ -85,7 +92,7 @@ def check_checkpointing(module, *inputs, **options):
         torch.manual_seed(0)
         # Gradients of a checkpointed reentrant call can only be accumulated.
         leaves = [x.detach().requires_grad_() for x in inputs]
-        outs = checkpoint(call, *leaves, use_reentrant=use_reentrant)
+        outs = tensors(checkpoint(call, *leaves, use_reentrant=use_reentrant))
         module.zero_grad()
         total(outs).backward()
         gradients = [x.grad for x in (*module.parameters(), *leaves)]
@@ -105,9 +112,9 @@ def check_copies(module, *inputs, **options):
     module, inputs, options = placed(module, inputs, options)
     train_a_step(module, *inputs, **options)
     module.eval()
-    expected = module(*inputs, **options)
+    expected = tensors(module(*inputs, **options))
     for same in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert all(map(torch.equal, same(*inputs, **options), expected))
+        assert all(map(torch.equal, tensors(same(*inputs, **options)), expected))
 
 
 def check_state_dict(make, *inputs, **options):
@@ -118,7 +125,8 @@ def check_state_dict(make, *inputs, **options):
         for weight in other.parameters():
             weight += 1
     other.load_state_dict(module.state_dict())
-    assert all(map(torch.equal, other(*inputs, **options), module(*inputs, **options)))
+    same = map(torch.equal, tensors(other(*inputs, **options)), tensors(module(*inputs, **options)))
+    assert all(same)
 
 
 class Saved:
@@ -145,6 +153,14 @@ def check_graph_is_freed(module, *inputs, **options):
     assert any(reference() is not None for reference in kept)
     del outs
     assert all(reference() is None for reference in kept)
+
+
+def graph_breaks(module, *inputs, **options):
+    """The files, with their folders, where `torch.compile` breaks the graph of a forward pass."""
+    module, inputs, options = placed(module, inputs, options)
+    torch._dynamo.reset()
+    reasons = torch._dynamo.explain(module)(*inputs, **options).break_reasons
+    return {"/".join(Path(reason.user_stack[-1].filename).parts[-2:]) for reason in reasons}
 
 
 def check_compile(module, *inputs, fullgraph=True, **options):

@@ -1,0 +1,492 @@
+"""ABCAttention with every control against its definition, and what it works under."""
+
+from typing import NamedTuple
+
+import nn_cases as cases
+import pytest
+import torch
+from pairwise import rows
+from recurrences import GLOBAL, LONGEST, STRIDE, D, H, M, attend
+from torch.nn.functional import linear
+from torch.testing import assert_close
+
+from fairseq_memattn.attention.controls import Shared, Sizes, control_class, make_control
+from fairseq_memattn.attention.controls.registry import all_controls
+from fairseq_memattn.attention.nn import ABCAttention
+
+E, SOURCE = H * D, 6  # the sizes of x and of a source
+
+
+class Design(NamedTuple):
+    control: str
+    options: dict = {}
+
+
+STRIDED = {"stride": STRIDE}
+DESIGNS = {name: Design(name) for name in all_controls()} | {
+    "global": Design("global", STRIDED),
+    "local_global": Design("local_global", STRIDED | dict(slots=4, global_positions=GLOBAL)),
+    "dilated": Design("dilated", STRIDED),
+    "strided": Design("strided", STRIDED),
+    "rfa": Design("rfa", dict(slots=4)),
+    "rfa, gate": Design("rfa", dict(slots=4, rfa_gate=True)),
+    "mlp, sigmoid": Design("mlp", dict(activation="sigmoid", bias=False)),
+    "mlp, one control": Design("mlp", dict(share_control=True)),
+    "gated, one control": Design("gated", dict(share_control=True)),
+    "linformer, one control": Design("linformer", dict(share_control=True)),
+    "workspace, one control": Design("workspace", dict(share_control=True)),
+}
+KINDS = ("causal", "encoder", "cross")
+WITHOUT_CAUSAL = [n for n, d in DESIGNS.items() if control_class(d.control).causal_refusal]
+CAUSAL = [name for name in DESIGNS if name not in WITHOUT_CAUSAL]
+each_design = pytest.mark.parametrize("name", DESIGNS)
+each_causal = pytest.mark.parametrize("name", CAUSAL)
+
+
+def every(*axes):
+    """Pairs of a design with a kind that it has, and of both with values of further axes."""
+    chosen = rows([CAUSAL, KINDS, *axes]) + rows([WITHOUT_CAUSAL, KINDS[1:], *axes])
+    return sorted(chosen, key=str)
+
+
+def layer(name, kind, dtype=torch.float32, **options):
+    torch.manual_seed(1)
+    control, own = DESIGNS[name]
+    given = dict(slots=M, max_positions=LONGEST, causal=kind == "causal") | own | options
+    source_dim = SOURCE if kind == "cross" else None
+    made = ABCAttention(E, H, control=control, source_dim=source_dim, **given)
+    with torch.no_grad():
+        for bias in (p for n, p in made.named_parameters() if n.endswith("bias")):
+            bias.normal_()
+    return made.to(dtype)
+
+
+def inputs(kind, length=7, source=LONGEST, batch=3, dtype=torch.float32):
+    """x, and the source of cross attention."""
+    generator = torch.Generator().manual_seed(length)
+    shapes = [(batch, length, E)] + [(batch, source, SOURCE)] * (kind == "cross")
+    return [torch.randn(s, generator=generator).to(dtype).requires_grad_() for s in shapes]
+
+
+def padding(pad, length, batch=3):
+    """The second sentence has three tokens of padding, the third nothing else."""
+    if pad == "none":
+        return {}
+    mask = torch.zeros(batch, length, dtype=torch.bool)
+    mask[1, : min(3, length - 1)] = True
+    if pad == "right":
+        mask = mask.flip(1)
+    mask[2:] = True
+    return {"key_padding_mask": mask}
+
+
+def seen(out, mask):
+    """Without the outputs at padding, which are undefined."""
+    return out if mask is None else out.masked_fill(mask.unsqueeze(2), 0.0)
+
+
+class Literal:
+    """The layer from its weights, by the definition of its control."""
+
+    def __init__(self, module, name):
+        self.module, self.name = module, DESIGNS[name].control
+
+    def heads(self, projection, x):
+        weight, bias = projection.weight, projection.bias
+        return linear(x, weight, bias).unflatten(2, (H, D)).transpose(1, 2)
+
+    def __call__(self, x, source=None, key_padding_mask=None):
+        module = self.module
+        source = x if source is None else source
+        q = self.heads(module.q_proj, x)
+        k, v = (self.heads(projection, source) for projection in (module.k_proj, module.v_proj))
+        out = attend(
+            *(module.control, self.name, q, k, v, source, key_padding_mask), causal=module.causal
+        )
+        out = out.transpose(1, 2).flatten(2)
+        return linear(out, module.out_proj.weight, module.out_proj.bias)
+
+
+# --- What it computes
+
+
+@pytest.mark.parametrize(
+    "name, kind, pad, length", every(["none", "left", "right"], [1, 7, LONGEST])
+)
+def test_every_control_is_its_definition(name, kind, pad, length):
+    module = layer(name, kind, torch.double)
+    source = 5 if length == LONGEST else LONGEST
+    masks = padding(pad, source if kind == "cross" else length)
+
+    def defined(outs, key_padding_mask=None):
+        return cases.tensors(outs if kind == "cross" else seen(outs, key_padding_mask))
+
+    cases.check_oracle(
+        *(module, Literal(module, name), *inputs(kind, length, source, dtype=torch.double)),
+        tolerance=1e-8,
+        compared=defined,
+        **masks,
+    )
+
+
+@pytest.mark.parametrize("name, pad", rows([CAUSAL, ["none", "left", "right"]]))
+def test_steps_are_the_causal_form(name, pad):
+    module = layer(name, "causal", torch.double).eval()
+    (x,) = inputs("causal", LONGEST, dtype=torch.double)
+    mask = padding(pad, LONGEST).get("key_padding_mask")
+    expected = seen(module(x, key_padding_mask=mask), mask)
+    for sizes in ([1] * LONGEST, [5] + [1] * 6, [2, 8, 1], [LONGEST]):
+        parts, state, start = [], None, 0
+        for size in sizes:
+            at = slice(start, start + size)
+            here = None if mask is None else mask[:, at]
+            before, values = state, state and [tensor.clone() for tensor in state]
+            out, state = module.step(x[:, at], state, key_padding_mask=here)
+            if before is not None:
+                assert all(map(torch.equal, before, values))
+            parts.append(out)
+            start += size
+        assert_close(seen(torch.cat(parts, dim=1), mask), expected)
+
+
+@each_causal
+def test_gradients_pass_through_the_state(name):
+    module = layer(name, "causal", torch.double).eval()
+    (x,) = inputs("causal", dtype=torch.double)
+
+    def in_steps(x):
+        first, state = module.step(x[:, :4])
+        second, state = module.step(x[:, 4:5], state)
+        third, _ = module.step(x[:, 5:], state)
+        return torch.cat([first, second, third], dim=1)
+
+    assert_close(cases.results(in_steps, module, [x]), cases.results(module, module, [x]))
+
+
+@each_causal
+def test_a_state_is_reordered_and_does_not_grow(name):
+    module = layer(name, "causal", torch.double).eval()
+    (x,) = inputs("causal", LONGEST, dtype=torch.double)
+    _, state = module.step(x[:, :1])
+    shapes = [(tensor.shape, tensor.dtype) for tensor in state]
+    for t in range(1, 6):
+        _, state = module.step(x[:, t : t + 1], state)
+        assert [(tensor.shape, tensor.dtype) for tensor in state] == shapes
+    _, at_once = module.step(x[:, :6])
+    assert [(tensor.shape, tensor.dtype) for tensor in at_once] == shapes
+    for tensor in at_once:  # not a view, which would keep the whole prompt alive
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    order = torch.tensor([2, 0, 0, 1])
+    out, _ = module.step(x[order, 6:], state.reorder(order))
+    assert_close(out, module(x[order])[:, 6:])
+
+
+@pytest.mark.parametrize("name, pad", rows([list(DESIGNS), ["none", "left", "right"]]))
+def test_a_memory_that_is_written_once_is_read_often(name, pad):
+    module = layer(name, "cross", torch.double).eval()
+    x, source = inputs("cross", dtype=torch.double)
+    masks = padding(pad, LONGEST)
+    expected = module(x, source, **masks)
+    memory = module.write(source, **masks)
+    assert_close(module.read(x, memory), expected)
+    for t in range(x.shape[1]):
+        assert_close(module.read(x[:, t : t + 1], memory), expected[:, t : t + 1])
+    order = torch.tensor([2, 0, 0, 1])
+    assert_close(module.read(x[order], memory.reorder(order)), expected[order])
+
+
+@each_design
+def test_the_size_of_a_memory_does_not_depend_on_the_length(name):
+    module = layer(name, "cross").eval()
+    sizes = []
+    for length in (4, 5, LONGEST):
+        _, source = inputs("cross", source=length)
+        sizes.append([tensor.shape for tensor in module.write(source)])
+    assert sizes[0] == sizes[1] == sizes[2]
+
+
+def test_dropout_is_of_training_alone():
+    module, x = layer("mlp", "causal", dropout=0.5), inputs("causal")
+    assert not torch.equal(module(*x), module(*x))
+    assert torch.equal(module.eval()(*x), module(*x))
+
+
+# --- What it works under
+
+
+@pytest.mark.parametrize("name, kind", every())
+def test_autocast(name, kind):
+    # Rounding may move a key to another cluster.
+    tolerance = 1.0 if name == "clustering" else 0.05
+    cases.check_autocast(layer(name, kind), *inputs(kind), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("name, kind, pad", every(["left", "right"]))
+def test_activation_checkpointing(name, kind, pad):
+    x = inputs(kind)
+    masks = padding(pad, x[-1].shape[1])
+    cases.check_checkpointing(layer(name, kind, dropout=0.2), *x, **masks)
+
+
+@pytest.mark.parametrize("name, kind", every())
+def test_copies_after_a_training_step(name, kind):
+    cases.check_copies(layer(name, kind, dropout=0.2), *inputs(kind))
+
+
+@pytest.mark.parametrize("name, kind", every())
+def test_state_dict(name, kind):
+    cases.check_state_dict(lambda: layer(name, kind), *inputs(kind))
+
+
+@pytest.mark.parametrize("name, kind", every())
+def test_the_graph_is_freed(name, kind):
+    cases.check_graph_is_freed(layer(name, kind, dropout=0.2), *inputs(kind))
+
+
+# Whether any slot is read while it is empty, and whether write logits rise too steeply.
+TWO_NUMBERS = {"abc/chunked.py"}
+# Whether padding is before a token, and how many global tokens there are.
+PLACES = {"window/chunked.py"}
+
+
+@pytest.mark.parametrize(
+    "name, kind, pad, broken_in",
+    [
+        *((name, kind, "left", set()) for name in ("mlp", "linformer") for kind in KINDS[1:]),
+        *((name, "cross", "right", set()) for name in ("gated", "clustering", "workspace")),
+        *((name, "encoder", "none", set()) for name in ("compressive", "global", "random")),
+        *(("rfa, gate", "causal", "left", set()), ("t2r", "cross", "left", set())),
+        *(("window", kind, "none", set()) for kind in KINDS),
+        *((name, "causal", "none", set()) for name in ("dilated", "strided")),
+        ("local_global", "cross", "none", set()),
+        *(("dilated", "causal", "left", PLACES), ("local_global", "encoder", "none", PLACES)),
+        *((name, "causal", "none", TWO_NUMBERS) for name in ("mlp", "linformer")),
+    ],
+)
+def test_compile(name, kind, pad, broken_in):
+    module, x = layer(name, kind).eval(), inputs(kind)
+    masks = padding(pad, x[-1].shape[1])
+    cases.check_compile(module, *x, fullgraph=not broken_in, **masks)
+    if broken_in:
+        assert cases.graph_breaks(module, *x, **masks) == broken_in
+
+
+@pytest.mark.parametrize(
+    "name, kind", [("mlp", "causal"), ("linformer", "cross"), ("rfa", "encoder")]
+)
+def test_distributed(name, kind, tmp_path):
+    cases.check_distributed(layer(name, kind), tmp_path, *inputs(kind, batch=2))
+
+
+# --- Layers that share a control
+
+
+def test_layers_share_a_control():
+    first = layer("mlp", "causal")
+    second = ABCAttention(E, H, control=first.control, causal=True)
+    assert second.control is first.control and second.control.slots == M
+    both = torch.nn.ModuleList([first, second])
+    assert sum(p is first.control.proj.weight for p in both.parameters()) == 1
+    (x,) = inputs("causal")
+    cases.total(second(first(x))).backward()
+    assert first.control.proj.weight.grad.any()
+    assert_close(second.eval()(x), Literal(second, "mlp")(x))
+
+
+@pytest.mark.parametrize("kind", ["encoder", "cross"])
+def test_shared_control_vectors_are_computed_once(kind, monkeypatch):
+    first = layer("mlp", kind).eval()
+    second = ABCAttention(E, H, control=first.control, source_dim=first.source_dim).eval()
+    x = inputs(kind)
+    calls = []
+    control, forward = first.control, type(first.control).forward
+    monkeypatch.setattr(control, "forward", lambda x: calls.append(x) or forward(control, x))
+    shared = Shared()
+    outs = [lay(*x, shared=shared.for_layer(n)) for n, lay in enumerate((first, second))]
+    assert len(calls) == 1
+    assert_close(outs, [first(*x), second(*x)])
+    assert len(calls) == 3
+    other = [tensor.detach() + 1 for tensor in x]
+    assert_close(first(*other, shared=shared), first(*other))
+
+
+def test_a_workspace_passes_through_the_layers():
+    """Equation 16: a layer begins with the memory of the layer below."""
+    first = layer("workspace", "encoder", torch.double)
+    second = ABCAttention(E, H, control=first.control).double()
+    (x,) = inputs("encoder", dtype=torch.double)
+    shared = Shared()
+    below = first(x, shared=shared.for_layer(0))
+    out = second(x, shared=shared.for_layer(1))
+    assert_close(below, first(x))
+    control, memory = first.control, first.control.memory.expand(len(x), -1, -1)
+    phi = control.log_alpha(x, x).softmax(dim=2)
+    values = control.v_proj(x).unflatten(2, (H, -1)).transpose(1, 2)
+    update = (phi.transpose(2, 3) @ values).transpose(1, 2).flatten(2)
+    memory = torch.nn.functional.layer_norm(memory + update, (E,))
+    phi = control.look(memory, x).softmax(dim=2).transpose(2, 3)
+    q, k, v = second.project(x, x)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, phi @ k, phi @ v)
+    assert_close(out, second.join(expected))
+    assert not torch.allclose(out, second(x))
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(num_heads=3), "`num_heads` must divide `embed_dim` 8, but is 3 instead"),
+        (dict(num_heads=0), "`num_heads` must divide `embed_dim` 8, but is 0 instead"),
+        (dict(dropout=1.0), "`dropout` must be from 0 to below 1, but is 1.0 instead"),
+        (dict(slots=0), "`slots` must be at least 1, but is 0"),
+        (dict(max_positions=0), "`max_positions` must be at least 1, but is 0"),
+        (dict(source_dim=0), "`source_dim` must be at least 1, but is 0 instead"),
+        (dict(control="x"), "`control` must be one of .*mlp.*, but is 'x' instead"),
+        (dict(activation="tanh"), "`activation` must be one of exp, sigmoid, relu, but is tanh"),
+        (dict(control="dilated", stride=0), "`stride` must be at least 1, but is 0"),
+        (dict(control="linformer", max_length=-1), "`max_length` must be at least 0, but is -1"),
+        (dict(control="rfa", slots=3), "`slots` must be even with RFA, .* but is 3"),
+        (dict(control="local_global", local_window=4), "`local_window` must be from 1 to 3,"),
+        (dict(control="global", global_positions=(1, 1)), "`global_positions` must be different"),
+        (dict(control="workspace", causal=True), "`slots` must be 0 for causal attention: its c"),
+        (
+            dict(control="workspace", source_dim=7),
+            "`source_dim` must be a multiple of the 2 heads .* 7",
+        ),
+        (dict(causal=True, source_dim=6), "`source_dim` must be None for causal .* but is 6 inst"),
+    ],
+    ids=str,
+)
+def test_refused_arguments(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ABCAttention(**dict(embed_dim=E, num_heads=H, slots=4) | wrong)
+
+
+def test_an_option_of_another_control():
+    with pytest.raises(TypeError, match="'mlp' has activation, but was given `stride`"):
+        ABCAttention(E, H, slots=M, stride=2)
+    with pytest.raises(TypeError, match="'window' has no options, but was given `stride`"):
+        ABCAttention(E, H, slots=M, control="window", stride=2)
+
+
+def test_slots_are_required():
+    with pytest.raises(TypeError, match="`slots` is required, unless `control` is a Control"):
+        ABCAttention(E, H)
+
+
+def control_of(name, **sizes):
+    return make_control(name, Sizes(**dict(embed_dim=E, slots=4, heads=H, head_dim=D) | sizes))
+
+
+@pytest.mark.parametrize(
+    "control, more, error, message",
+    [
+        (control_of("mlp"), dict(slots=5), ValueError, "`slots` must be the 4 of `control`, but"),
+        (control_of("workspace"), dict(causal=True), ValueError, "WorkspaceControl has no causal"),
+        (control_of("mlp", heads=3), {}, ValueError, "must have 1 or 2 heads, but has 3 instead"),
+        (control_of("elu"), {}, ValueError, "layers cannot share ELUControl; give its name"),
+        (control_of("mlp"), dict(activation="exp"), TypeError, "options belong to the name of a"),
+        (control_of("mlp"), dict(source_dim=6), ValueError, "`control` is made for .* 8, .* 6 in"),
+        (
+            control_of("window", kind="encoder"),
+            dict(source_dim=E),
+            ValueError,
+            "WindowControl of encoder attention .* cross attention",
+        ),
+    ],
+    ids=str,
+)
+def test_a_control_that_does_not_fit(control, more, error, message):
+    with pytest.raises(error, match=message):
+        ABCAttention(E, H, control=control, **more)
+
+
+BAD_SHAPES = [
+    ("encoder", [(2, 5, 6)], r"`x` must be \(B, length, 8\), .* but is \(2, 5, 6\) instead"),
+    ("encoder", [(5, 8)], r"`x` must be \(B, length, 8\), .* but is \(5, 8\) instead"),
+    ("encoder", [(2, 0, 8)], r"`x` must be .* none of them empty, but is \(2, 0, 8\) instead"),
+    ("causal", [(0, 5, 8)], r"`x` must be .* none of them empty, but is \(0, 5, 8\) instead"),
+    ("cross", [(2, 5, 8), (2, 5, 8)], r"`source` must be \(B, length, 6\), .*\(2, 5, 8\) instead"),
+    ("cross", [(2, 5, 8), (2, 0, 6)], r"`source` must be .* none of them empty, .*\(2, 0, 6\) in"),
+    ("cross", [(2, 5, 8), (3, 5, 6)], "`source` must have the 2 rows of `x`, but has 3 instead"),
+    ("cross", [(2, 5, 8)], r"`source` must be \(B, length, 6\)"),
+]
+
+
+@pytest.mark.parametrize("kind, shapes, message", BAD_SHAPES, ids=str)
+def test_refused_shapes(kind, shapes, message):
+    module = layer("mlp", kind)
+    with pytest.raises(ValueError, match=message):
+        module(*map(torch.zeros, shapes))
+    if kind == "causal":
+        with pytest.raises(ValueError, match=message):
+            module.step(torch.zeros(shapes[0]))
+    elif len(shapes) == 2 and "rows" not in message:
+        with pytest.raises(ValueError, match=message):
+            module.write(torch.zeros(shapes[1]))
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.zeros(2, 4).bool(), torch.zeros(2, 5), torch.zeros(10).bool()]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_refused_masks(kind, mask):
+    module, (x, *source) = layer("mlp", kind), inputs(kind, 5, 5, batch=2)
+    message = r"`key_padding_mask` must be \(2, 5\) of torch.bool, but is .* instead"
+    with pytest.raises(ValueError, match=message):
+        module(x, *source, key_padding_mask=mask)
+    with pytest.raises(ValueError, match=message):
+        if kind == "causal":
+            module.step(x, key_padding_mask=mask)
+        else:
+            module.write(*(source or [x]), mask)
+
+
+def test_methods_of_the_other_kind():
+    causal, encoder = layer("mlp", "causal"), layer("mlp", "encoder")
+    x = torch.zeros(2, 5, E)
+    with pytest.raises(ValueError, match="causal attention reads its own `x`, but was given a `s"):
+        causal(x, x)
+    with pytest.raises(ValueError, match="`write` needs causal=False; a causal layer has `step`"):
+        causal.write(x)
+    with pytest.raises(ValueError, match="`step` needs causal attention, but .* causal=False"):
+        encoder.step(x)
+
+
+@pytest.mark.parametrize("name", ["window", "dilated", "strided", "local_global"])
+def test_a_centred_window_has_no_source(name):
+    """The queue of a source is not what encoder attention reads."""
+    module, x = layer(name, "encoder"), torch.zeros(2, 5, E)
+    message = "without `source_dim` sees the tokens around each query of `x`; set `source_dim`"
+    with pytest.raises(ValueError, match=message):
+        module(x, x + 1)
+    with pytest.raises(ValueError, match=message):
+        module.write(x)
+
+
+def test_a_memory_of_another_batch():
+    module = layer("mlp", "cross")
+    x, source = inputs("cross")
+    with pytest.raises(ValueError, match="`memory` must have the 2 rows of `x`, but has 3 instead"):
+        module.read(x[:2], module.write(source))
+    with pytest.raises(ValueError, match=r"`x` must be \(B, length, 8\)"):
+        module.read(source, module.write(source))
+
+
+def test_positions_past_the_limit():
+    module, (x,) = layer("linformer", "causal"), inputs("causal", LONGEST + 1)
+    message = f"up to {LONGEST} tokens .*, but there are {LONGEST + 1}"
+    with pytest.raises(ValueError, match=message):
+        module(x)
+    _, state = module.step(x[:, :LONGEST])
+    with pytest.raises(ValueError, match=message):
+        module.step(x[:, LONGEST:], state)
+
+
+def test_a_state_of_another_batch():
+    module, (x,) = layer("mlp", "causal"), inputs("causal")
+    _, state = module.step(x[:, :3])
+    with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
+        module.step(x[:2, 3:], state)
