@@ -70,12 +70,18 @@ def architecture(state: dict[str, Any]) -> str | None:
 
 
 def open_checkpoint(
-    path: str, data: str, *, languages: str = "", only: str | None = None
+    path: str,
+    data: str,
+    *,
+    languages: str = "",
+    only: str | None = None,
+    **overrides: Any,
 ) -> tuple[dict[str, Any], Any]:
     """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
 
     languages: "SOURCE TARGET" where neither the checkpoint nor names of files in `data` tell
     only: the task that it must have been trained with
+    overrides: options that replace those of the checkpoint, by name
 
     Raises ValueError for a model or a task that nothing here has registered, and for a folder that
     lacks what the task reads.
@@ -86,7 +92,7 @@ def open_checkpoint(
 
     from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
 
-    state = load_checkpoint_to_cpu(path, {"data": data})
+    state = load_checkpoint_to_cpu(path, {"data": data, **overrides})
     for kind, name, known in (
         (
             "architecture",

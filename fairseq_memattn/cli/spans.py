@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.qa.span_finder import SpanFinder
 
-    state, task = open_checkpoint(args.path, args.data, only="span_answering")
+    # Without eval_answers the task also loads splits whose answers are not public.
+    state, task = open_checkpoint(args.path, args.data, only="span_answering", eval_answers=False)
     texts = load_texts(task, Path(args.data), args.subset)
     model = load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
@@ -123,7 +124,6 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     path = folder / "records" / f"{subset}.jsonl"
     if not path.is_file():
         raise ValueError(f"--subset {subset}: there is no {path}")
-    task.cfg.eval_answers = False  # answers that are not public will do here
     task.load_dataset(subset)
     return read_texts(task.dataset(subset), folder, subset)
 

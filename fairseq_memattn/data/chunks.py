@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from fairseq.data import BaseWrapperDataset
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
@@ -59,6 +60,34 @@ def collate_chunks(rows: Sequence[Sequence[Tensor]], pad: int) -> dict[str, Tens
         tokens = flat.view(len(rows), before, flat.shape[1])
         batch |= {"context_tokens": tokens, "context_padding_mask": tokens.eq(pad)}
     return batch
+
+
+class UnchunkedInputs(BaseWrapperDataset):
+    """A data set of chunked inputs whose batches hold each input in one sequence.
+
+    fairseq-generate prints the `src_tokens` of a batch. `chunk_inputs` cuts them for the model.
+    """
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The batch of the data set, with whole inputs as src_tokens (B, S)."""
+        batch: dict[str, Any] = self.dataset.collater(samples, chunked=False)
+        return batch
+
+
+def chunk_inputs(sample: dict[str, Any], chunks: int, length: int, pad: int) -> dict[str, Any]:
+    """A batch of `UnchunkedInputs`, with its inputs in chunks as models take them.
+
+    sample: a batch; one whose inputs are in chunks is returned as it is
+    chunks: K; length: C
+    """
+    net_input = sample["net_input"]
+    if chunks == 1 or "context_tokens" in net_input:
+        return sample
+    rows = zip(net_input["src_tokens"], net_input["src_lengths"].tolist(), strict=True)
+    parts = [split_chunks(row[:size], chunks, length) for row, size in rows]
+    device = net_input["src_tokens"].device
+    cut = {name: tensor.to(device) for name, tensor in collate_chunks(parts, pad).items()}
+    return {**sample, "net_input": {**net_input, **cut}}
 
 
 def padded(rows: Sequence[Tensor], pad: int) -> Tensor:

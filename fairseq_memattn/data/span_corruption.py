@@ -195,7 +195,9 @@ class SpanCorruptionDataset(FairseqDataset):
             "target": torch.from_numpy(target),
         }
 
-    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def collater(
+        self, samples: Sequence[dict[str, Any]], *, chunked: bool = True
+    ) -> dict[str, Any]:
         """A batch of B examples, padded on the right.
 
         net_input: src_tokens (B, S), src_lengths (B,), prev_output_tokens (B, T); with K chunks
@@ -203,21 +205,22 @@ class SpanCorruptionDataset(FairseqDataset):
             first, and context_padding_mask (B, K - 1, C) is True at padding. A short input fills
             chunks from its start; those that it lacks are padding, before its first.
         target: (B, T); ntokens counts its tokens, sentinels and eos included
+
+        chunked: whether to cut the inputs into chunks
         """
         if not samples:
             return {}
         options = self.options
-        chunks = [
-            split_chunks(sample["source"], options.chunks, options.chunk_length)
-            for sample in samples
-        ]
+        chunks = options.chunks if chunked else 1
+        length = options.chunks * options.chunk_length // chunks
+        parts = [split_chunks(sample["source"], chunks, length) for sample in samples]
         targets = [sample["target"] for sample in samples]
         inputs = padded([row.roll(1) for row in targets], options.pad)
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": sum(map(len, targets)),
-            "net_input": {**collate_chunks(chunks, options.pad), "prev_output_tokens": inputs},
+            "net_input": {**collate_chunks(parts, options.pad), "prev_output_tokens": inputs},
             "target": padded(targets, options.pad),
         }
 

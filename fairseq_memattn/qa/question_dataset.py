@@ -92,24 +92,28 @@ class QuestionDataset(FairseqDataset):
             target = cut(self.answers[index], self.options.max_target)
         return {"id": index, "source": source, "target": target}
 
-    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of B questions, as fairseq's criterions and generators want it.
+    def collater(
+        self, samples: Sequence[dict[str, Any]], *, chunked: bool = True
+    ) -> dict[str, Any]:
+        """A batch of B questions.
 
-        net_input: as `collate_chunks` gives it, and prev_output_tokens (B, T)
+        net_input: the result of `collate_chunks` and prev_output_tokens (B, T)
         target: (B, T); None without answers
-        source: (B, S) whole, before it is chunked
+
+        chunked: whether to cut the sources into chunks
         """
         if not samples:
             return {}
         options = self.options
         sources = [sample["source"] for sample in samples]
-        chunks = [split_chunks(row, options.chunks, options.chunk_length) for row in sources]
+        chunks = options.chunks if chunked else 1
+        length = options.max_source // chunks
+        parts = [split_chunks(row, chunks, length) for row in sources]
         batch: dict[str, Any] = {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "split": self.name,
-            "source": padded(sources, options.pad),
-            "net_input": collate_chunks(chunks, options.pad),
+            "net_input": collate_chunks(parts, options.pad),
             "target": None,
             "ntokens": sum(map(len, sources)),
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset
+from fairseq.data import BaseWrapperDataset, FairseqDataset
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -51,10 +51,7 @@ class SpanDataset(FairseqDataset):
     tags: of all tokens of all contexts, 1 in supporting facts; None for no such tags
     name: of the split
     training: whether its batches are shuffled
-    shards: between how many workers batches are dealt out in turn
     """
-
-    shards = 1
 
     def __init__(
         self,
@@ -166,15 +163,26 @@ class SpanDataset(FairseqDataset):
         order = np.random.permutation(len(self)) if self.training else np.arange(len(self))
         return order[np.argsort(self.sizes[order], kind="mergesort")]
 
-    def batch_by_size(self, indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
-        """fairseq's batches, so that one worker evaluates all windows of a question."""
-        batches = super().batch_by_size
-        if self.training or self.shards == 1:
-            return batches(indices, *args, **kwargs)
-        shard = self.windows.context[indices] % self.shards
-        dealt = [batches(indices[shard == n], *args, **kwargs) for n in range(self.shards)]
-        return [batch for turn in zip_longest(*dealt, fillvalue=[]) for batch in turn]
-
     @property
     def supports_prefetch(self) -> bool:
         return False
+
+
+class QuestionShards(BaseWrapperDataset):
+    """Windows in batches for several workers, where one worker reads all windows of a question.
+
+    shards: the number of workers; fairseq gives each every so many-th batch
+    """
+
+    def __init__(self, dataset: SpanDataset, shards: int) -> None:
+        super().__init__(dataset)
+        self.shards = shards
+
+    def batch_by_size(self, indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        """The batches of all shards in turn; a shard that has fewer gets empty ones at its end."""
+        shard = self.dataset.windows.context[indices] % self.shards
+        dealt = [
+            self.dataset.batch_by_size(indices[shard == n], *args, **kwargs)
+            for n in range(self.shards)
+        ]
+        return [batch for turn in zip_longest(*dealt, fillvalue=[]) for batch in turn]

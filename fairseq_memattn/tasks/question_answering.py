@@ -13,7 +13,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor, nn
 
-from fairseq_memattn.data.chunks import check_chunks
+from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.evaluation.fairseq_output import detokenise
@@ -101,6 +101,7 @@ class QuestionAnsweringTask(FairseqTask):
             dictionary.pad(),
             dictionary.eos(),
         )
+        self.computes_loss = False
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -135,6 +136,11 @@ class QuestionAnsweringTask(FairseqTask):
             search = Namespace(beam=1, max_len_a=0, max_len_b=self.cfg.max_target_length)
             self.generator = self.build_generator([model], search)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Commands with a criterion read chunked inputs; fairseq-generate reads whole inputs."""
+        self.computes_loss = True
+        return super().build_criterion(cfg, from_checkpoint)
 
     # Data.
 
@@ -184,7 +190,9 @@ class QuestionAnsweringTask(FairseqTask):
         """fairseq's batches, but for a required multiple, which would lose questions to answer."""
         if not dataset.training:
             kwargs["required_batch_size_multiple"] = 1
-        return super().get_batch_iterator(dataset, *args, **kwargs)
+        whole = not (self.computes_loss or dataset.training)
+        shown = UnchunkedInputs(dataset) if whole else dataset
+        return super().get_batch_iterator(shown, *args, **kwargs)
 
     def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> Any:
         raise MemAttnError(
@@ -202,17 +210,17 @@ class QuestionAnsweringTask(FairseqTask):
         prefix_tokens: Tensor | None = None,
         constraints: Any = None,
     ) -> Any:
-        """The hypotheses of a batch, in which it leaves the whole sources for fairseq to print."""
-        found = super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        sample["net_input"]["src_tokens"] = sample["source"]
-        return found
+        """The hypotheses of a batch of whole or chunked inputs, best first."""
+        options = self.options
+        sample = chunk_inputs(sample, options.chunks, options.chunk_length, options.pad)
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     # Validation.
 
     def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: nn.Module) -> Any:
         loss, size, output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_answers:
-            found = FairseqTask.inference_step(self, self.generator, [model], sample)
+            found = self.inference_step(self.generator, [model], sample)
             pieces = [self.dictionary.string(one[0]["tokens"].int().cpu()) for one in found]
             records = self.datasets[sample["split"]].records
             asked = [records[number] for number in sample["id"].tolist()]

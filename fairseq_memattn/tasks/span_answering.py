@@ -17,7 +17,7 @@ from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa import validation_answers
 from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
-from fairseq_memattn.qa.span_dataset import AROUND, SpanDataset, SpanOptions
+from fairseq_memattn.qa.span_dataset import AROUND, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
 from fairseq_memattn.qa.span_texts import read_texts
 
@@ -133,9 +133,9 @@ class SpanAnsweringTask(FairseqTask):
                 "--question-memory needs a model with a memory, which this --arch with these "
                 "flags has not"
             )
-        encoder = model.encoder
-        embed_dim = encoder.sentence_encoder.embed_tokens.embedding_dim
-        encoder.lm_head = SpanHead(embed_dim, self.cfg.supporting_facts)
+        embed_dim = model.encoder.sentence_encoder.embed_tokens.embedding_dim
+        head = SpanHead(embed_dim, self.cfg.supporting_facts)
+        model.set_submodule("encoder.lm_head", head)
         return model
 
     def load_dataset(
@@ -184,10 +184,11 @@ class SpanAnsweringTask(FairseqTask):
         self, dataset: SpanDataset, *args: Any, **kwargs: Any
     ) -> iterators.EpochBatchIterator:
         """fairseq's batches, but for a required multiple, which would lose windows to answer."""
-        dataset.shards = kwargs.get("num_shards", 1)
-        if not dataset.training:
-            kwargs["required_batch_size_multiple"] = 1
-        return super().get_batch_iterator(dataset, *args, **kwargs)
+        if dataset.training:
+            return super().get_batch_iterator(dataset, *args, **kwargs)
+        kwargs["required_batch_size_multiple"] = 1
+        shown = QuestionShards(dataset, kwargs.get("num_shards", 1))
+        return super().get_batch_iterator(shown, *args, **kwargs)
 
     # Validation.
 

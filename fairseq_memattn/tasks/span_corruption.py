@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from fairseq import utils
 from fairseq.data import Dictionary, TokenBlockDataset, data_utils, iterators
 from fairseq.dataclass import FairseqDataclass
@@ -17,7 +16,7 @@ from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 from torch import nn
 
-from fairseq_memattn.data.chunks import check_chunks
+from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.data.span_corruption import (
     Lines,
@@ -111,6 +110,7 @@ class SpanCorruptionTask(FairseqTask):
             chunks=cfg.chunks,
             seed=cfg.seed,
         )
+        self.computes_loss = False
         self.block_length = self.noise.block_length(cfg.source_length)
         logger.info(f"dictionary: {len(dictionary)} types, {cfg.sentinels} sentinels among them")
 
@@ -136,6 +136,11 @@ class SpanCorruptionTask(FairseqTask):
                     f"tokens that --source-length {self.cfg.source_length} leads to"
                 )
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Commands with a criterion read chunked inputs; fairseq-generate reads whole inputs."""
+        self.computes_loss = True
+        return super().build_criterion(cfg, from_checkpoint)
 
     # Data.
 
@@ -183,20 +188,18 @@ class SpanCorruptionTask(FairseqTask):
             raise MemAttnError(
                 f"an example has {longest} tokens, more than --max-tokens {max_tokens}"
             )
-        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **others)
+        whole = not (self.computes_loss or dataset.training)
+        shown = UnchunkedInputs(dataset) if whole else dataset
+        return super().get_batch_iterator(shown, max_tokens=max_tokens, **others)
 
     # Generation and reports.
 
     def inference_step(
         self, generator: Any, models: Sequence[nn.Module], sample: dict[str, Any], **options: Any
     ) -> Any:
-        """The hypotheses; fairseq-generate goes on to print the input, of which all chunks."""
-        hypotheses = super().inference_step(generator, models, sample, **options)
-        context = sample["net_input"].get("context_tokens")
-        if context is not None:
-            last = sample["net_input"]["src_tokens"]
-            sample["net_input"]["src_tokens"] = torch.cat([context.flatten(1), last], dim=1)
-        return hypotheses
+        """The hypotheses of a batch of whole or chunked inputs, best first."""
+        sizes = (self.options.chunks, self.options.chunk_length, self.options.pad)
+        return super().inference_step(generator, models, chunk_inputs(sample, *sizes), **options)
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)

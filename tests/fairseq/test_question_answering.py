@@ -11,7 +11,7 @@ from harness import train as train_model
 from questions import prepare, records
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.data.chunks import collate_chunks, split_chunks
+from fairseq_memattn.data.chunks import UnchunkedInputs, chunk_inputs, collate_chunks, split_chunks
 from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import mean, score_answer
@@ -102,6 +102,10 @@ def test_batches(chunks: int) -> None:
     found = dataset(chunks)
     batch = found.collater([found[index] for index in range(3)])
     inputs = batch["net_input"]
+    unchunked = UnchunkedInputs(found).collater([found[index] for index in range(3)])
+    rechunked = chunk_inputs(unchunked, chunks, 12 // chunks, PAD)["net_input"]
+    assert rechunked.keys() == inputs.keys()
+    assert all(rechunked[name].equal(tensor) for name, tensor in inputs.items())
     assert batch["target"].tolist() == [[3, EOS, PAD], [3, 4, EOS], [3, 4, EOS]]
     assert inputs["prev_output_tokens"].tolist() == [[EOS, 3, PAD], [EOS, 3, 4], [EOS, 3, 4]]
     assert (batch["ntokens"], batch["nsentences"]) == (8, 3)
@@ -112,7 +116,7 @@ def test_batches(chunks: int) -> None:
             inputs["src_tokens"][row],
         ]
         assert torch.cat(whole)[torch.cat(whole).ne(PAD)].equal(source)
-        assert batch["source"][row][: len(source)].equal(source)
+        assert unchunked["net_input"]["src_tokens"][row][: len(source)].equal(source)
     assert ("context_tokens" in inputs) == (chunks > 1)
     if chunks > 1:
         assert inputs["context_tokens"].shape == (3, 2, 4)

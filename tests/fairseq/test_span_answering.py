@@ -27,7 +27,7 @@ from fairseq_memattn.qa.span_candidates import (
     best_spans,
     best_text,
 )
-from fairseq_memattn.qa.span_dataset import NO_TAG, SpanDataset, SpanOptions
+from fairseq_memattn.qa.span_dataset import NO_TAG, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.qa.span_finder import SpanFinder, supporting
 from fairseq_memattn.qa.span_records import SpanRecord
 from fairseq_memattn.qa.span_texts import SpanTexts
@@ -244,14 +244,13 @@ def test_a_worker_evaluates_all_windows_of_a_question(workers):
         SpanOptions(9, 2, 3, BOS, EOS, PAD),
         name="dev",
     )
-    data.shards = workers
-    batches = data.batch_by_size(data.ordered_indices(), max_sentences=2)
+    shards = QuestionShards(data, workers)
+    batches = shards.batch_by_size(data.ordered_indices(), max_sentences=2)
     dealt = [[n for batch in batches[worker::workers] for n in batch] for worker in range(workers)]
     assert sorted(n for part in dealt for n in part) == list(range(len(data)))
     questions = [{int(data.windows.context[n]) for n in part} for part in dealt]
     assert sum(map(len, questions)) == 4
     assert max(map(len, batches)) == 2 and len(batches[0]) > 0 and len(batches) % workers == 0
-    data.training = True
     assert sorted(
         n for part in data.batch_by_size(data.ordered_indices(), max_sentences=2) for n in part
     ) == list(range(len(data)))
@@ -307,7 +306,6 @@ def test_words_replace_the_first_memory_vectors():
     learned, table = encoder.memory_tokens.weight, encoder.embed_tokens.weight
     expected = torch.stack(
         [torch.stack([table[7], *learned[1:]]), torch.stack([*table[[8, 9, 10]], learned[3]])],
-        dim=1,
     )
     assert_close(found, encoder.layernorm_embedding(expected))
     assert torch.equal(encoder.first_memory(2, words[:, :0]), encoder.first_memory(2))

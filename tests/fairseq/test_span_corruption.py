@@ -1,5 +1,6 @@
 """T5's objective: the corruption itself, its data set, and the task by fairseq's commands."""
 
+import copy
 import math
 import re
 import shlex
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import options, tasks
+from fairseq.criterions.cross_entropy import CrossEntropyCriterionConfig
 from fairseq.data import Dictionary, TokenBlockDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from harness import COMMON, PLUGGED, SIZES, attempt, hypotheses, logged, preprocess, run, train
@@ -387,15 +389,31 @@ class TakesSequences(torch.nn.Module):
 
 
 def test_chunks_for_a_model_that_takes_them(monolingual, monkeypatch):
-    """Positions are those of one chunk, and generation prints the whole input."""
+    """Positions are those of one chunk; fairseq-generate gets whole inputs, the model chunks."""
     cfg = SpanCorruptionConfig(data=str(monolingual), source_length=64, chunks=4, seed=1)
     task = SpanCorruptionTask.setup_task(cfg)
     monkeypatch.setattr("fairseq.models.build_model", lambda *_: TakesSequences())
     task.build_model(Namespace())
     task.load_dataset("valid")
     data = task.dataset("valid")
-    sample = data.collater([data[0], data[len(data) - 1]])
-    generate = Namespace(generate=lambda models, sample, **_: [sample["net_input"]["src_lengths"]])
-    task.inference_step(generate, [], sample, prefix_tokens=None)
-    for row, index in zip(sample["net_input"]["src_tokens"], (0, len(data) - 1), strict=True):
+    batches = task.get_batch_iterator(data, max_sentences=len(data)).next_epoch_itr(shuffle=False)
+    (sample,) = batches
+    assert sample["id"].tolist() == list(range(len(data)))
+    for row, index in zip(sample["net_input"]["src_tokens"], range(len(data)), strict=True):
         assert torch.equal(row[row != task.dictionary.pad()], data[index]["source"])
+    whole = copy.deepcopy(sample)
+    generate = Namespace(generate=lambda models, sample, **_: sample["net_input"])
+    chunked = data.collater([data[index] for index in range(len(data))])
+    for given in (sample, chunked):
+        found = task.inference_step(generate, [], given, prefix_tokens=None)
+        assert_equal(found, chunked["net_input"])
+    assert_equal(sample["net_input"], whole["net_input"])
+    task.build_criterion(CrossEntropyCriterionConfig(_name="cross_entropy"))
+    (sample,) = task.get_batch_iterator(data, max_sentences=len(data)).next_epoch_itr(shuffle=False)
+    assert_equal(sample["net_input"], chunked["net_input"])
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name

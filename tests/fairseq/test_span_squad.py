@@ -120,7 +120,7 @@ def test_splits_that_cannot_be_answered_in_validation(squad_data, tmp_path):
     np.full(40, NOT_PUBLIC, NUMBERS["answers"]).tofile(folder / "answers/valid")
     with pytest.raises(MemAttnError, match="--eval-answers: the answers of valid are not public"):
         task.load_dataset("valid")
-    task.cfg.eval_answers = False
+    task = SpanAnsweringTask.setup_task(SpanAnsweringConfig(data=str(folder)))
     task.load_dataset("valid")
 
 
