@@ -1,10 +1,13 @@
-"""The control of ABC-MLP: log alpha from W_phi x."""
+"""The activations of ABC-MLP, and the names of controls."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
+from fairseq_memattn.attention.controls import registry
 from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
+from fairseq_memattn.attention.controls.mlp import MLPControl
+from fairseq_memattn.attention.controls.registry import all_controls, register_control
 
 ACTIVATIONS = {"exp": torch.exp, "sigmoid": torch.sigmoid, "relu": torch.relu}
 
@@ -43,3 +46,46 @@ def test_relu_has_no_gradient_where_it_writes_nothing(device):
 def test_unknown_activation():
     with pytest.raises(ValueError, match="one of exp, sigmoid, relu, but is 'tanh' instead"):
         log_control(torch.zeros(1, 1, 2, 3), "tanh")
+
+
+# --- Names
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """The registry, restored afterwards."""
+    monkeypatch.setattr(registry, "CONTROLS", dict(registry.CONTROLS))
+    monkeypatch.setattr(registry, "_observers", [])
+
+
+class Own(MLPControl):
+    pass
+
+
+@pytest.mark.parametrize("taken", ["mlp", "elu"])
+def test_a_name_that_is_taken(taken, names):
+    where = all_controls()[taken].__module__
+    with pytest.raises(ValueError, match=f"'{taken}' is already registered, by {where}"):
+        register_control(taken)(Own)
+    assert all_controls()[taken] is not Own
+
+
+@pytest.mark.parametrize("name", ["", "Own", "own-control", "2own", "own control"])
+def test_a_name_that_is_no_word(name, names):
+    with pytest.raises(ValueError, match=f"must consist of lower-case letters.* is '{name}'"):
+        register_control(name)
+
+
+@pytest.mark.parametrize("other", [torch.nn.Linear, lambda x: x, 3], ids=str)
+def test_what_is_no_control(other, names):
+    with pytest.raises(TypeError, match="'own' must be a subclass of Control, but is "):
+        register_control("own")(other)
+
+
+def test_a_class_may_be_defined_again(names):
+    seen = []
+    registry.for_each_control(seen.append)
+    again = type("Own", (MLPControl,), {"__module__": Own.__module__})
+    assert register_control("own")(Own) is Own and register_control("own")(again) is again
+    assert all_controls()["own"] is again
+    assert seen.count("own") == 1

@@ -310,21 +310,26 @@ def test_shared_control_vectors_are_computed_once(kind, monkeypatch):
     assert_close(first(*other, shared=shared), first(*other))
 
 
-def test_a_workspace_passes_through_the_layers():
-    """Equation 16: a layer begins with the memory of the layer below."""
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_workspace_passes_through_the_layers(number, tied):
+    """Equation 16: a layer begins with the memory of the nearest layer below."""
     first = layer("workspace", "encoder", torch.double)
     second = ABCAttention(E, H, control=first.control).double()
+    if not tied:
+        torch.manual_seed(2)
+        second = ABCAttention(E, H, slots=M, control="workspace").double()
     (x,) = inputs("encoder", dtype=torch.double)
     shared = Shared()
     below = first(x, shared=shared.for_layer(0))
-    out = second(x, shared=shared.for_layer(1))
+    out = second(x, shared=shared.for_layer(number))
     assert_close(below, first(x))
     control, memory = first.control, first.control.memory.expand(len(x), -1, -1)
     phi = control.log_alpha(x, x).softmax(dim=2)
     values = control.v_proj(x).unflatten(2, (H, -1)).transpose(1, 2)
     update = (phi.transpose(2, 3) @ values).transpose(1, 2).flatten(2)
     memory = torch.nn.functional.layer_norm(memory + update, (E,))
-    phi = control.look(memory, x).softmax(dim=2).transpose(2, 3)
+    phi = second.control.look(memory, x).softmax(dim=2).transpose(2, 3)
     q, k, v = second.project(x, x)
     expected = torch.nn.functional.scaled_dot_product_attention(q, phi @ k, phi @ v)
     assert_close(out, second.join(expected))

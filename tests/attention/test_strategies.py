@@ -310,4 +310,4 @@ def test_a_workspace_is_handed_on_from_layer_to_layer(kind):
                     expected = read(q[b, :, t], phi @ keys, phi @ values, written)
                     assert_close(out[b, h, t], expected[h])
         memory = torch.nn.functional.layer_norm(memory + updates, (E,))
-    assert_close(shared.values[control, 1], memory)
+    assert_close(shared.values[type(control), 1], memory)

@@ -18,7 +18,8 @@ class WorkspaceControl(NormalisedControl):
     The query and key projections, which the paper omits, have a head's share of the model size
     each: log alpha = (W_q X~) . (W_k x) / sqrt(size). The memory of the lowest layer is learned.
     Each layer passes X~ + [phi^T W_v x] of its heads, layer-normalised, to the next (Ma et al.,
-    "Luna", 2021) through `shared`; without `shared` every layer begins with the learned memory.
+    "Luna", 2021) through `shared`; without `shared` every layer begins with its learned memory, and
+    so does a layer below which no layer has a workspace.
     The softmax runs over the whole sequence, and so there is no causal form.
     """
 
@@ -50,14 +51,15 @@ class WorkspaceControl(NormalisedControl):
         memory = self.memory.expand(x.shape[0], -1, -1)
         if shared is None:
             return self.look(memory, x)
-        if shared.layer > 0:
-            memory = shared.values[self, shared.layer - 1]
+        for below in range(shared.layer):
+            # Layers with workspaces of their own pass the memory on as well.
+            memory = shared.values.get((WorkspaceControl, below), memory)
         log_alpha = self.look(memory, x)
         written = log_alpha
         if key_padding_mask is not None:
             written = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
         phi = written.softmax(dim=2).nan_to_num()
-        shared.values[self, shared.layer] = self.update(memory, x, phi)
+        shared.values[WorkspaceControl, shared.layer] = self.update(memory, x, phi)
         return log_alpha
 
     def look(self, memory: Tensor, x: Tensor) -> Tensor:
