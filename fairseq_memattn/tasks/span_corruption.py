@@ -17,14 +17,14 @@ from omegaconf import II, MISSING
 from torch import nn
 
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
-from fairseq_memattn.data.sentinels import add_sentinels
-from fairseq_memattn.data.span_corruption import (
+from fairseq_memattn.data.corrupted_spans import (
     Lines,
     Noise,
     SpanCorruptionDataset,
     SpanOptions,
     natural,
 )
+from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.tasks.trained import warn_of_others
 

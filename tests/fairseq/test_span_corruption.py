@@ -17,8 +17,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from harness import COMMON, PLUGGED, SIZES, attempt, hypotheses, logged, preprocess, run, train
 from torch.utils.data import DataLoader
 
-from fairseq_memattn.data.sentinels import add_sentinels
-from fairseq_memattn.data.span_corruption import (
+from fairseq_memattn.data.corrupted_spans import (
     Lines,
     Noise,
     SpanCorruptionDataset,
@@ -26,6 +25,7 @@ from fairseq_memattn.data.span_corruption import (
     corrupt,
     random_lengths,
 )
+from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.span_corruption import SpanCorruptionConfig, SpanCorruptionTask
 

@@ -1,10 +1,13 @@
 """The scripts of recipes/: what is wrong is told in one sentence, before any work."""
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,6 +198,39 @@ def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
     )
     (tmp_path / "run" / "settings").unlink()
     assert "is a training of 16 updates, not of 8; keep to them" in begin("8").stderr
+
+
+def test_the_demo_trains_the_model_of_its_yaml():
+    """The flags of run.sh have the values of discourse.yaml."""
+    script = (ROOT / "recipes/demo/run.sh").read_text().replace("\\\n", " ")
+    flags = shlex.split(re.search(r"/fairseq-train (.*)", script)[1], comments=True)
+    task = shlex.split(re.search(r'documents="(.*)"', script)[1])
+    recipe = OmegaConf.load(ROOT / "recipes/demo/discourse.yaml")
+    assert flag(task, "task") == recipe.task._name
+    for side in ("source", "target"):
+        assert flag(task, f"{side}-context") == str(recipe.task[f"{side}_context"])
+    assert flag(flags, "arch") == recipe.model._name
+    assert [float(flag(flags, "lr"))] == recipe.optimization.lr
+    settings = {
+        **recipe.model,
+        **recipe.dataset,
+        **recipe.criterion,
+        **recipe.optimizer,
+        **recipe.lr_scheduler,
+        "clip_norm": recipe.optimization.clip_norm,
+        "seed": recipe.common.seed,
+        "log_interval": recipe.common.log_interval,
+    }
+    for name, value in settings.items():
+        if value is True:
+            assert f"--{name.replace('_', '-')}" in flags
+        elif name != "_name":
+            assert flag(flags, name).replace(" ", "") == str(value), name
+    assert f"UPDATES:-{recipe.optimization.max_update}}}" in script
+
+
+def flag(flags, name):
+    return flags[flags.index(f"--{name.replace('_', '-')}") + 1]
 
 
 def script(folder, command, settings=None):

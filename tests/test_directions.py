@@ -1,0 +1,172 @@
+"""Which parts of the package may import which, read from the import statements."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "fairseq_memattn"
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / PACKAGE).rglob("*.py"))
+}
+
+# The parts of the package, and the other parts that each may import, in functions too.
+LIBRARY = {"attention", "attention.ops", "attention.controls", "attention.nn"}
+MAY_IMPORT = {
+    "errors": set(),
+    "compat": {"errors"},
+    "attention.ops": set(),
+    "attention.controls": {"attention.ops"},
+    "attention.nn": {"attention.ops", "attention.controls"},
+    "attention": LIBRARY,
+    "modules": LIBRARY | {"errors"},
+    "models": LIBRARY | {"modules", "errors", "compat"},
+    "evaluation": set(),
+    "data": {"errors"},
+    # The features: none imports another, a task or the registration of a model. A store of
+    # compressed memories records the options of the model, so it reads models.gmat_config.
+    "documents": {"data", "errors"},
+    "qa": {"data", "errors", "evaluation"},
+    "perplexity": {"data", "errors"},
+    "compression": {"data", "errors", "modules", "models"},
+    "criterions": {"qa", "errors", "compat"},
+    "tasks": {
+        *("documents", "qa", "data", "evaluation", "modules", "criterions", "errors", "compat"),
+    },
+    "cli": {
+        *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
+        *("models", "tasks", "errors", "compat", PACKAGE),
+    },
+    PACKAGE: set(),
+}
+
+# File names that occur more than once.
+SHARED_NAMES = {
+    "__init__.py": "a package",
+    "naive.py": "the reference of an operation",
+    "chunked.py": "the fast form of an operation",
+    "attention.py": "the one form of an operation",
+    "checks.py": "the argument checks of attention.ops and of attention.nn",
+    "compress.py": "a subcommand has the name of its feature",
+    "span_answering.py": "a task and its criterion are registered under one name",
+}
+
+
+def part_of(module: str) -> str:
+    """The part of the package that a module belongs to."""
+    _, *names = module.split(".")
+    deep = ".".join(names[:2])
+    return deep if deep in MAY_IMPORT else names[0] if names else PACKAGE
+
+
+def statements(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
+    """The nodes that run when a module is imported, or also those in its functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.FunctionDef) and not functions:
+            continue
+        yield child
+        yield from statements(child, functions)
+
+
+def imported(path: Path, *, functions: bool) -> set[str]:
+    """The modules of the package that a file imports."""
+    found = set()
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")), functions):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & MODULES.keys() or {str(node.module)}
+    return {name for name in found if name.split(".")[0] == PACKAGE}
+
+
+def test_every_import_runs_down():
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        for name in sorted(imported(path, functions=True))
+        if part_of(name) not in MAY_IMPORT[part_of(module)] | {part_of(module)}
+    ]
+    assert not wrong
+
+
+def test_the_parts_have_an_order():
+    others = {part: names - {part} for part, names in MAY_IMPORT.items()}
+    assert len(list(TopologicalSorter(others).static_order())) == len(MAY_IMPORT)
+
+
+def test_only_the_options_of_a_model_are_read_by_a_feature():
+    read = {
+        name
+        for module, path in MODULES.items()
+        if part_of(module) == "compression"
+        for name in imported(path, functions=True)
+        if part_of(name) == "models"
+    }
+    assert read == {f"{PACKAGE}.models.gmat_config"}
+
+
+def test_no_modules_import_each_other():
+    graph = {module: imported(path, functions=False) for module, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a cycle: {' -> '.join(error.args[1])}")
+
+
+def test_a_file_name_occurs_once():
+    places = defaultdict(list)
+    for path in MODULES.values():
+        places[path.name].append(str(path.parent.relative_to(ROOT)))
+    repeated = {name: folders for name, folders in places.items() if len(folders) > 1}
+    assert repeated.keys() == SHARED_NAMES.keys(), repeated
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that are loaded when code has run in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+HOST = {"fairseq", "omegaconf", "hydra"}
+
+
+def test_commands_and_preparations_import_no_fairseq():
+    preparations = [
+        f"data_prep.{path.stem}" for path in sorted((ROOT / "data_prep").glob("[!_]*.py"))
+    ]
+    modules = [
+        *(name for name in MODULES if part_of(name) in ("evaluation", "cli")),
+        *preparations,
+    ]
+    modules.remove(f"{PACKAGE}.cli.__main__")
+    found = loaded("\n".join(f"import {name}" for name in modules))
+    assert found >= set(modules)
+    assert not found & HOST
+
+
+def test_scoring_answers_imports_no_fairseq(tmp_path):
+    gold, answers = tmp_path / "gold.jsonl", tmp_path / "answers.json"
+    gold.write_text(json.dumps({"rules": "squad", "id": "a", "answers": ["x"]}))
+    answers.write_text(json.dumps({"a": "x"}))
+    argv = ["answers", "--answers", str(answers), "--gold", str(gold)]
+    found = loaded(f"from fairseq_memattn.cli import main\nassert main({argv}) == 0")
+    assert f"{PACKAGE}.qa.answer_scores" in found
+    assert not found & HOST
