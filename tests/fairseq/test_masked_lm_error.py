@@ -16,7 +16,7 @@ TASK = SimpleNamespace(target_dictionary=WORDBOOK)
 
 def sample(seed, *lengths):
     tokens = rows(*lengths, seed=seed)
-    masked = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < 0.3
+    masked = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < 0.6
     target = tokens.masked_fill(~masked | tokens.eq(PAD), PAD)
     sizes = {"ntokens": int(tokens.ne(PAD).sum()), "nsentences": len(lengths)}
     return {"net_input": {"src_tokens": tokens}, "target": target, **sizes}
