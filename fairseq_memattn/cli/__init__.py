@@ -31,6 +31,18 @@ COMMANDS = {
     "spans": "answers cut out of contexts by a model of --task span_answering, and their scores",
 }
 
+# Those that load trained models, whose controls may be in a folder of the user's.
+WITH_MODELS = (
+    "compress",
+    "contrast",
+    "convert",
+    "cxmi",
+    "decompress",
+    "perplexity",
+    "plot",
+    "spans",
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; exit status 0, 1 for an error that its message explains, 2 for usage."""
@@ -44,8 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name in argv[:1]:
             command = _load(name)
             command.add_arguments(subparser)
+            if name in WITH_MODELS:
+                subparser.add_argument(
+                    "--user-dir",
+                    metavar="DIR",
+                    help="a folder with controls or models of your own, as fairseq's commands "
+                    "take it; this plugin's are known without it",
+                )
     args = parser.parse_args(argv)
     try:
+        if getattr(args, "user_dir", None):
+            _import_user_dir(args)
         command.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -56,6 +77,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"memattn {args.command}: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _import_user_dir(args: argparse.Namespace) -> None:
+    """Registers what a folder holds. Raises FileNotFoundError if there is none."""
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq.utils import import_user_module
+
+    if not os.path.isdir(args.user_dir):
+        raise FileNotFoundError(f"--user-dir {args.user_dir} is not a folder")
+    import_user_module(args)
 
 
 def _load(name: str) -> ModuleType:

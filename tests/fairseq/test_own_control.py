@@ -59,6 +59,16 @@ def test_translates_in_a_fresh_process(folder, bilingual, corpus, trained):
     assert len(together) == len(lines_of(corpus / "test.en"))
 
 
+def test_memattn_takes_the_folder(folder, bilingual, trained, tmp_path):
+    drawn = tmp_path / "memory.png"
+    flags = [bilingual, "--path", trained, "--output", drawn, "--user-dir"]
+    run("memattn", "plot", *flags, folder, fresh=True)
+    assert drawn.stat().st_size > 0
+    done = attempt("memattn", "plot", *flags, tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(f"--user-dir {tmp_path / 'nowhere'} is not a folder")
+
+
 FLAGS_OF = """
 import importlib
 import sys
