@@ -14,6 +14,7 @@ PAGES = [
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("recipes/*/README.md")),
     ROOT / "benchmarks/README.md",
+    ROOT / "examples/README.md",
 ]
 NAME = re.compile(r"(?<![\w/.-])((?:fairseq_memattn|data_prep)(?:\.\w+)+)")
 SHORT = re.compile(
