@@ -3,6 +3,7 @@
 import pytest
 import torch
 from abc_cases import STEEP, Case, CountingStable, assert_all_close, fast, inputs, oracle
+from pairwise import pairwise
 
 from fairseq_memattn.attention import abc_attention, abc_step
 from fairseq_memattn.attention.ops.abc import chunked as causal
@@ -29,9 +30,7 @@ def check(case, is_causal, dtype, device, chunk_size=None):
     assert_all_close(actual, oracle(case, is_causal), TOLERANCE[dtype])
 
 
-@DTYPES
-@FORMS
-@pytest.mark.parametrize("length", [1, 2, 7, 37, 64, 65, 130])
+@pairwise(length=[1, 2, 7, 37, 64, 65, 130], is_causal=[False, True], dtype=TOLERANCE)
 def test_lengths(length, is_causal, dtype, device):
     check(Case(length, batch=1, heads=1 if length > 100 else 2), is_causal, dtype, device)
 
@@ -42,18 +41,20 @@ def test_full_attention_over_another_length(queries, source, dtype, device):
     check(small(queries, source=source), False, dtype, device)
 
 
-@DTYPES
-@pytest.mark.parametrize("control", ["plain", "relu", "rise +50"])
-@pytest.mark.parametrize("chunk_size", [1, 2, 5, 16, 36, 37, 64])
+@pairwise(
+    chunk_size=[1, 2, 5, 16, 36, 37, 64], control=["plain", "relu", "rise +50"], dtype=TOLERANCE
+)
 def test_chunk_sizes(chunk_size, control, dtype, device):
     check(small(37, control=control), True, dtype, device, chunk_size)
 
 
-@DTYPES
-@FORMS
-@pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
-@pytest.mark.parametrize("pad", ["none", "left", "right", "both", "sentence"])
-@pytest.mark.parametrize("control", ["plain", "relu", "spikes"])
+@pairwise(
+    control=["plain", "relu", "spikes"],
+    pad=["none", "left", "right", "both", "sentence"],
+    shared=[False, True],
+    is_causal=[False, True],
+    dtype=TOLERANCE,
+)
 def test_padding_and_shared_control(control, pad, shared, is_causal, dtype, device):
     case = Case(15, control=control, pad=pad, shared=shared)
     check(case, is_causal, dtype, device, chunk_size=4 if is_causal else None)

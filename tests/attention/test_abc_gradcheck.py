@@ -3,6 +3,7 @@
 import pytest
 import torch
 from abc_cases import Case, inputs, padding
+from pairwise import pairwise
 from torch.autograd import gradcheck
 
 from fairseq_memattn.attention import MemoryState, abc_attention, abc_step
@@ -43,9 +44,13 @@ def test_full(control, shared, device):
     check(lambda *x: abc_attention(*x, causal=False, key_padding_mask=mask), case, device)
 
 
-@heads_share
-@pytest.mark.parametrize("control", ["plain", "relu"])
-@pytest.mark.parametrize("chunk_size", [1, 3, 4, None])
+@pairwise(
+    indirect=["both_forms"],
+    chunk_size=[1, 3, 4, None],
+    control=["plain", "relu"],
+    shared=[False, True],
+    both_forms=["factored", "stable"],
+)
 def test_causal(chunk_size, control, shared, both_forms, device):
     case = small(7, control, shared)
     mask = padding(case).to(device)
@@ -68,9 +73,13 @@ def memory(case, device):
     return MemoryState(*(tensor.detach().requires_grad_() for tensor in state))
 
 
-@heads_share
-@pytest.mark.parametrize("control", ["plain", "relu"])
-@pytest.mark.parametrize("length", [1, 2, 5, 17])
+@pairwise(
+    indirect=["both_forms"],
+    length=[1, 2, 5, 17],
+    control=["plain", "relu"],
+    shared=[False, True],
+    both_forms=["factored", "stable"],
+)
 def test_step_through_the_state(length, control, shared, both_forms, device):
     case = small(length, control, shared)
 

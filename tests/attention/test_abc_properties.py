@@ -13,6 +13,7 @@ from abc_cases import (
     padding,
     run,
 )
+from pairwise import pairwise
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, abc_write
@@ -122,9 +123,13 @@ def test_each_output_depends_on_all_tokens_up_to_its_own(form, control, both_for
 # --- The state
 
 
-@heads_share
-@any_control
-@pytest.mark.parametrize("sizes", [[1] * 30, [30], [5, 1, 1, 23], [16, 14]], ids=str)
+@pairwise(
+    sizes=[[1] * 30, [30], [5, 1, 1, 23], [16, 14]],
+    control=CONTROLS,
+    shared=[False, True],
+    indirect=["both_forms"],
+    both_forms=["factored", "stable"],
+)
 def test_pieces_give_what_the_whole_gives(sizes, control, shared, both_forms, device):
     case = Case(30, control=control, shared=shared, pad="both")
     args, mask = double(case, device), padding(case).to(device)
@@ -136,9 +141,7 @@ def test_pieces_give_what_the_whole_gives(sizes, control, shared, both_forms, de
         assert_close(actual, expected)
 
 
-@heads_share
-@pytest.mark.parametrize("size", [1, 6])
-@pytest.mark.parametrize("control", ["plain", "relu", "spikes"])
+@pairwise(control=["plain", "relu", "spikes"], size=[1, 6], shared=[False, True])
 def test_beams_are_reordered_and_the_given_state_is_left_alone(control, size, shared, device):
     args = double(Case(18, control=control, shared=shared, batch=3), device)
     order = torch.tensor([2, 0, 0, 1], device=device)
@@ -168,9 +171,9 @@ def test_padding_leaves_the_state_exactly_unchanged(
     assert all(torch.equal(*pair) for pair in zip(after, state, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("length", [1, 3, 150])
-@heads_share
+@pairwise(
+    length=[1, 3, 150], shared=[False, True], dtype=[torch.float32, torch.bfloat16, torch.float16]
+)
 def test_state_is_float32_and_of_one_size(shared, length, dtype, device):
     case = Case(length, shared=shared)
     args = inputs(case).map(lambda x: x.to(device, dtype))
@@ -199,10 +202,9 @@ def padded(args: Inputs, left: int, right: int) -> tuple[Inputs, torch.Tensor]:
     return args.map(add), mask.to(args.q.device)
 
 
-@any_form
-@any_control
-@pytest.mark.parametrize("left, right", [(3, 0), (0, 6), (70, 1)])
-def test_padding_changes_nothing(left, right, control, form, device):
+@pairwise(around=[(3, 0), (0, 6), (70, 1)], control=CONTROLS, form=FORMS)
+def test_padding_changes_nothing(around, control, form, device):
+    (left, right), form = around, FORMS[form]
     args = double(Case(30, control=control), device)
     longer, mask = padded(args, left, right)
     out = form(*longer, key_padding_mask=mask)
@@ -232,13 +234,14 @@ def test_a_steep_batch_mate_changes_nothing(steep, device):
 # --- Half precision
 
 
-@low_precision
-@heads_share
-@pytest.mark.parametrize(
-    "control", ["plain", "relu", "spikes", "late +200", "rise +12", "rise +50"]
+@pairwise(
+    form=FORMS,
+    control=["plain", "relu", "spikes", "late +200", "rise +12", "rise +50"],
+    shared=[False, True],
+    dtype=[torch.bfloat16, torch.float16],
 )
-@any_form
 def test_half_precision_rounds_the_result_and_nothing_else(form, control, shared, dtype, device):
+    form = FORMS[form]
     rounded = inputs(Case(37, control=control, shared=shared)).map(lambda x: x.to(dtype))
     actual = run(form, rounded.leaves(dtype, device))
     expected = run(form, rounded.leaves(torch.float32, device))

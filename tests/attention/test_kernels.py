@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from pairwise import pairwise
 from test_memory_use import saved_for_backward
 from torch.autograd import gradcheck
 from torch.nn.functional import elu, linear, logsigmoid, normalize
@@ -196,18 +197,14 @@ def double(case, device):
 # --- Against the definition
 
 
-@DTYPES
-@any_features
-@pytest.mark.parametrize("length", [1, 2, 7, 37, 67])
-@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pairwise(length=[1, 2, 7, 37, 67], is_causal=[False, True], features=FEATURES, dtype=TOLERANCE)
 def test_lengths(length, is_causal, features, dtype, device):
     check(Case(length, features, batch=1), is_causal, dtype, device)
 
 
-@DTYPES
-@any_features
-@pytest.mark.parametrize("queries, source", [(1, 9), (9, 1), (5, 13)])
-def test_full_attention_over_another_length(queries, source, features, dtype, device):
+@pairwise(lengths=[(1, 9), (9, 1), (5, 13)], features=FEATURES, dtype=TOLERANCE)
+def test_full_attention_over_another_length(lengths, features, dtype, device):
+    queries, source = lengths
     case = Case(queries, features, pad="left" if source > 4 else "none", source=source)
     check(case, False, dtype, device)
 
@@ -222,10 +219,9 @@ def test_padding(is_causal, gate, pad, features, dtype, device):
     check(Case(13, features, gate, pad), is_causal, dtype, device, 4 if is_causal else None)
 
 
-@DTYPES
-@any_gate
-@any_features
-@pytest.mark.parametrize("chunk_size", [1, 5, 16, 36, 37, 99, None])
+@pairwise(
+    chunk_size=[1, 5, 16, 36, 37, 99, None], features=FEATURES, gate=ALL_GATES, dtype=TOLERANCE
+)
 def test_chunks_and_gates(chunk_size, features, gate, dtype, device):
     check(Case(37, features, gate, batch=1), True, dtype, device, chunk_size)
 
@@ -340,9 +336,7 @@ def test_each_output_depends_on_all_tokens_up_to_its_own(form, gate, device):
 # --- The state
 
 
-@any_gate
-@any_features
-@pytest.mark.parametrize("sizes", [[1] * 13, [13], [5, 1, 1, 6]], ids=str)
+@pairwise(sizes=[[1] * 13, [13], [5, 1, 1, 6]], features=FEATURES, gate=ALL_GATES)
 def test_pieces_give_what_the_whole_gives(sizes, features, gate, device):
     case = Case(13, features, gate, pad="both")
     args, mask = double(case, device), padding(case, device)

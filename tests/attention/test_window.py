@@ -1,11 +1,12 @@
 """Windows against the definition, and the queue that continues them."""
 
+import itertools
 from functools import cache
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import pytest
 import torch
+from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
@@ -35,7 +36,9 @@ PATTERNS = {
 PADDING = {"none": (0, 0), "left": (3, 0), "right": (0, 4), "both": (2, 3)}
 
 any_pattern = pytest.mark.parametrize("window", PATTERNS.values(), ids=PATTERNS)
-any_padding = pytest.mark.parametrize("pad", [*PADDING, "sentence", "holes"])
+PADS = [*PADDING, "sentence", "holes"]
+WIDE = [Window(6), Window(70), Window(140), Window(6, dilation=3), Window(6, stride=3)]
+any_padding = pytest.mark.parametrize("pad", PADS)
 any_direction = pytest.mark.parametrize("causal", [True, False], ids=["causal", "centred"])
 any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
@@ -151,29 +154,22 @@ def check(case, window, causal, dtype, device):
 # --- Against the definition
 
 
-@any_dtype
-@any_direction
-@any_pattern
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 33])
+@pairwise(
+    length=[1, 2, 3, 4, 5, 6, 7, 33],
+    window=PATTERNS.values(),
+    causal=[False, True],
+    dtype=TOLERANCE,
+)
 def test_lengths(length, window, causal, dtype, device):
     check(Case(length), window, causal, dtype, device)
 
 
-@any_direction
-@any_pattern
-@any_padding
-@pytest.mark.parametrize("globals", [False, True], ids=["local", "global"])
+@pairwise(globals=[False, True], pad=PADS, window=PATTERNS.values(), causal=[False, True])
 def test_padding_and_global_tokens(globals, pad, window, causal, device):
     check(Case(15, pad, globals), window, causal, torch.float64, device)
 
 
-@any_direction
-@any_padding
-@pytest.mark.parametrize(
-    "window",
-    [Window(6), Window(70), Window(140), Window(6, dilation=3), Window(6, stride=3)],
-    ids=str,
-)
+@pairwise(window=WIDE, pad=PADS, causal=[False, True])
 def test_many_blocks(window, pad, causal, device):
     """Several blocks of queries, the last one cut short, and bands that reach over several."""
     case = Case(3 * BLOCK_SIZE + 7, pad, globals=True, heads=1, width=2)
@@ -203,9 +199,7 @@ def test_a_centred_window_has_its_smaller_half_on_the_right(length, causal, devi
         assert_close(out[0, 0, t], near.double() / near.sum())
 
 
-@any_direction
-@any_padding
-@pytest.mark.parametrize("more", [0, 1, 10**9])
+@pairwise(more=[0, 1, 10**9], pad=PADS, causal=[False, True])
 def test_a_window_over_everything_is_softmax_attention(more, pad, causal, device):
     case, mask = Case(9, pad), padding(Case(9, pad))
     real = torch.ones(2, 9, dtype=torch.bool) if mask is None else ~mask
@@ -287,16 +281,14 @@ def test_the_memory_of_cross_attention_is_what_the_last_token_sees(window, devic
 def in_pieces(args, window, sizes, state=None, key_padding_mask=None):
     """Causal attention continued from piece to piece, `sizes` tokens at a time."""
     outputs = []
-    for start, end in pairwise(accumulate(sizes, initial=0)):
+    for start, end in itertools.pairwise(itertools.accumulate(sizes, initial=0)):
         mask = None if key_padding_mask is None else key_padding_mask[:, start:end]
         out, state = window_step(*args.span(start, end), window, state, key_padding_mask=mask)
         outputs.append(out)
     return torch.cat(outputs, dim=2), state
 
 
-@any_pattern
-@any_padding
-@pytest.mark.parametrize("sizes", [[1] * 15, [3, 1, 5, 6], [15], [7, 1, 1, 6]], ids=str)
+@pairwise(sizes=[[1] * 15, [3, 1, 5, 6], [15], [7, 1, 1, 6]], pad=PADS, window=PATTERNS.values())
 def test_pieces_give_what_the_whole_gives(sizes, pad, window, device):
     case = Case(15, pad)
     mask = padding(case)
@@ -321,9 +313,7 @@ def test_a_long_piece_after_a_short_one(length, window, device):
     assert_close(out, window_attention(*args, window, key_padding_mask=mask))
 
 
-@any_pattern
-@any_padding
-@pytest.mark.parametrize("length", [1, 4, 13])
+@pairwise(length=[1, 4, 13], pad=PADS, window=PATTERNS.values())
 def test_writing_at_once_leaves_what_steps_leave(length, pad, window, device):
     case = Case(length, pad)
     args, mask = double(case, device), masks(case, device).get("key_padding_mask")
@@ -354,9 +344,7 @@ def test_the_state_can_be_reordered_and_is_left_alone(size, window, device):
     assert all(torch.equal(*pair) for pair in zip(state, before, strict=True))
 
 
-@any_pattern
-@pytest.mark.parametrize("written", [0, 5])
-@pytest.mark.parametrize("size", [1, 3])
+@pairwise(size=[1, 3], written=[0, 5], window=PATTERNS.values())
 def test_padding_leaves_the_state_exactly_unchanged(size, written, window, device):
     args = inputs(Case(8)).map(lambda x: x.to(device))
     nothing = torch.ones(2, 5, dtype=torch.bool, device=device)
@@ -370,9 +358,11 @@ def test_padding_leaves_the_state_exactly_unchanged(size, written, window, devic
     assert not out.any()
 
 
-@any_pattern
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("length", [1, 3, 150])
+@pairwise(
+    length=[1, 3, 150],
+    dtype=[torch.float32, torch.bfloat16, torch.float16],
+    window=PATTERNS.values(),
+)
 def test_the_state_is_of_one_size(length, dtype, window, device):
     args = inputs(Case(length)).map(lambda x: x.to(device, dtype))
     empty = WindowState.empty(args.k, args.v, window)

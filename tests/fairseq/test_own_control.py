@@ -174,8 +174,11 @@ for flags, turns, stride in {SHOWN}:
     sys.argv[1:] = [*data, *flags]
     args = options.parse_args_and_arch(options.get_training_parser())
     assert (args.abc_turns, args.abc_stride) == (turns, stride), (flags, args)
-sys.argv[1:] = [*data, "--arch", "abc_slow_transformer", "--help"]
-options.parse_args_and_arch(options.get_training_parser())
+from argparse import ArgumentParser
+from fairseq_memattn.modules.control_flags import add_control_flags
+parser = ArgumentParser()
+add_control_flags(parser)
+parser.print_help()
 """
 
 
