@@ -22,7 +22,6 @@ any_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 any_causal_form = pytest.mark.parametrize("form", CAUSAL_FORMS.values(), ids=CAUSAL_FORMS)
 any_control = pytest.mark.parametrize("control", CONTROLS)
 heads_share = pytest.mark.parametrize("shared", [False, True], ids=["per_head", "shared"])
-low_precision = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 
 
 def double(case, device):

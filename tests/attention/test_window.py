@@ -38,9 +38,7 @@ PADDING = {"none": (0, 0), "left": (3, 0), "right": (0, 4), "both": (2, 3)}
 any_pattern = pytest.mark.parametrize("window", PATTERNS.values(), ids=PATTERNS)
 PADS = [*PADDING, "sentence", "holes"]
 WIDE = [Window(6), Window(70), Window(140), Window(6, dilation=3), Window(6, stride=3)]
-any_padding = pytest.mark.parametrize("pad", PADS)
 any_direction = pytest.mark.parametrize("causal", [True, False], ids=["causal", "centred"])
-any_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
 @pytest.fixture(autouse=True)
