@@ -76,7 +76,9 @@ def test_a_name_that_is_no_word(name, names):
         register_control(name)
 
 
-@pytest.mark.parametrize("other", [torch.nn.Linear, lambda x: x, 3], ids=str)
+@pytest.mark.parametrize(
+    "other", [torch.nn.Linear, lambda x: x, 3], ids=["module", "function", "number"]
+)
 def test_what_is_no_control(other, names):
     with pytest.raises(TypeError, match="'own' must be a subclass of Control, but is "):
         register_control("own")(other)
