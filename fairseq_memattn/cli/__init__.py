@@ -12,23 +12,23 @@ from types import ModuleType
 from fairseq_memattn.compat import INSTALL
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
-# module that is asked for gets imported, so that help and mistyped commands need not wait for
+# module of the given command is imported, so that help and mistyped commands do not wait for
 # torch.
 COMMANDS = {
     "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
     "average": "average the weights of several checkpoints into one",
-    "compress": "documents as a few vectors each, in a store on disk, by a GMAT with compression",
-    "contrast": "accuracy on contrastive sets: right against wrong translations in context",
+    "compress": "store each document as a few vectors with a GMAT with compression",
+    "contrast": "accuracy on contrastive sets of right and wrong translations in context",
     "convert": "start another attention from a trained model's weights",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
-    "decompress": "what the encoder says of the documents of a store, or the tokens filled in",
-    "import-bert": "a BERT that transformers has saved as a gmat_bert, with its dictionary",
-    "import-t5": "a T5 that transformers has saved as a model of this plugin, with its dictionary",
-    "perplexity": "of a language model, its memory or its context carried from block to block",
-    "plot": "draw what is written into a model's memory and what is read from it",
-    "prepare": "corpora for fairseq: official archives, generated corpora or your own text",
+    "decompress": "the encoder's output for the documents of a store, or its predicted tokens",
+    "import-bert": "convert a BERT saved by transformers to a gmat_bert and a dictionary",
+    "import-t5": "convert a T5 saved by transformers to a checkpoint and a dictionary",
+    "perplexity": "perplexity of a language model with context or memory across blocks",
+    "plot": "draw what a text writes into a model's memory and what is read from it",
+    "prepare": "prepare corpora for fairseq: official archives, generated corpora or your own text",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
-    "spans": "answers cut out of contexts by a model of --task span_answering, and their scores",
+    "spans": "find answers in contexts with a model of --task span_answering, and score them",
 }
 
 # Those that load trained models, whose controls may be in a folder of the user's.

@@ -20,28 +20,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="what fairseq-generate printed, in one file or a file a shard; SentencePiece's pieces "
-        "are joined",
+        help="output of fairseq-generate, one file or one per shard; SentencePiece's pieces are "
+        "joined",
     )
     given.add_argument(
         "--answers",
         type=Path,
         metavar="FILE",
-        help="answers by id as JSON instead, in the form of HotpotQA's or SQuAD's evaluation",
+        help="answers by id as JSON, in the format of HotpotQA's or SQuAD's evaluation",
     )
     parser.add_argument(
         "--gold",
         type=Path,
         required=True,
         metavar="FILE",
-        help="the official JSON, HotpotQA's or SQuAD's, or what data_prep wrote beside the data, "
-        "bin/records/SPLIT.jsonl, which lists the questions of a training set that lost some",
+        help="the official JSON file of HotpotQA or SQuAD, or bin/records/SPLIT.jsonl of the "
+        "prepared data, which lists the questions that the data have",
     )
     parser.add_argument(
         "--predictions",
         type=Path,
         metavar="FILE",
-        help="also write the answers by id as JSON, as the official evaluation takes them",
+        help="also write the answers by id as JSON for the official evaluation",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_records(path: Path, records: Sequence[Record]) -> None:
-    """Refuses questions that cannot be scored."""
+    """Raises ValueError for questions that cannot be scored."""
     if not records:
         raise ValueError(f"--gold {path} has no questions")
     for record in records:

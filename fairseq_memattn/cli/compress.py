@@ -1,14 +1,14 @@
-"""`memattn compress`: documents as the M vectors that a GMAT with compression makes of them.
+"""`memattn compress`: stores each document as the M memory vectors of a GMAT with compression.
 
-For a model trained with --gmat-compress-after. Documents are the lines of a binarised split,
-lines between blank ones, or lines with one id:
+The model is one trained with --gmat-compress-after. A document is a line of a binarised split, the
+lines between two blank lines, or the lines with the same id:
 
   memattn compress bin --path model.pt --subset train --output store
   torchrun --nproc-per-node 4 --no-python memattn compress bin --path model.pt --output store
 
-The store is a folder: SQLite files, one a process, and the dictionaries. The same command goes on
-after a kill, with nothing lost and nothing twice; other subsets may be added. Documents that are
-longer than the model's limit end it, unless --split cuts them into pieces.
+The store is a folder with one SQLite file for each process, and the dictionaries. After an
+interruption, the same command continues: no record is lost or written twice. Other subsets can be
+added. A document that is longer than the model's limit is an error, unless --split is given.
 """
 
 import argparse
@@ -46,39 +46,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--documents",
         choices=("lines", "blank-lines", "ids"),
         default="lines",
-        help="what a document is: a line; the lines between blank ones, which belong to none; the "
-        "lines with one id, by the ids beside the data. Without ids a document is called "
-        "SUBSET-LINE, after its first line, from 0 (default: %(default)s)",
+        help="what a document is: a line, the lines between two blank lines, or the lines with the "
+        "same id in the .docids file of the split. Without ids the id of a document is SUBSET-LINE "
+        "with its first line, from 0 (default: %(default)s)",
     )
     add(
         "--max-length",
         type=int,
         metavar="N",
-        help="most tokens of a record (default: those of the longest sequence in training)",
+        help="maximum number of tokens of a record (default: that of a sequence in training)",
     )
     add(
         "--split",
         action="store_true",
-        help="cut longer documents into pieces of --max-length, called ID#0, ID#1 and so on",
+        help="cut longer documents into pieces of --max-length tokens with the ids ID#0, ID#1, ...",
     )
     add(
         "--dtype",
         choices=("float32", "float16"),
         default="float32",
-        help="of the numbers in the store (default: %(default)s)",
+        help="type of the numbers in the store (default: %(default)s)",
     )
     add(
         "--max-tokens",
         type=int,
         default=4096,
-        help="of a padded batch, which is stored as a whole; a longer document is a batch of its "
-        "own (default: %(default)s)",
+        help="tokens of a padded batch; a longer document is a batch of its own "
+        "(default: %(default)s)",
     )
-    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuses what makes no sense, before anything is loaded."""
+    """Raises ValueError for values that do not work, before anything is loaded."""
     check_paths(args.data, args.path)
     check_one_folder(args.data)
     if len(checkpoints(args.path)) > 1:

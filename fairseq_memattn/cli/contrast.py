@@ -26,22 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="SET",
-        help="JSON files in the format of Voita et al. (2019), as data_prep/discourse.py writes "
-        "them, or ContraPro's folder",
+        help="JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
+        "discourse`, or ContraPro's folder",
     )
     segmentation.add_arguments(parser)
     parser.add_argument(
         "--exchanged",
         choices=HANDLINGS,
         default=DEFAULT,
-        help="what to do with groups whose source and target are exchanged, of which "
-        "ellipsis_infl has one (default: %(default)s)",
+        help="what to do with groups whose source and target are exchanged; ellipsis_infl has "
+        "one (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, help="also write results and settings to this file")
     parser.add_argument(
         "--scores",
         type=Path,
-        help="also write the log-likelihood of every candidate to this file, a line each",
+        help="also write the log-likelihood of every candidate to this file, one per line",
     )
 
 

@@ -1,9 +1,9 @@
-"""`memattn convert`: a trained model's weights in another attention, as a start for finetuning.
+"""`memattn convert`: converts a trained model to another attention, to start finetuning from it.
 
 The ABC paper warm-starts its masked language models from softmax attention (section 5.3), and T2R
-(Kasai et al., 2021) its transformers; GMAT starts from BERT (section 4.2). What the new attention
-has and the old one lacks, the control or the memory, starts as it would in a new model; everything
-else is copied.
+(Kasai et al., 2021) its transformers; GMAT starts from BERT (section 4.2). Weights that the new
+attention adds, of the control or the memory, are initialised as in a new model; all others are
+copied.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def converted(
 
 
 def check_kind(old: str, new: str) -> None:
-    """Refuses to make a model of one kind one of another."""
+    """Raises ValueError for an architecture of another kind of model."""
     from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqEncoderModel
 
     def kind(arch: str) -> str:

@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also write a line for each token to this file: sentence (from 0), document (from 0), "
         "token, log-probability without and with all of the context, separated by tabs",
     )
-    parser.add_argument("--picture", type=Path, help="draw a document into this .png")
+    parser.add_argument("--picture", type=Path, help="draw a document to this .png file")
     parser.add_argument(
         "--document",
         type=int,
-        help="the document to draw, from 0; the one that gains most by its context unless told",
+        help="number of the document to draw, from 0 (default: the one with the largest gain)",
     )
 
 

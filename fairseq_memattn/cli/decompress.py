@@ -1,12 +1,12 @@
-"""`memattn decompress`: what the encoder says of documents that `memattn compress` has stored.
+"""`memattn decompress`: computes the encoder's output for documents in a store.
 
-Of each document of L tokens its L vectors, as the whole encoder would give them, or the tokens
-that a masked language model fills in. Nothing is read but the store and the model:
+Writes the L vectors that the encoder computes for a document of L tokens, or the tokens that its
+masked language model predicts. It reads only the store of `memattn compress` and the model:
 
   memattn decompress store --path model.pt --output features.npz     numpy.load(...)[ID] is (L, E)
   memattn decompress store --path model.pt --tokens --output filled.txt     ID, a tab, L tokens
   memattn decompress store --list                                    ID, a tab, L of each document
-  memattn decompress store --check                                   is every record whole?
+  memattn decompress store --check                                   check the records
 """
 
 import argparse
@@ -35,29 +35,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--tokens",
         action="store_true",
-        help="write the tokens that the masked language model finds likeliest at each position, "
-        "those that mark beginning and end included",
+        help="write the most likely token of the masked language model at each position, with "
+        "those of beginning and end",
     )
     add("--ids", nargs="+", metavar="ID", help="these documents, in this order, instead of all")
     add("--list", action="store_true", help="only print the ids and lengths of the documents")
-    add("--check", action="store_true", help="only verify that every record is whole")
+    add("--check", action="store_true", help="only check that every record is intact")
     add(
         "--drop-damaged",
         action="store_true",
-        help="with --check, remove those that are not, and files that cannot be read at all; the "
-        "memattn compress that made the store then makes them again",
+        help="with --check, remove damaged records and unreadable files; the same memattn "
+        "compress command then writes them again",
     )
     add(
         "--max-tokens",
         type=int,
         default=4096,
-        help="of a padded batch; a longer document is a batch of its own (default: %(default)s)",
+        help="tokens of a padded batch; a longer document is its own batch (default: %(default)s)",
     )
-    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuses flags that make no sense, before anything is loaded."""
+    """Raises ValueError for values that do not work, before anything is loaded."""
     if not args.store.is_dir():
         raise ValueError(f"{args.store}: there is no such folder")
     if args.drop_damaged and not args.check:
@@ -147,7 +147,7 @@ def check_store(folder: Path, drop: bool) -> None:
 
 
 def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:
-    """What numpy.savez would write of all of them, one at a time."""
+    """Writes the file that numpy.savez would write, one array at a time."""
     from numpy.lib import format
 
     with zipfile.ZipFile(output, "w") as archive:

@@ -1,4 +1,4 @@
-"""Trained models: how the subcommands load them, and what scores translations with them."""
+"""Loads trained models for the subcommands, and a scorer of translations."""
 
 import argparse
 import os
@@ -28,17 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{side}-context",
             type=int,
             metavar="N",
-            help=f"previous {side} sentences that the model sees; those it was trained with unless "
-            "told (0 where it was not trained with --task document_translation)",
+            help=f"number of previous {side} sentences that the model sees (default: that of "
+            "training with --task document_translation, else 0)",
         )
     parser.add_argument(
         "--separator",
-        help="symbol between two sentences of a window; the one trained with unless told",
+        help="symbol between two sentences of a window (default: that of training)",
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=4096, help="of a padded batch (default: %(default)s)"
+        "--max-tokens",
+        type=int,
+        default=4096,
+        help="tokens of a padded batch (default: %(default)s)",
     )
-    parser.add_argument("--cpu", action="store_true", help="score on the CPU though there is a GPU")
+    parser.add_argument(
+        "--cpu", action="store_true", help="score on the CPU even if there is a GPU"
+    )
 
 
 def checkpoints(path: str) -> list[Path]:
@@ -47,7 +52,7 @@ def checkpoints(path: str) -> list[Path]:
 
 
 def check_paths(data: str, path: str) -> None:
-    """Refuses a folder of data or a checkpoint, or one of an ensemble, that is not there."""
+    """Raises ValueError for a folder of data or a checkpoint that does not exist."""
     for checkpoint in checkpoints(path):
         if not checkpoint.is_file():
             raise ValueError(f"--path {checkpoint}: there is no such file")
@@ -57,9 +62,9 @@ def check_paths(data: str, path: str) -> None:
 
 
 def check_one_folder(data: str) -> None:
-    """Refuses the several folders that fairseq takes one after another in training."""
+    """Raises ValueError for several folders of data."""
     if ":" in data:
-        raise ValueError(f"the data must be one folder, but are {data}; give one after another")
+        raise ValueError(f"the data must be one folder, but are {data}")
 
 
 def architecture(state: dict[str, Any]) -> str | None:
@@ -80,7 +85,7 @@ def open_checkpoint(
     """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
 
     languages: "SOURCE TARGET" where neither the checkpoint nor names of files in `data` tell
-    only: the task that it must have been trained with
+    only: the task that the model must have been trained with
     overrides: options that replace those of the checkpoint, by name
 
     Raises ValueError for a model or a task that nothing here has registered, and for a folder that
@@ -235,9 +240,9 @@ def load(args: argparse.Namespace) -> Loaded:
 
 
 class Encoder:
-    """Sentences as tokens of a dictionary, counting those that it does not know.
+    """Encodes sentences with a dictionary and counts unknown tokens.
 
-    segment: cuts a sentence into the pieces that the dictionary holds
+    segment: segments a sentence into pieces of the dictionary
     """
 
     def __init__(self, dictionary: Any, segment: Callable[[str], str]) -> None:

@@ -1,13 +1,12 @@
-"""`memattn perplexity`: of a language model, with memory or context carried from block to block.
+"""`memattn perplexity`: the perplexity of a language model with context or memory across blocks.
 
-Three ways to treat what came before a block of text:
+Three ways to use the text before a block:
 
-  --context-window 0     nothing: every block begins anew
-  --context-window 480   the last 480 tokens are read again before each block, as
-                         fairseq-eval-lm has it, and with the same result
-  --stateful             nothing is read again: the memory goes on from block to block, so that
-                         each token is predicted from all of the text before it. A bounded memory
-                         alone can do that
+  --context-window 0     none of it: every block starts without context
+  --context-window 480   read the last 480 tokens again before each block, with the result of
+                         fairseq-eval-lm
+  --stateful             keep the memory from block to block, so that each token is predicted from
+                         all of the text before it; this needs a bounded memory
 """
 
 import argparse
@@ -52,37 +51,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens of context that are read again for each block; several to compare",
     )
-    add("--stateful", action="store_true", help="carry the memory from block to block")
+    add("--stateful", action="store_true", help="keep the memory from block to block")
     add(
         "--positions",
         choices=["continue", "restart"],
         default="continue",
-        help="with --stateful: count positions on, as in one pass over the unbroken text, or anew "
-        "in every block, as in training; for models trained on much shorter blocks than the text "
+        help="with --stateful: continue counts positions over the whole text; restart counts them "
+        "from the start of each block, for models trained on blocks much shorter than the text "
         "(default: %(default)s)",
     )
     add(
         "--documents",
         action="store_true",
-        help="with --stateful: begin each document, by the ids beside the data, with an empty "
-        "memory; documents are read side by side",
+        help="with --stateful: start each document with an empty memory, by the .docids file of "
+        "the split, and read several documents side by side",
     )
     add(
         "--max-tokens",
         type=int,
         default=4096,
-        help="of a padded batch, in blocks; with --documents, of those read side by side "
+        help="tokens of a padded batch of blocks, or of the documents read side by side "
         "(default: %(default)s)",
     )
     add("--json", type=Path, help="also write the table to this file")
-    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
 
 
 class Row(NamedTuple):
-    """How one way did.
+    """The result of one way to use the text before a block.
 
     loss: mean negative log-probability of a token, end of line included, in bits
-    read: tokens the model has read for that; seconds: what it took
+    read: the number of tokens that the model read; seconds: the time
     """
 
     way: str
@@ -93,7 +92,7 @@ class Row(NamedTuple):
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuses flags that make no sense, before anything is loaded."""
+    """Raises ValueError for values that do not work, before anything is loaded."""
     if not args.stateful and not args.context_window:
         raise ValueError("give --context-window, --stateful or both")
     check_least(args, "tokens_per_sample", 1)
@@ -149,7 +148,7 @@ def shown(row: Row) -> list[str]:
 
 
 def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> Row:
-    """What fairseq-eval-lm counts, block for block."""
+    """The result of fairseq-eval-lm: each block after the last tokens before it."""
     from fairseq import tasks
     from fairseq.utils import move_to_cuda
     from tqdm import tqdm
@@ -175,7 +174,7 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
 
 
 def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
-    """The memory carried on, over the whole text or document by document."""
+    """The result with one memory over the whole text or over each document."""
     import math
 
     import torch
@@ -203,8 +202,8 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
     trained = task.args.tokens_per_sample
     if args.positions == "continue" and len(streams[-1]) > trained:
         print(
-            f"note: the model was trained on blocks of {trained} tokens, and is about to count the "
-            f"positions of {len(streams[-1])}; --positions restart counts them as in training",
+            f"note: the model was trained on blocks of {trained} tokens, but counts positions up "
+            f"to {len(streams[-1])}; --positions restart counts them as in training",
             file=sys.stderr,
         )
     side_by_side = max(1, args.max_tokens // args.tokens_per_sample)

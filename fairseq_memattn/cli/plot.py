@@ -1,6 +1,6 @@
-"""`memattn plot`: what a text writes into a model's memories, and what is read from them.
+"""`memattn plot`: draws what a text writes into the memory of a model, and what is read from it.
 
-Of a model with a sequence selector: which sentences each target token draws on.
+For a model with a sequence selector, it draws the sentences that each target token attends to.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Refuses files that are not there or cannot be written, and several checkpoints."""
+    """Raises ValueError for missing files, files that cannot be written and several checkpoints."""
     from fairseq_memattn.evaluation.plots import check_format
 
     inputs = [Path(args.path), args.text, args.target, args.sentencepiece_model, args.subword_nmt]
@@ -158,7 +158,7 @@ def choose_attention(args: argparse.Namespace, model: Any) -> "tuple[str, list[A
 
 
 def chosen(option: str, number: int | None, count: int) -> list[int]:
-    """The numbers, of `count`, that `--layer` or `--head` stands for."""
+    """The indices, below `count`, that `--layer` or `--head` selects."""
     if number is None:
         return list(range(count))
     if not -count <= number < count:
@@ -221,7 +221,7 @@ def look_at_selection(
 
 
 def finish(args: argparse.Namespace, kind: str, figures: dict[str, Any]) -> None:
-    """Writes the numbers where they are wanted, and says what was drawn."""
+    """Writes the numbers with `--json`, and prints the name of the picture."""
     if args.json:
         report = {"path": args.path, "text": texts.title(args), "attention": kind, **figures}
         args.json.write_text(json.dumps(report, ensure_ascii=False) + "\n", encoding="utf-8")

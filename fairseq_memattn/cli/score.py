@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--generated",
         type=Path,
         metavar="FILE",
-        help="what fairseq-generate printed, run with --required-batch-size-multiple 1; "
+        help="output of fairseq-generate, run with --required-batch-size-multiple 1; "
         "SentencePiece's pieces are joined, words are left as they are",
     )
     systems.add_argument(
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--docids",
         type=Path,
         metavar="FILE",
-        help="a document id for each line of the reference; BLEU is then called s-BLEU, and d-BLEU "
+        help="document id of each line of the reference; BLEU is then named s-BLEU, and d-BLEU "
         "is that of whole documents, their sentences joined by a space",
     )
     parser.add_argument(
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="also write the scored hypotheses of the one system, as text, a line each",
+        help="also write the scored hypotheses of a single system as text, one per line",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse options that cannot be, alone or together, before anything is read."""
+    """Raises ValueError for options that do not work, alone or together."""
     if args.per_document and not args.docids:
         raise ValueError("--per-document needs --docids")
     if args.resamples is not None:
@@ -172,7 +172,7 @@ def system_paths(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
-    """Refuse, before the work is done, inputs that are not there and outputs that cannot be."""
+    """Raises ValueError for missing inputs and for outputs that cannot be written."""
     if args.output and len(systems) > 1:
         raise ValueError(f"--output takes one system, but {len(systems)} are given")
     inputs = {"--generated" if args.generated else "--system": systems}

@@ -1,4 +1,4 @@
-"""Cutting raw text into the pieces that a model's dictionary holds."""
+"""Segments raw text into the pieces of a model's dictionary."""
 
 import argparse
 from collections.abc import Callable
@@ -13,11 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     segmentation.add_argument(
         "--sentencepiece-model",
         type=Path,
-        help="cuts the sentences into the model's pieces; without this and --subword-nmt they must "
-        "already be cut",
+        help="segment the sentences with this model; without it and --subword-nmt they must be "
+        "segmented already",
     )
     segmentation.add_argument(
-        "--subword-nmt", type=Path, metavar="CODES", help="cuts tokenised sentences with BPE codes"
+        "--subword-nmt",
+        type=Path,
+        metavar="CODES",
+        help="segment tokenised sentences with BPE codes",
     )
 
 

@@ -1,9 +1,9 @@
-"""`memattn spans`: answers cut out of their contexts by a model of --task span_answering.
+"""`memattn spans`: finds answers in contexts with a model of --task span_answering.
 
-Each token is judged in the window that has most of its context, and the best spans of all windows
-compete, as in BERT's evaluation of SQuAD. The text of an answer is the original one. Prints exact
-match and F1 by the rules of SQuAD or HotpotQA; of HotpotQA also for each type of question, and, of
-a model with --supporting-facts, those of the facts and of answers and facts together (joint).
+A token is scored in the window that has most of its context, and the answer is the best span of all
+windows, as in BERT's evaluation of SQuAD. The answer is a part of the original text. Prints exact
+match and F1 by the rules of SQuAD or HotpotQA; for HotpotQA also by type of question, and, for a
+model with --supporting-facts, of the facts alone and of answers and facts together (joint).
 """
 
 import argparse
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = __doc__
     add = parser.add_argument
-    add("data", help="folder bin that data_prep/squad.py --spans, or hotpotqa.py, has written")
+    add("data", help="folder bin that `memattn prepare squad --spans`, or hotpotqa, writes")
     add("--path", required=True, help="checkpoint of a model of --task span_answering")
     add("--subset", default="valid", help="default: %(default)s")
     add(
@@ -53,30 +53,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20,
         metavar="N",
-        help="spans to choose from, in each window and then in all (default: %(default)s)",
+        help="number of best spans kept in each window and in all (default: %(default)s)",
     )
     add(
         "--max-answer",
         type=int,
         default=LONGEST,
         metavar="N",
-        help="the most tokens of an answer (default: %(default)s)",
+        help="maximum number of tokens of an answer (default: %(default)s)",
     )
     add(
         "--predictions",
         type=Path,
         metavar="FILE",
-        help="write the answers by id as JSON, as the official evaluation takes them; of HotpotQA, "
-        "by a model with --supporting-facts, these as well",
+        help="write the answers by id as JSON for the official evaluation, with the supporting "
+        "facts of HotpotQA if the model has --supporting-facts",
     )
     add("--nbest", type=Path, metavar="FILE", help="write the best answers to each question")
     add("--json", type=Path, metavar="FILE", help="also write the table as JSON")
     add("--max-tokens", type=int, default=16384, help="of a padded batch (default: %(default)s)")
-    add("--cpu", action="store_true", help="compute on the CPU though there is a GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuses flags that make no sense, before anything is loaded."""
+    """Raises ValueError for values that do not work, before anything is loaded."""
     for name in ("n_best", "max_answer", "max_tokens"):
         check_least(args, name, 1)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
-    """Raises ValueError where something is missing or does not belong together."""
+    """Raises ValueError if a file is missing or does not fit the data set."""
     from fairseq_memattn.qa.span_texts import read_texts
 
     path = folder / "records" / f"{subset}.jsonl"
@@ -129,7 +129,7 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
 
 
 def said_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:
-    """The supporting facts that the model finds, of each question."""
+    """The supporting facts that the model finds for each question."""
     from fairseq_memattn.qa.span_finder import supporting
 
     facts = []
@@ -146,7 +146,7 @@ def report(
     predictions: Sequence[str],
     facts: Sequence[list[Fact]] | None,
 ) -> None:
-    """Prints and writes what the options ask for."""
+    """Prints the table and writes the files of the options."""
     rows = scores_by_type(records, predictions)
     if facts is not None and any(record.facts for record in records):
         rows |= scores_with_facts(records, predictions, facts)
@@ -179,7 +179,7 @@ def scores_by_type(
 def scores_with_facts(
     records: Sequence[SpanRecord], predictions: Sequence[str], facts: Sequence[list[Fact]]
 ) -> dict[str, tuple[int, Score]]:
-    """The same of supporting facts and, where all answers are public, of both together."""
+    """The same for supporting facts and, if all answers are public, for both together."""
     found = [score_facts(said, record.facts) for said, record in zip(facts, records, strict=True)]
     rows = {FACTS: (len(found), mean(found))}
     if all(record.answers for record in records):

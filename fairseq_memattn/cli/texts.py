@@ -26,28 +26,28 @@ class Line(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that say which text, and how it is cut."""
+    """The flags that select a text and its segmentation."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--subset", help=f"split of the data (default: {SUBSET})")
     which.add_argument(
         "--text",
         type=Path,
         metavar="FILE",
-        help="raw text instead, a line each, - being the standard input; the sentences of a window "
-        "or a document go into one line, with the separators that the model knows",
+        help="file of raw text, one text per line, or - for the standard input; write the "
+        "sentences of a window or document on one line, with the separators of training",
     )
     parser.add_argument(
         "--target",
         type=Path,
         metavar="FILE",
-        help="the translations of --text, which the decoder is fed with, for models that translate",
+        help="translations of --text, the decoder's input in models that translate",
     )
     parser.add_argument(
         "--index",
         type=int,
         default=0,
         metavar="N",
-        help="which sentence (of a language model's data: which block) of --subset, or which line "
+        help="number of the sentence (or block, for a language model) of --subset or of the line "
         "of --text, from 0 (default: %(default)s)",
     )
     segmentation.add_arguments(parser)

@@ -1,1 +1,1 @@
-"""Documents as the few vectors that GMAT's encoder makes of them, on disk and back."""
+"""Stores documents on disk as the memory vectors of GMAT's encoder, and reads them."""

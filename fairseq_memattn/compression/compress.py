@@ -25,7 +25,7 @@ ENCODER_SETTINGS = ("layers", "attention_heads", "normalize_before", "learned_po
 
 
 def encoder_of(model: Any) -> GMATEncoder:
-    """Raises MemAttnError for a model that was not made to compress."""
+    """The encoder of a model. Raises MemAttnError for a model without compression."""
     encoder = getattr(model, "encoder", None)
     encoder = getattr(encoder, "sentence_encoder", encoder)
     if not isinstance(encoder, GMATEncoder) or not encoder.cfg.gmat_compress_after:
@@ -36,7 +36,7 @@ def encoder_of(model: Any) -> GMATEncoder:
 
 
 def header_of(model: Any, task: Any, dtype: str) -> Header:
-    """What a store of the model's says of itself."""
+    """The header of a store of the model."""
     encoder = encoder_of(model)
     symbols = hashlib.sha256("\n".join(task.source_dictionary.symbols).encode()).hexdigest()
     size = encoder.embed_tokens.embedding_dim
@@ -79,9 +79,9 @@ def compress(
     max_tokens: int,
     progress: Callable[[int], Any],
 ) -> Written:
-    """Appends to the shard what the store lacks, a batch in a transaction.
+    """Appends the records that the store lacks to the shard, one transaction for each batch.
 
-    Batches are the same whatever the store has, so that going on after a kill gives the same bits.
+    Batches do not depend on the store, so that an interrupted run continues with the same bits.
     progress: called with a number of records
 
     Raises MemAttnError for an id that the store has of another text, and for numbers that are not
@@ -109,7 +109,7 @@ def compress(
 
 
 def known(store: Store, id: str, source: bytes) -> bool:
-    """Whether the store has the document. Raises MemAttnError where it has another of that id."""
+    """Whether the store has the document. Raises MemAttnError for another text with that id."""
     found = store.source(id)
     if found is not None and found != source:
         raise MemAttnError(f"{store.folder} has a record {id!r} already, of another text")

@@ -1,4 +1,4 @@
-"""A binarised split as documents, and those as pieces that a model can read."""
+"""The documents of a binarised split, and their pieces."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from fairseq_memattn.errors import MemAttnError
 
 
 class Piece(NamedTuple):
-    """What becomes one record.
+    """The text of one record.
 
-    lines: of the split; first: the first of these lines' tokens that is in it, from 0
-    length: L, its tokens, the one that marks the beginning included
+    lines: of the split; first: the index of its first token in these lines, from 0
+    length: L, the number of its tokens, with the symbol of the beginning
     """
 
     id: str
@@ -30,7 +30,7 @@ class Corpus:
     """Documents of lines, each line ending with eos.
 
     lines: fairseq's data set of single lines; documents: the id of each and its lines
-    bos: what the model has before each text; None where it has nothing
+    bos: the symbol that the model has before each text, or None
     """
 
     def __init__(self, lines: Any, documents: Sequence[tuple[str, range]], bos: int | None) -> None:
@@ -118,5 +118,5 @@ def batches(lengths: Sequence[int], max_tokens: int) -> list[range]:
 
 
 def source_of(tokens: Tensor) -> bytes:
-    """SHA-256 by which a document is known again."""
+    """The SHA-256 hash that identifies the text of a document."""
     return hashlib.sha256(tokens.numpy().astype("<i8").tobytes()).digest()

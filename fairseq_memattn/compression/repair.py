@@ -1,4 +1,4 @@
-"""What is not whole in a store, and the way out: give it up, and compress it again."""
+"""Finds damaged records and files of a store, and removes them to be compressed again."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from fairseq_memattn.compression.store import files, mark, opened
 
 
 def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
-    """What is wrong with the files and the records that are not whole, and how many records are.
+    """The errors of damaged files and records, and the number of intact records.
 
     drop: removes these records; where a file cannot be read at all, the whole file
     """
@@ -44,6 +44,6 @@ def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:
 
 
 def _remove(file: Path) -> None:
-    """The mark last: whoever is killed before it can do this again."""
+    """Removes the mark last, so that an interrupted removal can be repeated."""
     for lost in (file, file.with_name(f"{file.name}-journal"), mark(file)):
         lost.unlink(missing_ok=True)

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 @register_criterion("masked_lm_error", dataclass=FairseqDataclass)
 class MaskedLmErrorCriterion(FairseqCriterion):
-    """The loss of fairseq's `masked_lm`, and the per cent of masked tokens predicted wrongly.
+    """The loss of fairseq's `masked_lm`, and the percentage of masked tokens predicted wrongly.
 
     The model is called with the sample's `net_input` and `masked_tokens` (B, S), and returns
-    (logits (masked, C), extra). `error` is in per cent; `ppl` is the inverse of the geometric mean
-    of the masked tokens' probabilities. A batch in which nothing is masked counts for nothing.
+    (logits (masked, C), extra). `error` is in percent; `ppl` is the inverse of the geometric mean
+    of the masked tokens' probabilities. A batch without masked tokens does not count.
     """
 
     def forward(

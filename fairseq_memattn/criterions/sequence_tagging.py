@@ -1,4 +1,4 @@
-"""Cross entropy over the positions of a sequence, with the share of sequences all right."""
+"""Cross entropy over the positions of a sequence, and the percentage of correct sequences."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 @register_criterion("sequence_tagging", dataclass=FairseqDataclass)
 class SequenceTaggingCriterion(FairseqCriterion):
-    """Negative log probability of each position's tag; per position in the mean, as always.
+    """The negative log probability of each position's tag, as a mean over positions.
 
     The model is called with the sample's `net_input` and returns (logits (B, S, C), extra), where
     C is the size of the task's `target_dictionary`; sample["target"] is (B, S), and its padding
-    counts for nothing. Reports, in per cent, `accuracy` over positions and `exact_match`: 1 for
-    a sequence all of whose positions are right (GMAT, table 1), one without any position included.
+    does not count. Reports, in percent, `accuracy` over positions and `exact_match`, the sequences
+    all of whose positions are right (GMAT, table 1). An empty sequence is an exact match.
 
-    Of an encoder-decoder, whose positions are predicted from the reference before them, the exact
-    match is that of greedy search too: up to its first mistake greedy search is fed the reference.
+    The exact match of an encoder-decoder under teacher forcing equals that of greedy search, which
+    reads the reference up to its first error.
     """
 
     def forward(

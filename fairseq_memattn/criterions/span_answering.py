@@ -1,4 +1,4 @@
-"""Where an answer begins and ends, and which tokens belong to supporting facts."""
+"""The loss of the first and last token of an answer, and of the tokens of supporting facts."""
 
 import math
 from collections.abc import Sequence
@@ -19,10 +19,11 @@ LOSSES = ("loss", "span_loss", "fact_loss")
 
 @register_criterion("span_answering", dataclass=FairseqDataclass)
 class SpanAnsweringCriterion(FairseqCriterion):
-    """The mean of two cross entropies, of first and last token, per window in the mean.
+    """The mean cross entropy of the first and the last token of the answer, per window.
 
-    Windows without the answer have <s> as both. With a model of four scores a token it adds the
-    loss of the tags (GMAT, appendix A.3). Reports `exact`, the per cent of windows with both right.
+    In windows without the answer, both are <s>. For a model with four scores a token, the loss of
+    the tags is added (GMAT, appendix A.3). Reports `exact`, the percentage of windows in which both
+    tokens are right.
     """
 
     def forward(
@@ -77,11 +78,10 @@ def span_scores(scores: Tensor, candidates: Tensor) -> Tensor:
 def tag_loss(scores: Tensor, tags: Tensor) -> Tensor:
     """The sum over B inputs of their negative log-probability of the right tags.
 
-    In each input both classes have the same weight, whatever their size: it is the mean of the
-    means of both, or of the one that there is (choice: the paper weights "according to the class
-    size" and does not say how).
+    In each input both classes have the same weight: the loss is the mean of the means of the
+    classes that occur (choice: the paper weights "according to the class size" without a formula).
 
-    scores: (B, S, 2); tags: (B, S) of 0 and 1, and NO_TAG, which counts for nothing
+    scores: (B, S, 2); tags: (B, S) of 0 and 1, and NO_TAG, which does not count
     """
     losses = F.cross_entropy(
         scores.float().transpose(1, 2), tags, ignore_index=NO_TAG, reduction="none"

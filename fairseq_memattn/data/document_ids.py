@@ -71,7 +71,7 @@ def read_docids(path: Path, sentences: int) -> Documents:
     if not path.exists():
         raise MemAttnError(
             f"{path} is missing: the document ids of this split, one a line for each of its "
-            f"{sentences} sentences; data_prep/binarise.py writes it"
+            f"{sentences} sentences; `memattn prepare binarise` writes it"
         )
     ids = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if len(ids) != sentences:

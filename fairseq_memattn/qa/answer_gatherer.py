@@ -1,4 +1,4 @@
-"""Answers in validation, whose batches part the windows of a question."""
+"""Answers in validation, where the windows of a question are in several batches."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -12,9 +12,9 @@ from fairseq_memattn.qa.span_texts import SpanTexts
 
 
 class AnswerGatherer:
-    """The best answer to each question, as soon as the last window of its context has been read.
+    """Gives the answer to each question when the last window of its context has been read.
 
-    Of a model of span_answering. Batches may have the windows in any order, each of them once.
+    The model is one of span_answering. Batches have each window once, in any order.
     """
 
     def __init__(self, texts: SpanTexts) -> None:
@@ -24,12 +24,12 @@ class AnswerGatherer:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew: no window has been read."""
+        """Starts again: no window has been read."""
         self.found: dict[int, Found] = defaultdict(lambda: Found([], None))
         self.seen: Counter[int] = Counter()
 
     def take(self, model: nn.Module, sample: dict[str, Any]) -> dict[int, str]:
-        """The answers, by number, to the questions whose last windows a batch has."""
+        """The answers to the questions whose last unread window is in a batch, by number."""
         self.finder.read(model, sample, self.found)
         numbers = self.texts.dataset.windows.context[sample["id"].cpu().numpy()].tolist()
         self.seen.update(numbers)

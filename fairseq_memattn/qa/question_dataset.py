@@ -19,9 +19,9 @@ from fairseq_memattn.qa.question_sets import Record
 class QuestionOptions:
     """How questions become sequences.
 
-    max_source: the most tokens of `question </s> context </s>`, in all chunks together
-    chunks: that they are cut into, each of max_source / chunks tokens
-    max_target: the most tokens of `answer </s>`
+    max_source: the maximum number of tokens of `question </s> context </s>` in all chunks
+    chunks: the number of sequences of max_source / chunks tokens that they are cut into
+    max_target: the maximum number of tokens of `answer </s>`
     pad, eos: symbols of the dictionary
     """
 
@@ -39,14 +39,14 @@ class QuestionOptions:
 class QuestionDataset(FairseqDataset):
     """`question </s> context </s>` and `answer </s>`.
 
-    What is beyond the limits is cut (Al Adel, 2022, section 4, has 512 and 40 tokens): contexts and
-    answers lose their end, but for the </s>; a question is never cut.
-    Raises MemAttnError for a question that leaves its context no room.
+    Contexts and answers are cut at their end to the limits and keep their </s>; questions are not
+    cut. Al Adel (2022), section 4, has limits of 512 and 40 tokens.
+    Raises MemAttnError for a question that leaves no room for a context.
 
     questions, contexts, answers: fairseq's data sets of texts that end with eos
-    answers: None where they are not public
+    answers: None if they are not public
     records: ids and accepted answers, line-aligned
-    name: of the split, handed on in every batch
+    name: of the split, part of every batch
     training: whether its batches are shuffled
     """
 
@@ -83,7 +83,7 @@ class QuestionDataset(FairseqDataset):
         return len(self.questions)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """id, source (S,), target (T,) or None: whole sequences, before they are chunked."""
+        """id, source (S,) and target (T,) or None, as whole sequences."""
         question = self.questions[index]
         room = self.options.max_source - len(question)
         source = torch.cat([question, cut(self.contexts[index], room)])
@@ -136,7 +136,7 @@ class QuestionDataset(FairseqDataset):
         return np.maximum(sizes, self.target_sizes[indices])
 
     def size(self, index: int) -> tuple[int, int]:
-        """The longest sequences that encoder and decoder see."""
+        """The lengths of the longest sequences of encoder and decoder."""
         target = 0 if self.target_sizes is None else int(self.target_sizes[index])
         return min(int(self.source_sizes[index]), self.options.chunk_length), target
 
@@ -153,5 +153,5 @@ class QuestionDataset(FairseqDataset):
 
 
 def cut(tokens: Tensor, most: int) -> Tensor:
-    """The first tokens of a text, and the eos that ends it."""
+    """A text of at most `most` tokens, which keeps its eos."""
     return tokens if len(tokens) <= most else torch.cat([tokens[: most - 1], tokens[-1:]])

@@ -23,11 +23,11 @@ NO_TAG = -1
 class SpanOptions:
     """How questions become sequences.
 
-    window: the most tokens of `<s> question </s> context </s>`
+    window: the maximum number of tokens of `<s> question </s> context </s>`
     stride: tokens from one window of a context to the next
-    max_question: the most tokens of a question
+    max_question: the maximum number of tokens of a question
     bos, eos, pad: symbols of the dictionary
-    question_memory: whether the model is handed the question for its memory, too
+    question_memory: whether batches also have the question as `memory_words`
     """
 
     window: int
@@ -40,15 +40,15 @@ class SpanOptions:
 
 
 class SpanDataset(FairseqDataset):
-    """`<s> question </s> window </s>`, an entry for every window of every context.
+    """`<s> question </s> window </s>`, one entry for every window of every context.
 
-    Questions lose what they have beyond max_question. The answer of a window that does not hold it
-    whole is its first token, <s> (Devlin et al., 2019; GMAT, section 4.4).
+    Questions are cut to max_question tokens. In a window without the whole answer the target is
+    the first token, <s> (Devlin et al., 2019; GMAT, section 4.4).
 
     questions, contexts: N texts that end with eos, as fairseq binarises them
-    answers: (N, 2) the first and the last token of each answer in its context, or -1; None where
+    answers: (N, 2) the first and the last token of each answer in its context, or -1; None if
         they are not public
-    tags: of all tokens of all contexts, 1 in supporting facts; None for no such tags
+    tags: 1 for tokens in supporting facts, 0 for others, of all contexts; None without tags
     name: of the split
     training: whether its batches are shuffled
     """
@@ -80,7 +80,7 @@ class SpanDataset(FairseqDataset):
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """A window: what `collater` makes batches of, with `begins`, where its tokens do."""
+        """A window, for `collater`; `begins` is the position of its first context token."""
         options = self.options
         number, first, count = (int(column[index]) for column in self.windows)
         question = self.questions[number][: self.asked[number]].long()
@@ -115,8 +115,8 @@ class SpanDataset(FairseqDataset):
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """A batch of B windows, and the name of their split.
 
-        net_input: src_tokens (B, S), src_lengths (B,), and, for models that take them,
-            memory_words (B, Q), all of it padded on the right
+        net_input: src_tokens (B, S), src_lengths (B,) and, with question_memory,
+            memory_words (B, Q), padded on the right
         candidates: (B, S) True where an answer may begin or end: <s> and the window
         target: (B, 2) first and last token of the answer, or None
         tags: (B, S) 1 in supporting facts, else 0, NO_TAG at padding; or None

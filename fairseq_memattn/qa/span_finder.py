@@ -17,11 +17,11 @@ from fairseq_memattn.qa.span_windows import best_windows
 
 
 class Found(NamedTuple):
-    """What a model says of a question.
+    """The scores of a model for a question.
 
-    candidates: likely spans of its context's tokens, of all windows
-    facts: (L,) for each token of the context how much likelier it is than not, in nats, to be in
-        a supporting fact; None of a model that does not say
+    candidates: likely spans of its context's tokens, from all windows
+    facts: (L,) log odds, in nats, that a token of the context is in a supporting fact; None for a
+        model without supporting facts
     """
 
     candidates: list[Candidate]
@@ -31,11 +31,11 @@ class Found(NamedTuple):
 class SpanFinder:
     """Reads windows of contexts of a data set.
 
-    A token is an answer's first in the window that has most of its context, and in no other
-    (BERT's run_squad); so it is a part of supporting facts.
+    A token can begin an answer only in the window that has most of its context (BERT's run_squad).
+    Its score as a part of supporting facts is also from that window.
 
-    places: (T, 2) of the tokens of all contexts, their characters
-    longest: the most tokens of an answer; most: how many spans of a window are kept
+    places: (T, 2) characters of the tokens of all contexts
+    longest: the maximum number of tokens of an answer; most: the number of spans kept in a window
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class SpanFinder:
         ]
 
     def find(self, model: nn.Module, max_tokens: int) -> list[Found]:
-        """For every question, in their order. max_tokens: of a padded batch."""
+        """The scores for every question, in order. max_tokens: of a padded batch."""
         dataset = self.dataset
         if dataset.sizes.max() > max_tokens:
             raise MemAttnError(
-                f"--max-tokens {max_tokens} must be at least the {dataset.sizes.max()} of the "
-                "longest window"
+                f"--max-tokens must be at least the {dataset.sizes.max()} tokens of the longest "
+                f"window, but is {max_tokens}"
             )
         batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=max_tokens)
         on_gpu = next(model.parameters()).is_cuda
@@ -74,7 +74,7 @@ class SpanFinder:
 
     @torch.no_grad()
     def read(self, model: nn.Module, sample: dict[str, Any], found: Mapping[int, Found]) -> None:
-        """Adds to `found`, by question, what a batch of windows says of each."""
+        """Adds the scores of a batch of windows to `found`, by question."""
         scores, _ = model(**sample["net_input"])
         inside = sample["candidates"].cpu().clone()
         inside[:, 0] = False
@@ -87,7 +87,7 @@ class SpanFinder:
         return None if self.dataset.tags is None else np.zeros(length, np.float32)
 
     def _take(self, found: Mapping[int, Found], index: int, scores: NDArray[np.float32]) -> None:
-        """Adds what the scores, (C, 2 or 4), of a window's tokens say of its question."""
+        """Adds the scores (C, 2 or 4) of a window's tokens to those of its question."""
         number, first, count = (int(column[index]) for column in self.dataset.windows)
         begin = self.dataset.begins[number] + first
         best_here = self.bests[number][first : first + count] == index
@@ -111,10 +111,10 @@ class SpanFinder:
 def supporting(
     places: NDArray[Any], facts: NDArray[np.float32], sentences: Sequence[tuple[int, int]]
 ) -> Iterator[bool]:
-    """For each sentence whether its tokens are, in the mean, likelier supporting than not (choice).
+    """Whether the mean log odds of each sentence's tokens are positive (choice).
 
     places: (L, 2) characters of the context's tokens; facts: (L,) as `Found` has them
-    sentences: each one's first character and the one behind its last
+    sentences: the first character of each and the one after its last
     """
     for begin, end in sentences:
         held = np.maximum(places[:, 0], begin) < np.minimum(places[:, 1], end)

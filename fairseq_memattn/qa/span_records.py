@@ -92,7 +92,9 @@ def read_numbers(folder: Path, name: str, split: str, expected: int) -> NDArray[
     """
     path = folder / name / split
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; data_prep/squad.py --spans writes it")
+        raise ValueError(
+            f"{path}: there is no such file; `memattn prepare squad --spans` writes it"
+        )
     kind = NUMBERS[name]
     found = path.stat().st_size / kind.itemsize
     if found != expected:

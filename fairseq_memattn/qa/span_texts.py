@@ -1,4 +1,4 @@
-"""The original texts that the answers of a model of span_answering are cut out of."""
+"""The original texts of contexts, of which answers are parts."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,30 +12,32 @@ from fairseq_memattn.qa.span_records import SpanRecord, read_numbers, read_span_
 
 
 class SpanTexts(NamedTuple):
-    """Of N questions: the data set, N records, and (T, 2) characters of all contexts' tokens."""
+    """The data set of N questions, N records, and the characters (T, 2) of all contexts' tokens."""
 
     dataset: SpanDataset
     records: list[SpanRecord]
     places: NDArray[Any]
 
     def places_of(self, number: int) -> NDArray[Any]:
-        """Those of one question's context."""
+        """The characters (L, 2) of the tokens of a question's context."""
         begin = self.dataset.begins[number]
         return self.places[begin : begin + self.dataset.lengths[number]]
 
     def answers(self, number: int, candidates: Iterable[Candidate], most: int) -> list[Answer]:
-        """What a question's spans say, the best first. most: how many spans are looked at."""
+        """The answers to a question, best first. most: the number of spans that are read."""
         return answers_of(candidates, self.records[number].context, self.places_of(number), most)
 
 
 def read_texts(dataset: SpanDataset, folder: Path, split: str) -> SpanTexts:
-    """The texts of a split of a folder that data_prep has written.
+    """The texts of a split of a prepared folder.
 
-    Raises ValueError where something is missing or does not belong to the data set.
+    Raises ValueError if a file is missing or does not fit the data set.
     """
     path = folder / "records" / f"{split}.jsonl"
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; data_prep/squad.py --spans writes it")
+        raise ValueError(
+            f"{path}: there is no such file; `memattn prepare squad --spans` writes it"
+        )
     records = list(read_span_records(path))
     if len(records) != len(dataset.lengths):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Exact match and F1 in validation, gathered batch by batch."""
+"""Exact match and F1 in validation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ MEASURES = ("em", "f1", "precision", "recall")
 
 
 def statistics(predictions: Sequence[str], records: Sequence[Record]) -> dict[str, float]:
-    """Of a batch: the number of questions, which may be none, and the sum of each measure."""
+    """The number of questions of a batch, which can be 0, and the sum of each measure."""
     scores = [
         score_answer(text, record.answers, record.rules)
         for text, record in zip(predictions, records, strict=True)
@@ -24,7 +24,7 @@ def statistics(predictions: Sequence[str], records: Sequence[Record]) -> dict[st
 
 
 def log_scores(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-    """Adds batches to the measures of a validation, in percent."""
+    """Logs the measures of the batches of a validation, in percent."""
     if not any(log.get(COUNT) for log in logging_outputs):
         return
     for key in (COUNT, *(f"_{name}" for name in MEASURES)):

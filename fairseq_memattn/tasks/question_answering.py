@@ -32,50 +32,50 @@ class QuestionAnsweringConfig(FairseqDataclass):
     data: str = field(
         default="???",
         metadata={
-            "help": "folder with question/, context/, answer/ and records/, as data_prep writes "
-            "it; several, joined by colons, are read one an epoch in training"
+            "help": "folder bin that `memattn prepare squad` or `memattn prepare hotpotqa` writes; "
+            "training reads several, separated by colons, in turn, one each epoch"
         },
     )
     max_source_length: int = field(
         default=512,
         metadata={
-            "help": "tokens of `question </s> context </s>` that the model sees, in all chunks "
-            "together; what a context has beyond that is cut off, and counted in the log"
+            "help": "maximum number of tokens of `question </s> context </s>` in all chunks "
+            "together; a longer context loses its end, and the log counts such contexts"
         },
     )
     chunks: int = field(
         default=1,
-        metadata={"help": "sequences of equal length that the source is cut into, 1 or more"},
+        metadata={"help": "number of sequences of equal length that the source is cut into"},
     )
     max_target_length: int = field(
         default=40,
         metadata={
-            "help": "tokens of `answer </s>` to learn; longer answers are cut off, and counted in "
-            "the log"
+            "help": "maximum number of tokens of `answer </s>` in training; a longer answer loses "
+            "its end, and the log counts such answers"
         },
     )
     sentinels: int = field(
         default=0,
         metadata={
-            "help": "symbols <extra_id_0>, <extra_id_1>, ... of the dictionary, which gets them at "
-            "its end if it has none: as many as a model pretrained by span corruption has"
+            "help": "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a "
+            "dictionary without them; give the number of a model pretrained by span corruption"
         },
     )
     eval_answers: bool = field(
         default=False,
         metadata={
-            "help": "answer the questions in validation, greedily, and log em, f1, precision and "
-            "recall in percent"
+            "help": "answer the questions in validation by greedy search and log em, f1, precision "
+            "and recall in percent"
         },
     )
 
 
 @register_task("question_answering", dataclass=QuestionAnsweringConfig)
 class QuestionAnsweringTask(FairseqTask):
-    """Answers questions about contexts, which `data_prep` has made of HotpotQA or SQuAD.
+    """Answers questions about contexts, such as those of SQuAD and HotpotQA.
 
-    Works with any encoder-decoder. With --chunks above 1 it needs a model with a true attribute
-    `takes_sequences`, which gets the last chunk as src_tokens and those before as context_tokens.
+    Any encoder-decoder works. With --chunks above 1, the model must have a true attribute
+    `takes_sequences`; it gets the last chunk as src_tokens and those before as context_tokens.
     """
 
     cfg: QuestionAnsweringConfig
@@ -85,7 +85,7 @@ class QuestionAnsweringTask(FairseqTask):
         _check(cfg)
         path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
         if not path.is_file():
-            raise MemAttnError(f"{path}: there is no such file; data_prep/squad.py writes it")
+            raise MemAttnError(f"{path}: there is no such file; `memattn prepare squad` writes it")
         dictionary = cls.load_dictionary(str(path))
         add_sentinels(dictionary, cfg.sentinels)
         logger.info(f"dictionary: {len(dictionary)} types")
@@ -115,7 +115,7 @@ class QuestionAnsweringTask(FairseqTask):
         return self.options.chunk_length, self.options.max_target
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
-        """Raises MemAttnError for a model that does not take the sequences of the flags."""
+        """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
         trained = getattr(cfg, "sentinels", None)
         if from_checkpoint and trained not in (None, self.cfg.sentinels):
             raise MemAttnError(
@@ -147,10 +147,10 @@ class QuestionAnsweringTask(FairseqTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on.
+        """Loads a split. `combine` is True for the training set, as fairseq's trainer passes it.
 
-        Raises FileNotFoundError for a split that is not there, MemAttnError for parts of different
-        lengths and for what the data set refuses.
+        Raises FileNotFoundError for a split that does not exist, and MemAttnError for parts of
+        different lengths and for the errors of the data set.
         """
         warn_of_others(kwargs.get("task_cfg"), self.cfg, ("max_source_length", "chunks"))
         paths = utils.split_paths(self.cfg.data)
@@ -163,7 +163,9 @@ class QuestionAnsweringTask(FairseqTask):
             raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
         listed = folder / "records" / f"{split}.jsonl"
         if not listed.is_file():
-            raise MemAttnError(f"{listed}: there is no such file; data_prep/squad.py writes it")
+            raise MemAttnError(
+                f"{listed}: there is no such file; `memattn prepare squad` writes it"
+            )
         records = _read_records(listed)
         for part, found in (("context", contexts), ("answer", answers), ("records", records)):
             if found is not None and len(found) != len(questions):
@@ -187,7 +189,7 @@ class QuestionAnsweringTask(FairseqTask):
     def get_batch_iterator(
         self, dataset: QuestionDataset, *args: Any, **kwargs: Any
     ) -> iterators.EpochBatchIterator:
-        """fairseq's batches, but for a required multiple, which would lose questions to answer."""
+        """fairseq's batches; outside training all questions, without a required multiple."""
         if not dataset.training:
             kwargs["required_batch_size_multiple"] = 1
         whole = not (self.computes_loss or dataset.training)
@@ -196,7 +198,7 @@ class QuestionAnsweringTask(FairseqTask):
 
     def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> Any:
         raise MemAttnError(
-            "--task question_answering reads questions and contexts that data_prep has prepared; "
+            "--task question_answering reads questions and contexts that are prepared in a folder; "
             "use fairseq-generate instead of fairseq-interactive"
         )
 

@@ -30,51 +30,54 @@ class SpanAnsweringConfig(FairseqDataclass):
 
     data: str = field(
         default="???",
-        metadata={"help": "folder that data_prep/squad.py --spans, or hotpotqa.py, has written"},
+        metadata={"help": "folder bin that `memattn prepare squad --spans`, or hotpotqa, writes"},
     )
     window: int = field(
         default=384,
         metadata={
-            "help": "tokens of `<s> question </s> context </s>` that the model sees; longer "
-            "contexts are read in several windows"
+            "help": "maximum number of tokens of `<s> question </s> context </s>`; the model reads "
+            "a longer context in several windows"
         },
     )
     stride: int = field(
-        default=128, metadata={"help": "tokens from the beginning of a window to that of the next"}
+        default=128,
+        metadata={"help": "number of tokens from the start of a window to that of the next"},
     )
     max_question: int = field(
         default=64,
-        metadata={"help": "tokens of a question; longer ones are cut off, and counted in the log"},
+        metadata={
+            "help": "maximum number of tokens of a question; a longer one loses its end, and the "
+            "log counts such questions"
+        },
     )
     supporting_facts: bool = field(
         default=False,
         metadata={
-            "help": "also learn to tag the tokens of supporting facts, which HotpotQA names "
-            "(GMAT's SF)"
+            "help": "also learn to tag the tokens of HotpotQA's supporting facts (GMAT's SF)"
         },
     )
     question_memory: bool = field(
         default=False,
         metadata={
-            "help": "replace the first memory vectors by the embeddings of the question's tokens, "
-            "as many as there are; for gmat_bert, whose others stay as they are learned"
+            "help": "replace the first memory vectors of gmat_bert by the embeddings of the "
+            "question's tokens; the other vectors stay learned"
         },
     )
     eval_answers: bool = field(
         default=False,
         metadata={
             "help": "answer the questions in validation and log em, f1, precision and recall in "
-            "percent, as memattn spans prints them"
+            "percent, the values of memattn spans"
         },
     )
 
 
 @register_task("span_answering", dataclass=SpanAnsweringConfig)
 class SpanAnsweringTask(FairseqTask):
-    """Finds answers in contexts, which `data_prep` has made of SQuAD or HotpotQA.
+    """Finds answers in contexts, such as those of SQuAD and HotpotQA.
 
-    Works with fairseq's roberta and what derives from it, such as gmat_bert: their head for masked
-    words is replaced by one for spans. Use with `--criterion span_answering`.
+    The model is fairseq's roberta or a subclass, such as gmat_bert. A head for spans replaces its
+    head for masked words. Use with `--criterion span_answering`.
     """
 
     cfg: SpanAnsweringConfig
@@ -84,7 +87,9 @@ class SpanAnsweringTask(FairseqTask):
         _check(cfg)
         path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
         if not path.is_file():
-            raise MemAttnError(f"{path}: there is no such file; data_prep/squad.py writes it")
+            raise MemAttnError(
+                f"{path}: there is no such file; `memattn prepare squad --spans` writes it"
+            )
         dictionary = cls.load_dictionary(str(path))
         dictionary.add_symbol("<mask>")  # as fairseq's masked_lm does, whose models this finetunes
         logger.info(f"dictionary: {len(dictionary)} types")
@@ -116,22 +121,22 @@ class SpanAnsweringTask(FairseqTask):
         return self.cfg.window
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
-        """Raises MemAttnError for a model that cannot answer, or not with these flags."""
+        """Raises MemAttnError for a model that does not work with the task or with these flags."""
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, RobertaModel):
             raise MemAttnError(
-                "--task span_answering needs a masked language model, such as gmat_bert or "
-                "roberta, which this --arch is not"
+                "--task span_answering needs a masked language model, such as --arch gmat_bert or "
+                "roberta"
             )
         if model.max_positions() < self.cfg.window:
             raise MemAttnError(
-                f"--window {self.cfg.window} is more than the {model.max_positions()} positions "
-                "of the model; raise --max-positions"
+                f"--window must be at most the {model.max_positions()} positions of the model, but "
+                f"is {self.cfg.window}; raise --max-positions"
             )
         if self.cfg.question_memory and not getattr(model, "takes_memory_words", False):
             raise MemAttnError(
-                "--question-memory needs a model with a memory, which this --arch with these "
-                "flags has not"
+                "--question-memory needs a model with a memory, but this --arch with these flags "
+                "has none"
             )
         embed_dim = model.encoder.sentence_encoder.embed_tokens.embedding_dim
         head = SpanHead(embed_dim, self.cfg.supporting_facts)
@@ -141,10 +146,10 @@ class SpanAnsweringTask(FairseqTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on.
+        """Loads a split. `combine` is True for the training set, as fairseq's trainer passes it.
 
-        Raises FileNotFoundError for a split that is not there, MemAttnError for parts that are
-        missing or do not belong together.
+        Raises FileNotFoundError for a split that does not exist, and MemAttnError for parts that
+        are missing or do not fit together.
         """
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
@@ -160,7 +165,9 @@ class SpanAnsweringTask(FairseqTask):
         if self.cfg.supporting_facts:
             tags = _read(read_numbers, folder, "tags", split, tokens)
             if combine and not tags.any():
-                raise MemAttnError(f"--supporting-facts: no context of {split} names any")
+                raise MemAttnError(
+                    f"--supporting-facts: no context of {split} has supporting facts"
+                )
         dataset = SpanDataset(
             questions,
             contexts,
@@ -183,7 +190,7 @@ class SpanAnsweringTask(FairseqTask):
     def get_batch_iterator(
         self, dataset: SpanDataset, *args: Any, **kwargs: Any
     ) -> iterators.EpochBatchIterator:
-        """fairseq's batches, but for a required multiple, which would lose windows to answer."""
+        """fairseq's batches; outside training all windows, without a required multiple."""
         if dataset.training:
             return super().get_batch_iterator(dataset, *args, **kwargs)
         kwargs["required_batch_size_multiple"] = 1
@@ -198,16 +205,16 @@ class SpanAnsweringTask(FairseqTask):
             gatherer.forget()
 
     def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: nn.Module) -> Any:
-        """fairseq's; an answer counts in the batch that has the last window of its question.
+        """fairseq's valid_step. An answer counts in the batch with the last window of its question.
 
-        Raises MemAttnError for a split that was loaded to train on, which has no texts here.
+        Raises MemAttnError with --eval-answers for a split that was loaded for training.
         """
         if not sample:  # fairseq-validate, on a worker that has fewer batches than others
             return 0, 0, {}
         gatherer = self.gatherers.get(sample["split"])
         if self.cfg.eval_answers and gatherer is None:
             raise MemAttnError(
-                f"--eval-answers cannot answer {sample['split']}, which was loaded to train on"
+                f"--eval-answers cannot answer {sample['split']}, which was loaded for training"
             )
         loss, size, output = super().valid_step(sample, model, criterion)
         if gatherer:

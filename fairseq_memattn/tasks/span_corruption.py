@@ -1,4 +1,4 @@
-"""T5's pretraining: text with gaps in, what belongs there out."""
+"""T5's pretraining: the model predicts spans that were removed from its input."""
 
 import logging
 from collections.abc import Sequence
@@ -38,43 +38,43 @@ class SpanCorruptionConfig(FairseqDataclass):
     data: str = field(
         default=MISSING,
         metadata={
-            "help": "folder with the binarised text (fairseq-preprocess --only-source); several, "
-            "separated by colons, are trained on in turn, an epoch each"
+            "help": "folder with binarised text (fairseq-preprocess --only-source); training reads "
+            "several, separated by colons, in turn, one each epoch"
         },
     )
     source_length: int = field(
         default=512,
         metadata={
-            "help": "tokens of the whole input after corruption, sentinels and eos included; the "
-            "blocks that the text is cut into are longer: 568 tokens for 512 by default"
+            "help": "number of tokens of the whole input after corruption, with sentinels and eos; "
+            "the blocks of text are longer: by default 568 tokens become 512"
         },
     )
     chunks: int = field(
         default=1,
         metadata={
-            "help": "divides the input into so many sequences of source-length / chunks tokens, "
-            "for models that take several (t5mem_*)"
+            "help": "number of sequences of source-length / chunks tokens that the input is cut "
+            "into, for models that take several sequences (t5mem_*)"
         },
     )
     noise_density: float = field(
-        default=0.15, metadata={"help": "the part of the tokens that is cut out"}
+        default=0.15, metadata={"help": "fraction of the tokens that is removed"}
     )
     mean_span_length: float = field(
-        default=3.0, metadata={"help": "mean length of what is cut out at one place, in tokens"}
+        default=3.0, metadata={"help": "mean number of tokens of a removed span"}
     )
     sentinels: int = field(
         default=100,
         metadata={
-            "help": "symbols <extra_id_0>, <extra_id_1>, ... of the dictionary, which gets them "
-            "at its end if it has none; a block needs one a span"
+            "help": "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a "
+            "dictionary without them; a block needs one for each span"
         },
     )
     sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
         default="none",
         metadata={
-            "help": "how the text is cut into blocks: none fills each, across lines; complete "
-            "with whole lines; complete_doc with those of one document, which an empty line ends; "
-            "eos takes each line by itself. The ends of lines themselves are left out"
+            "help": "how the text is cut into blocks: none fills blocks across lines; complete "
+            "fills them with whole lines; complete_doc with whole lines of one document, which an "
+            "empty line ends; eos makes a block of each line. Blocks do not contain line ends"
         },
     )
     seed: int = II("common.seed")
@@ -82,11 +82,11 @@ class SpanCorruptionConfig(FairseqDataclass):
 
 @register_task("span_corruption", dataclass=SpanCorruptionConfig)
 class SpanCorruptionTask(FairseqTask):
-    """Spans are cut out of a text, and an encoder-decoder says what they were (T5's objective).
+    """Removes spans from a text; an encoder-decoder predicts them (T5's objective).
 
-    The data are those of masked language models: text of one language, binarised. In training
-    the spans depend on the seed, the epoch and the block; else on the seed and the block alone.
-    Beside the criterion's metrics there is `loss_nats`, the loss a token by the natural logarithm.
+    The data are binarised text of one language, as for masked language models. The spans depend
+    on the seed and the block, and in training also on the epoch. The log has the criterion's
+    metrics and `loss_nats`, the loss per token in nats.
     """
 
     cfg: SpanCorruptionConfig
@@ -123,7 +123,7 @@ class SpanCorruptionTask(FairseqTask):
         return self.dictionary
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
-        """Raises MemAttnError for a model that cannot take what the task gives it."""
+        """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
         model = super().build_model(cfg, from_checkpoint)
         check_chunks(model, self.cfg.chunks)
         needed = (self.options.chunk_length, self.noise.corrupted(self.block_length)[1])
@@ -147,7 +147,7 @@ class SpanCorruptionTask(FairseqTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """Loads a split; `combine`, as fairseq's trainer has it, says that it is to train on."""
+        """Loads a split. `combine` is True for the training set, as fairseq's trainer passes it."""
         warn_of_others(kwargs.get("task_cfg"), self.cfg, ("source_length", "chunks", "seed"))
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
@@ -177,9 +177,9 @@ class SpanCorruptionTask(FairseqTask):
     def get_batch_iterator(
         self, dataset: SpanCorruptionDataset, max_tokens: int | None = None, **others: Any
     ) -> iterators.EpochBatchIterator:
-        """fairseq's batches, but for a required multiple, which would lose blocks in evaluation.
+        """fairseq's batches; outside training all blocks, without a required multiple.
 
-        Raises MemAttnError for an example that does not fit into a batch.
+        Raises MemAttnError for an example that is longer than --max-tokens.
         """
         if not dataset.training:
             others["required_batch_size_multiple"] = 1
@@ -218,12 +218,13 @@ def _check(cfg: SpanCorruptionConfig) -> None:
         check_least(cfg, name, least)
     if cfg.source_length % cfg.chunks:
         raise MemAttnError(
-            f"--source-length {cfg.source_length} is no multiple of --chunks {cfg.chunks}"
+            f"--source-length must be a multiple of --chunks {cfg.chunks}, but is "
+            f"{cfg.source_length}"
         )
     noise = Noise(cfg.noise_density, cfg.mean_span_length)
     _, spans = noise.counts(noise.block_length(cfg.source_length))
     if spans > cfg.sentinels:
         raise MemAttnError(
-            f"--source-length {cfg.source_length} has {spans} spans cut out, a sentinel each, but "
-            f"--sentinels is {cfg.sentinels}"
+            f"--sentinels must be at least {spans}, one for each span of --source-length "
+            f"{cfg.source_length}, but is {cfg.sentinels}"
         )

@@ -286,7 +286,7 @@ def test_flags_that_do_not_fit(flags, reason, question_data, tmp_path) -> None:
         ({"chunks": 0}, "--chunks must be at least 1, but is 0"),
         ({"max_target_length": 0}, "--max-target-length must be at least 1, but is 0"),
         ({"sentinels": -1}, "--sentinels must be at least 0, but is -1"),
-        ({}, "nowhere/question/dict.txt: there is no such file; data_prep/squad.py writes it"),
+        ({}, "nowhere/question/dict.txt: there is no such file; `memattn prepare squad` writes it"),
     ],
 )
 def test_flags_that_cannot_be(changes, reason) -> None:

@@ -343,13 +343,16 @@ def begin(data, *flags):
         ("--source-length 2", "--source-length must be at least 3, but is 2"),
         ("--chunks 0", "--chunks must be at least 1, but is 0"),
         ("--sentinels 0", "--sentinels must be at least 1, but is 0"),
-        ("--chunks 3", "--source-length 64 is no multiple of --chunks 3"),
+        ("--chunks 3", "--source-length must be a multiple of --chunks 3, but is 64"),
         ("--chunks 4", "--chunks 4 needs a model that takes several sequences, such as t5mem_v4"),
         (
             "--chunks 16 --arch t5mem_v4",
             "--chunks 16 are more sequences than --t5mem-sequences 8",
         ),
-        ("--sentinels 2", "--source-length 64 has 3 spans cut out, a sentinel each, but --sent"),
+        (
+            "--sentinels 2",
+            "--sentinels must be at least 3, one for each span of --source-length 64, but is 2",
+        ),
         ("--max-source-positions 50", "--max-source-positions 50 of the model is less than the 64"),
         ("--max-target-positions 9", "--max-target-positions 9 of the model is less than the 14"),
         ("--max-tokens 60", "an example has 64 tokens, more than --max-tokens 60"),
