@@ -6,7 +6,17 @@ import shlex
 import numpy as np
 import pytest
 import torch
-from harness import PLUGGED, SIZES, Trained, attempt, generate, hypotheses, lines_of, logged
+from harness import (
+    NO_EPOCH_END,
+    PLUGGED,
+    SIZES,
+    Trained,
+    attempt,
+    generate,
+    hypotheses,
+    lines_of,
+    logged,
+)
 from harness import train as train_model
 from questions import prepare, records
 
@@ -132,7 +142,7 @@ def model(question_data, tmp_path_factory) -> Trained:
     flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--eval-answers", "--sentinels", 3]
     best = shlex.split("--best-checkpoint-metric f1 --maximize-best-checkpoint-metric")
     folder = tmp_path_factory.mktemp("model")
-    return train_model(question_data, folder, *flags, *best, "--max-update", 100)
+    return train_model(question_data, folder, *flags, *best, *NO_EPOCH_END, "--max-update", 100)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +252,7 @@ def test_squad_end_to_end(tmp_path, capsys) -> None:
         "data": [{"title": "T", "paragraphs": [{"context": "A cat and a dog.", "qas": qas}]}]
     }
     bin = prepare("squad", tmp_path, train=content, valid=content)
-    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--max-update", 40, "--disable-validation"]
+    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, *NO_EPOCH_END, "--max-update", 40]
     trained = train_model(bin, tmp_path / "model", *flags)
     printed = generate(trained, *ANSWERING, "--gen-subset", "valid")
     assert set(answers(printed)) == {"a cat and a dog"}
