@@ -10,7 +10,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
 
-from fairseq_memattn.attention.controls import all_controls, control_class
+from fairseq_memattn.attention.controls import control_class
 from fairseq_memattn.attention.controls.registry import for_each_control
 from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.modules.control_flags import (
@@ -18,6 +18,7 @@ from fairseq_memattn.modules.control_flags import (
     control_options,
     option_errors,
     set_control_defaults,
+    warn_of_unused,
 )
 
 # A class made at run time, which mypy takes for a variable.
@@ -132,11 +133,16 @@ def _register(
         register_model_architecture(name, name + size)(partial(architecture, defaults=defaults))
 
 
-def add_arguments(parser: ArgumentParser, config: ABCControlConfig) -> None:
+def add_arguments(
+    parser: ArgumentParser, config: ABCControlConfig, control: str | None = None
+) -> None:
     """Adds the flags of a family and of all controls, without defaults: those are the
-    architecture's."""
+    architecture's.
+
+    control: the name of the model's control; None where a flag chooses it
+    """
     add_dataclass_flags(parser, config)
-    add_control_flags(parser)
+    add_control_flags(parser, control)
 
 
 def add_dataclass_flags(parser: ArgumentParser, config: FairseqDataclass) -> None:
@@ -184,9 +190,9 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
             raise MemAttnError(
                 f"{flag(name)} must be one of shared, separate, but is {getattr(args, name)}"
             )
-    for name in all_controls():
-        with option_errors(kinds[0]):
-            control_options(args, name)
+    with option_errors(kinds[0]):
+        control_options(args, control)
+    warn_of_unused(args, control)
 
 
 def _check_causal(args: Any, control: str, causal_slots: int) -> None:

@@ -58,7 +58,7 @@ class ABCRoberta(RobertaModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        add_arguments(parser, ABCEncoderConfig())
+        add_arguments(parser, ABCEncoderConfig(), cls.control)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCRoberta":

@@ -36,7 +36,7 @@ class ABCTransformer(ABCDecoding):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        add_arguments(parser, ABCConfig())
+        add_arguments(parser, ABCConfig(), cls.control)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformer":

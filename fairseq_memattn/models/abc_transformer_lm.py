@@ -39,7 +39,7 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
-        add_arguments(parser, ABCLanguageModelConfig())
+        add_arguments(parser, ABCLanguageModelConfig(), cls.control)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":

@@ -1,23 +1,31 @@
 """The options of controls as fairseq's flags: generated from the controls that are registered."""
 
+import logging
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 from fairseq_memattn.attention.controls import ControlOptions, OptionError, control_class
+from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.attention.controls.registry import all_controls, options_by_name
 from fairseq_memattn.errors import MemAttnError, flag
 
+logger = logging.getLogger(__name__)
 
-def add_control_flags(parser: ArgumentParser) -> None:
-    """Adds a flag --abc-OPTION for every option of every registered control."""
-    for name, of_controls in options_by_name(list(all_controls())).items():
-        control, entry = of_controls[0]
+
+def add_control_flags(parser: ArgumentParser, control: str | None = None) -> None:
+    """Adds a flag --abc-OPTION for every option of every registered control.
+
+    control: the name of the control whose types and choices come first; None where a flag
+        chooses the control
+    """
+    for name, of_controls in options_by_name(_first(control)).items():
+        owner, entry = of_controls[0]
         parser.add_argument(
             flag(f"abc_{name}"),
             help=_help(of_controls),
-            **_parsing(get_type_hints(control_class(control).Options)[name], entry),
+            **_parsing(get_type_hints(control_class(owner).Options)[name], entry),
         )
 
 
@@ -26,8 +34,7 @@ def set_control_defaults(args: Any, control: str | None = None) -> None:
 
     control: the name of the control whose defaults come first; None where a flag chooses it
     """
-    first = [control] if control else []
-    for name, of_controls in options_by_name([*first, *all_controls()]).items():
+    for name, of_controls in options_by_name(_first(control)).items():
         default = of_controls[0][1].default
         if getattr(args, f"abc_{name}", None) is None:
             setattr(args, f"abc_{name}", _as_flag(default))
@@ -44,6 +51,21 @@ def control_options(args: Any, control: str) -> ControlOptions:
         value = getattr(args, f"abc_{name}")
         values[name] = _positions(name, value) if kind == tuple[int, ...] else kind(value)
     return cls(**values)
+
+
+def warn_of_unused(args: Any, control: str) -> None:
+    """Warns of options that are set and that the control does not have."""
+    own = option_fields(control_class(control).Options)
+    for name, of_controls in options_by_name(list(all_controls())).items():
+        value = getattr(args, f"abc_{name}", None)
+        defaults = [_as_flag(entry.default) for _, entry in of_controls]
+        if name not in own and value is not None and value not in defaults:
+            logger.warning(f"{flag(f'abc_{name}')} {value} is not used by the control {control}")
+
+
+def _first(control: str | None) -> list[str]:
+    """The names of all controls, beginning with one of them."""
+    return [*([control] if control else []), *(name for name in all_controls() if name != control)]
 
 
 @contextmanager

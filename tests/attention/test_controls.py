@@ -1,12 +1,23 @@
-"""The activations of ABC-MLP, and the names of controls."""
+"""The activations of ABC-MLP, and the names and options of controls."""
+
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.controls import registry
+from fairseq_memattn.attention.controls import (
+    ControlOptions,
+    OptionError,
+    Sizes,
+    make_control,
+    option,
+    registry,
+)
 from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
+from fairseq_memattn.attention.controls.base import NormalisedControl, PositionControl
 from fairseq_memattn.attention.controls.mlp import MLPControl
+from fairseq_memattn.attention.controls.random import RandomControl
 from fairseq_memattn.attention.controls.registry import all_controls, register_control
 
 ACTIVATIONS = {"exp": torch.exp, "sigmoid": torch.sigmoid, "relu": torch.relu}
@@ -91,3 +102,78 @@ def test_a_class_may_be_defined_again(names):
     assert register_control("own")(Own) is Own and register_control("own")(again) is again
     assert all_controls()["own"] is again
     assert seen.count("own") == 1
+
+
+# --- Options
+
+
+def declared(annotation: object, default: object, name: str = "speed") -> type:
+    """A control with one option, as its author would write it."""
+    body = {"__annotations__": {name: annotation}, name: default}
+    options = dataclass(frozen=True)(type("OwnOptions", (ControlOptions,), body))
+    return type("OwnControl", (RandomControl,), {"Options": options})
+
+
+@pytest.mark.parametrize(
+    "annotation, default, name, message",
+    [
+        (float, 1.0, "speed", r"`speed` .*'own' must be made with option\(default, help\)"),
+        (list, option([], "steps"), "speed", r"`speed` .*must be a bool, int, .* but is .*list"),
+        (int, option(1, "slots"), "slots", "`slots` .*must have another name"),
+        (int, option(1, "slots"), "cross_slots", "`cross_slots` .*must have another name"),
+    ],
+    ids=["no option()", "type", "argument of a layer", "flag of a model"],
+)
+def test_options_that_cannot_be(annotation, default, name, message, names):
+    default = field(default_factory=list) if annotation is list else default
+    if annotation is list:
+        default = field(default_factory=list, metadata=option(0, "steps").metadata)
+    with pytest.raises((TypeError, ValueError), match=message):
+        register_control("own")(declared(annotation, default, name))
+    assert "own" not in all_controls()
+
+
+def test_options_without_the_decorator(names):
+    own = type("Own", (RandomControl,), {"Options": type("Plain", (ControlOptions,), {})})
+    with pytest.raises(TypeError, match="`Options` .*'own' must have the @dataclass decorator"):
+        register_control("own")(own)
+    own = type("Own", (RandomControl,), {"Options": dict})
+    with pytest.raises(TypeError, match="`Options` .*'own' must be a ControlOptions"):
+        register_control("own")(own)
+
+
+@pytest.mark.parametrize("value", [float("nan"), "2", True], ids=str)
+def test_a_value_that_is_no_number_at_least(value):
+    with pytest.raises(OptionError, match="`stride` must be"):
+        make_control("dilated", Sizes(8, 4), stride=value)
+
+
+@pytest.mark.parametrize("slots", [8.0, "8"], ids=repr)
+def test_slots_that_are_no_int(slots):
+    with pytest.raises(OptionError, match="`slots` must be an int, but is "):
+        Sizes(8, slots)
+
+
+@pytest.mark.parametrize(
+    "base, method", [(PositionControl, "phi"), (NormalisedControl, "log_alpha")]
+)
+def test_another_number_of_slots_than_declared(base, method):
+    """What a strategy returns is checked in every form of the attention."""
+    vectors = torch.zeros(2, 1, 5, 4)
+    own = type("Own", (base,), {method: lambda self, *args: vectors})(Sizes(6, 3), ControlOptions())
+    q, k, v = torch.randn(3, 2, 2, 5, 4)
+    x = torch.randn(2, 5, 6)
+    message = rf"`{method}` of Own must return \(B, heads or 1, S, 3\), but returned \(2, 1, 5, 4\)"
+    for call in (
+        lambda: own.attend(q, k, v, x, causal=True),
+        lambda: own.step(q, k, v, x, None),
+        lambda: own.write(k, v, x),
+        lambda: own.vectors(k, x),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_an_unknown_option_names_the_layer_and_the_control():
+    with pytest.raises(TypeError, match=r"`kdim` is neither .* layer nor .* 'mlp' \(activation\)"):
+        make_control("mlp", Sizes(8, 4), kdim=3)

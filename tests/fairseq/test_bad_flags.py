@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
-from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, run
 
 SLOTS_OF_ZERO = "--abc-causal-slots 0 --abc-cross-slots 0 --abc-encoder-slots 0"
 MISTAKES = {
@@ -19,8 +19,9 @@ MISTAKES = {
     "but is 3",
     "--arch abc_workspace_transformer --abc-causal-slots 4": "--abc-causal-slots must be 0 with "
     "the control workspace, but is 4: its control vectors are computed from the whole sequence",
-    "--abc-stride 0": "--abc-stride must be at least 1, but is 0",
-    "--abc-max-length -1": "--abc-max-length must be at least 0, but is -1",
+    "--arch abc_dilated_transformer --abc-stride 0": "--abc-stride must be at least 1, but is 0",
+    "--arch abc_linformer_transformer --abc-max-length -1": "--abc-max-length must be at "
+    "least 0, but is -1",
     "--arch abc_global_transformer --abc-global-positions 1,x": "--abc-global-positions must be "
     "positions from 0 with commas between them, but is '1,x'",
     "--arch abc_global_transformer --abc-global-positions 0,1,2 --abc-causal-slots 2": "--abc-"
@@ -109,3 +110,9 @@ def test_input_that_is_not_utf8(translator, tmp_path):
     done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags)
     sentence = "the input must be UTF-8, but is not at byte 0xe9 of 'caf\ufffd a'; convert it"
     assert_one_sentence(done, "fairseq-interactive", sentence)
+
+
+def test_a_flag_that_the_control_does_not_have_is_warned_of(bilingual, tmp_path):
+    flags = ["--abc-stride", 7, "--max-update", 1, "--save-dir", tmp_path]
+    done = run("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    assert "--abc-stride 7 is not used by the control mlp" in done.stdout + done.stderr

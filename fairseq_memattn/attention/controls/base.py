@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.options import ControlOptions, OptionError, Sizes
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
@@ -43,7 +43,7 @@ class Control(nn.Module, ABC):
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__()
         if self.causal_refusal and sizes.kind == "causal":
-            raise OptionError("slots", f"must be 0 for causal attention: {self.causal_refusal}")
+            raise ValueError(f"{type(self).__name__} has no causal form: {self.causal_refusal}.")
         options.check(sizes)
         self.embed_dim, self.slots, self.heads = sizes.embed_dim, sizes.slots, sizes.heads
 
@@ -158,7 +158,7 @@ class NormalisedControl(Control):
         dropout: float = 0.0,
         shared: Shared | None = None,
     ) -> Tensor:
-        log_alpha = self.log_alpha(k, x, key_padding_mask, shared)
+        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
         log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
         return abc_attention(q, k, v, log_alpha, causal=causal, key_padding_mask=key_padding_mask)
 
@@ -173,7 +173,7 @@ class NormalisedControl(Control):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
-        log_alpha = self.log_alpha(k, x, key_padding_mask, shared)
+        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
         return abc_step(q, k, v, log_alpha, state, key_padding_mask=key_padding_mask)
 
     def write(
@@ -184,7 +184,8 @@ class NormalisedControl(Control):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
     ) -> Any:
-        return abc_write(k, v, self.log_alpha(k, x, key_padding_mask, shared), key_padding_mask)
+        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
+        return abc_write(k, v, log_alpha, key_padding_mask)
 
     def vectors(
         self,
@@ -193,10 +194,15 @@ class NormalisedControl(Control):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
     ) -> Tensor:
-        log_alpha = self.log_alpha(k, x, key_padding_mask, shared)
+        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
         if key_padding_mask is not None:
             log_alpha = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
         return log_alpha.softmax(dim=2).nan_to_num()
+
+    def _log_alpha(
+        self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None, shared: Shared | None
+    ) -> Tensor:
+        return check_slots(self, "log_alpha", self.log_alpha(k, x, key_padding_mask, shared))
 
 
 class PositionedState(NamedTuple):
@@ -276,7 +282,7 @@ class PositionControl(Control):
 
     def _phi(self, positions: Tensor, from_start: bool) -> Tensor:
         self.check_limit(positions, from_start)
-        return self.phi(positions.clamp(min=0))
+        return check_slots(self, "phi", self.phi(positions.clamp(min=0)))
 
     def check_limit(self, positions: Tensor, from_start: bool) -> None:
         """Raises ValueError for positions that the strategy cannot tell apart.
@@ -321,3 +327,16 @@ def drop_writes(control: Tensor, p: float, nothing: float) -> Tensor:
     if p == 0:
         return control
     return control.masked_fill(torch.rand_like(control) < p, nothing)
+
+
+def check_slots(control: Control, name: str, vectors: Tensor) -> Tensor:
+    """The control vectors (B, H or 1, S, M) that a strategy returned.
+
+    Raises ValueError for another number of slots than the control has.
+    """
+    if vectors.dim() != 4 or vectors.shape[3] != control.slots:
+        raise ValueError(
+            f"`{name}` of {type(control).__name__} must return (B, heads or 1, S, "
+            f"{control.slots}), but returned {tuple(vectors.shape)}."
+        )
+    return vectors

@@ -64,6 +64,18 @@ class GlobalControl(PositionControl):
         places[list(positions)] = torch.arange(len(positions))
         self.register_buffer("places", places, persistent=False)
 
+    def check_limit(self, positions: Tensor, from_start: bool) -> None:
+        """Raises ValueError for a sequence that is longer than its global tokens cover."""
+        try:
+            super().check_limit(positions, from_start)
+        except ValueError:
+            raise ValueError(
+                f"{self.slots} global tokens, one every {(self.max_length or 0) // self.slots}, "
+                f"cover sequences of up to {self.max_length} tokens (slots times `stride`), but "
+                f"there are {int(positions.max()) + 1}; raise `slots` or `stride`, or list "
+                "`global_positions`"
+            ) from None
+
     def slots_of(self, positions: Tensor) -> Tensor:
         """The slot of each position, and one past the slots where it is not global."""
         return self.places[positions.clamp(min=0, max=len(self.places) - 1)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 KINDS = ("causal", "cross", "encoder")
 
@@ -43,6 +43,8 @@ class Sizes:
 
     def __post_init__(self) -> None:
         for name in ("embed_dim", "slots", "heads", "attention_heads", "max_positions"):
+            if not isinstance(getattr(self, name), int):
+                raise OptionError(name, f"must be an int, but is {getattr(self, name)!r}")
             check_at_least(name, getattr(self, name), 1)
         check_choice("kind", self.kind, KINDS)
 
@@ -82,14 +84,52 @@ def option(
     return field(default=default, metadata={"help": help, "at_least": at_least, "choices": choices})
 
 
+# Names that arguments of layers or flags of models have already.
+RESERVED = frozenset(
+    "embed_dim num_heads slots control causal source_dim dropout bias share_control max_positions "
+    "causal_slots cross_slots encoder_slots phi_layers phi_heads".split()
+)
+TYPES = (bool, int, float, str, tuple[int, ...])
+
+
+def check_options_class(control: str, options: Any) -> None:
+    """Raises TypeError for a class that flags cannot be generated from, ValueError for a name.
+
+    control: the name of the control that declares the options
+    """
+    if not (isinstance(options, type) and issubclass(options, ControlOptions)):
+        raise TypeError(f"`Options` of the control {control!r} must be a ControlOptions")
+    if "__dataclass_fields__" not in vars(options):
+        raise TypeError(f"`Options` of the control {control!r} must have the @dataclass decorator")
+    types = get_type_hints(options)
+    for name, entry in option_fields(options).items():
+        if "help" not in entry.metadata:
+            raise TypeError(
+                f"the option `{name}` of the control {control!r} must be made with "
+                "option(default, help)"
+            )
+        if types[name] not in TYPES:
+            raise TypeError(
+                f"the option `{name}` of the control {control!r} must be a bool, int, float, str "
+                f"or tuple[int, ...], but is {types[name]}"
+            )
+        if name in RESERVED:
+            raise ValueError(
+                f"the option `{name}` of the control {control!r} must have another name, because "
+                "an argument of the layers or a flag of the models has it"
+            )
+
+
 def option_fields(options: type[ControlOptions]) -> Mapping[str, Any]:
     """The fields of an options class by name."""
     return {entry.name: entry for entry in fields(options)}
 
 
-def check_at_least(name: str, value: int, least: int) -> None:
-    """Raises OptionError for a value below `least`."""
-    if value < least:
+def check_at_least(name: str, value: Any, least: int) -> None:
+    """Raises OptionError for a value that is no number, or below `least`."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise OptionError(name, f"must be a number, but is {value!r}")
+    if not value >= least:  # NaN compares as False
         raise OptionError(name, f"must be at least {least}, but is {value}")
 
 

@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from fairseq_memattn.attention.controls.base import Control
-from fairseq_memattn.attention.controls.options import Sizes, option_fields
+from fairseq_memattn.attention.controls.options import (
+    Sizes,
+    check_options_class,
+    option_fields,
+)
 
 # Strategies of the ABC paper and their like: `--arch abc_NAME_transformer`.
 CONTROLS: dict[str, type[Control]] = {}
@@ -25,7 +29,7 @@ def register_control(name: str) -> Callable[[C], C]:
     Raises ValueError for a name that is taken or is no word of lower-case letters, digits and
     underscores, and TypeError for a class that is no `Control`.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name)):
         raise ValueError(
             "the name of a control must consist of lower-case letters, digits and underscores, "
             f"but is {name!r}"
@@ -34,6 +38,7 @@ def register_control(name: str) -> Callable[[C], C]:
     def register(cls: C) -> C:
         if not (isinstance(cls, type) and issubclass(cls, Control)):
             raise TypeError(f"the control {name!r} must be a subclass of Control, but is {cls!r}")
+        check_options_class(name, cls.Options)
         known = all_controls().get(name)
         if known is not None and not _is_same(known, cls):
             raise ValueError(f"the control {name!r} is already registered, by {known.__module__}")
@@ -69,8 +74,10 @@ def make_control(name: str, sizes: Sizes, **options: Any) -> Control:
     known = option_fields(cls.Options)
     for option in options:
         if option not in known:
-            its = f"has {', '.join(known)}" if known else "has no options"
-            raise TypeError(f"the control {name!r} {its}, but was given `{option}`")
+            raise TypeError(
+                f"`{option}` is neither an argument of the layer nor an option of the control "
+                f"{name!r} ({', '.join(known) or 'which has none'})"
+            )
     return cls(sizes, cls.Options(**options))
 
 

@@ -45,6 +45,7 @@ class BoundedAttention(nn.Module):
             )
         self.embed_dim, self.num_heads, self.causal = embed_dim, num_heads, causal
         self.head_dim = embed_dim // num_heads
+        self.is_cross = not causal and source_dim is not None
         self.source_dim = source_dim or embed_dim
         self.dropout = dropout
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
@@ -257,15 +258,17 @@ class ABCAttention(BoundedAttention):
 
         Returns (B, T, E).
 
-        Raises ValueError for shapes that do not fit, for a source of a causal layer, and for a
-        source of a window of encoder attention.
+        Raises ValueError for shapes that do not fit, for a source of a causal layer or of a window
+        of encoder attention, and for cross attention without a source.
         """
         if self.causal and source is not None:
             raise ValueError("causal attention reads its own `x`, but was given a `source`.")
-        if source is None:
-            source = x
-        else:
+        if source is not None:
             self._check_not_centred()
+        elif self.is_cross:
+            raise ValueError("cross attention, which `source_dim` selects, needs a `source`.")
+        else:
+            source = x
         self._check(x, source, key_padding_mask)
         return self.join(self.attend(x, source, key_padding_mask, shared))
 
