@@ -20,11 +20,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready-$(subst =,,$(TORCH))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Models and layers with random weights; no trainings.
+# Models and layers with random weights; no trainings, no compilation, no further processes.
 QUICK := tests/attention tests/checkpoints tests/evaluation \
 	tests/fairseq/test_modules.py tests/fairseq/test_t5mem.py \
 	--ignore tests/attention/test_window.py --ignore tests/attention/test_abc_gradcheck.py \
-	--deselect tests/checkpoints/test_old_checkpoints.py::test_it_is_trained_on
+	--deselect tests/checkpoints/test_old_checkpoints.py::test_it_is_trained_on \
+	-k "not compile and not distributed"
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo discourse quick check unit test coverage clean
