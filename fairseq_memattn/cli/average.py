@@ -1,11 +1,10 @@
 """Average the weights of several checkpoints into one.
 
-The mean of a floating-point weight is its sum in float64 over the checkpoints, divided by their
-number in float64 and rounded once, to float32: half-precision weights gain by that, and the mean
-of n equal checkpoints is that checkpoint bit for bit. (float64 weights stay float64.) The sum runs
-over the files in the order of their paths, so the order on the command line does not matter.
-Everything but the weights comes from the checkpoint with the most updates, except the state of
-its optimizer, which belongs to its own weights and is left out.
+The mean of a floating-point weight is computed in float64 and rounded once, to float32. Weights in
+half precision become float32, and weights in float64 stay float64. The mean of n equal checkpoints
+has exactly their values. The sum runs over the files in the order of their paths, so the
+order on the command line does not matter. Everything except the weights is from the checkpoint with
+the most updates. Its optimizer state is left out, because it belongs to weights that are not kept.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last-epochs",
         type=int,
         metavar="N",
-        help="average the N latest of the folder's checkpointEPOCH.pt",
+        help="average the N latest checkpointEPOCH.pt of the folder",
     )
     last.add_argument(
         "--last-updates",
         type=int,
         metavar="N",
-        help="average the N latest of the folder's checkpoint_EPOCH_UPDATE.pt",
+        help="average the N latest checkpoint_EPOCH_UPDATE.pt of the folder",
     )
     parser.add_argument(
         "--upper-bound",
         type=int,
         metavar="X",
-        help="with --last-epochs or --last-updates: ignore what is later than epoch or update X",
+        help="with --last-epochs or --last-updates: ignore checkpoints after epoch or update X",
     )
 
 
@@ -75,7 +74,10 @@ def select(
     last_updates: int | None = None,
     upper_bound: int | None = None,
 ) -> list[Path]:
-    """The checkpoint files that the command line asks for."""
+    """The checkpoint files that the options select.
+
+    Raises ValueError for options that do not go together and for files that do not exist.
+    """
     if last_epochs is not None:
         return latest(inputs, "--last-epochs", last_epochs, EPOCH, upper_bound)
     if last_updates is not None:
@@ -85,18 +87,21 @@ def select(
     for path in inputs:
         if path.is_dir():
             raise ValueError(
-                f"--inputs {path} is a folder: say which of its checkpoints with --last-epochs "
-                "or --last-updates"
+                f"--inputs {path} is a folder: select its checkpoints with --last-epochs or "
+                "--last-updates"
             )
         if not path.is_file():
-            raise ValueError(f"--inputs {path} does not exist")
+            raise ValueError(f"--inputs {path}: there is no such file")
     return list(inputs)
 
 
 def latest(
     inputs: Sequence[Path], option: str, n: int, pattern: re.Pattern[str], bound: int | None
 ) -> list[Path]:
-    """The `n` files of the one input folder with the highest numbers up to `bound`."""
+    """The `n` files of the input folder with the highest numbers up to `bound`, lowest first.
+
+    Raises ValueError unless `inputs` is one folder with at least `n` such files.
+    """
     if n < 1:
         raise ValueError(f"{option} must be at least 1, but is {n}")
     if len(inputs) != 1 or not inputs[0].is_dir():
@@ -110,13 +115,17 @@ def latest(
     if len(numbered) < n:
         upto = "" if bound is None else f" up to --upper-bound {bound}"
         raise ValueError(
-            f"{option} is {n}, but {inputs[0]} holds {len(numbered)} such checkpoints{upto}"
+            f"{option} must be at most {len(numbered)}, the number of such checkpoints in "
+            f"{inputs[0]}{upto}, but is {n}"
         )
     return [path for _, path in sorted(numbered)[-n:]]
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """One checkpoint with the mean of the weights in `paths`; see the module's docstring."""
+    """One checkpoint with the means of the weights in `paths`, as the module's docstring says.
+
+    Raises ValueError for checkpoints of different models.
+    """
     sums: dict[str, Tensor] = {}
     newest: dict[str, Any] = {}
     newest_path = paths[0]
@@ -145,39 +154,39 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def check_same_model(
-    path: Path, state: dict[str, Any], other: Path, theirs: dict[str, Any]
+    path: Path, state: dict[str, Any], other_path: Path, other: dict[str, Any]
 ) -> None:
-    """Raise ValueError unless both checkpoints are of one model, whose weights can be averaged."""
-    pair = f"{path} and {other} cannot be averaged"
-    if architecture(state) != architecture(theirs):
+    """Raise ValueError unless architectures and the names, shapes and dtypes of weights match."""
+    pair = f"{path} and {other_path} cannot be averaged"
+    if architecture(state) != architecture(other):
         raise ValueError(
-            f"{pair}: their architectures are {architecture(state)} and {architecture(theirs)}"
+            f"{pair}: their architectures are {architecture(state)} and {architecture(other)}"
         )
-    weights, others = state["model"], theirs["model"]
+    weights, others = state["model"], other["model"]
     for name in [*weights, *others]:
         if name not in weights or name not in others:
-            raise ValueError(f"{pair}: only {path if name in weights else other} has `{name}`")
-        mine, their = weights[name], others[name]
-        if mine.shape != their.shape:
+            raise ValueError(f"{pair}: only {path if name in weights else other_path} has `{name}`")
+        first, second = weights[name], others[name]
+        if first.shape != second.shape:
             raise ValueError(
-                f"{pair}: `{name}` has the shapes {tuple(mine.shape)} and {tuple(their.shape)}"
+                f"{pair}: `{name}` has the shapes {tuple(first.shape)} and {tuple(second.shape)}"
             )
-        if mine.dtype != their.dtype:
-            raise ValueError(f"{pair}: `{name}` has the dtypes {mine.dtype} and {their.dtype}")
-        # Integers are indices, seeds or counts: no mean of them means anything.
-        if not mine.is_floating_point() and not torch.equal(mine, their):
-            raise ValueError(f"{pair}: `{name}` holds {mine.dtype} values that differ")
+        if first.dtype != second.dtype:
+            raise ValueError(f"{pair}: `{name}` has the dtypes {first.dtype} and {second.dtype}")
+        # Integers are indices, seeds or counts, which cannot be averaged.
+        if not first.is_floating_point() and not torch.equal(first, second):
+            raise ValueError(f"{pair}: `{name}` has {first.dtype} values that differ")
 
 
 def share_tied(means: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Let tied weights, one tensor under several names in `weights`, share their mean again."""
+    """Tie the means of tied weights, which are one tensor under several names in `weights`."""
     first: dict[tuple[int, torch.Size, tuple[int, ...]], Tensor] = {}
     shared = {}
     for name, mean in means.items():
         weight = weights[name]
-        known = first.setdefault((weight.data_ptr(), weight.shape, weight.stride()), mean)
-        # The other checkpoints may not have tied them.
-        shared[name] = known if torch.equal(known, mean) else mean
+        tied = first.setdefault((weight.data_ptr(), weight.shape, weight.stride()), mean)
+        # Weights that are tied in one checkpoint may differ in another.
+        shared[name] = tied if torch.equal(tied, mean) else mean
     return shared
 
 
@@ -187,7 +196,7 @@ def num_updates(state: dict[str, Any]) -> int:
 
 
 def write(state: dict[str, Any], output: Path) -> None:
-    """Write the checkpoint under another name first, so that `output` is never half a file."""
+    """Write the checkpoint to a temporary file and rename it, so `output` is never incomplete."""
     unfinished = output.with_name(f"{output.name}.tmp")
     try:
         torch.save(state, unfinished)

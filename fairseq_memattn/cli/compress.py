@@ -91,9 +91,9 @@ def check(args: argparse.Namespace) -> None:
 
 
 def processes() -> tuple[int, int, int]:
-    """This process's number, how many there are, and its number on its machine, after torchrun.
+    """The rank of this process, the number of processes, and its rank on its machine.
 
-    Raises ValueError for environment variables that say no such thing.
+    They are the environment variables that torchrun sets. Raises ValueError for invalid values.
     """
     values = {}
     for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)):
@@ -103,8 +103,8 @@ def processes() -> tuple[int, int, int]:
         values[name] = int(text)
     if values["RANK"] >= values["WORLD_SIZE"]:
         raise ValueError(
-            f"the environment variable RANK is {values['RANK']}, but WORLD_SIZE is "
-            f"{values['WORLD_SIZE']}"
+            "the environment variable RANK must be less than WORLD_SIZE "
+            f"{values['WORLD_SIZE']}, but is {values['RANK']}"
         )
     return values["RANK"], values["WORLD_SIZE"], values["LOCAL_RANK"]
 
@@ -129,7 +129,10 @@ def run(args: argparse.Namespace) -> None:
     pieces = corpus.pieces(limit_of(args, model, task), args.split)
     on_gpu = torch.cuda.is_available() and not args.cpu
     if on_gpu and local >= torch.cuda.device_count():
-        raise ValueError(f"process {local} of this machine has no GPU; --cpu computes without")
+        raise ValueError(
+            f"process {local} of this machine needs its own GPU, but there are "
+            f"{torch.cuda.device_count()}; --cpu computes on the CPU"
+        )
     header = header_of(model, task, args.dtype)
     shard, store = open_for_writing(args.output, header, rank)
     keep_dictionaries(Path(args.data), args.output, rank)
@@ -171,17 +174,22 @@ def read(args: argparse.Namespace, model: Any, task: Any) -> "Corpus":
 
 
 def limit_of(args: argparse.Namespace, model: Any, task: Any) -> int:
-    """The most tokens of a record. Raises ValueError where the model has fewer positions."""
+    """The maximum number of tokens of a record.
+
+    Raises ValueError if the model has fewer positions.
+    """
     trained, positions = task.max_positions(), model.encoder.max_positions()
     trained = trained[0] if isinstance(trained, tuple) else trained
     limit: int = args.max_length or min(trained, positions)
     if limit > positions:
-        raise ValueError(f"--max-length is {limit}, but the model has {positions} positions")
+        raise ValueError(
+            f"--max-length must be at most the {positions} positions of the model, but is {limit}"
+        )
     return limit
 
 
 def keep_dictionaries(data: Path, store: Path, rank: int) -> None:
-    """Copies the dictionaries into the store, which is then all that its models need of data."""
+    """Copies the dictionaries to the store, so that decompression does not need the data."""
     for dictionary in sorted(data.glob("dict*.txt")):
         copy = store / dictionary.name
         if not copy.exists():
@@ -191,9 +199,9 @@ def keep_dictionaries(data: Path, store: Path, rank: int) -> None:
 
 
 def summary(written: "Written", mine: "Sequence[Piece]", header: "Header", file: Path) -> str:
-    """What was done, and how much smaller the vectors are than one a token in float32.
+    """The number of new records, and how much smaller they are than a float32 vector per token.
 
-    mine: the process's records, those that were there already included
+    mine: the records of this process, including those that the store already had
     """
     from fairseq_memattn.compression.shard import DTYPES
 
@@ -205,6 +213,6 @@ def summary(written: "Written", mine: "Sequence[Piece]", header: "Header", file:
         smaller = 4 * sum(p.length for p in mine) / (width * len(mine) * header.vectors)
         text += (
             f"; {header.vectors} x {header.size} {header.dtype} each: {smaller:.2f} times smaller "
-            "than a float32 vector a token"
+            "than a float32 vector per token"
         )
     return text

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> None:
     encoder, wanted = encoder_of(model), store.header.dtype
     header_of(model, task, wanted).check_same(store.header, args.store)
     if args.tokens and not hasattr(model.encoder, "lm_head"):
-        raise ValueError(f"--tokens: --path {args.path} is no masked language model")
+        raise ValueError(f"--tokens: --path {args.path} is not a masked language model")
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     made = decompress(encoder, ids, store, args.max_tokens)
     found = tqdm(made, "decompress", total=len(ids), unit="record", disable=None)
@@ -128,22 +128,26 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_store(folder: Path, drop: bool) -> None:
-    """Raises ValueError where a record or a file is not whole, unless that is to be removed."""
+    """Prints the errors of damaged records and files, which it removes with `drop`.
+
+    Raises ValueError if there are any without `drop`.
+    """
     from fairseq_memattn.compression.repair import faults
     from fairseq_memattn.compression.store import files
 
     if not files(folder):
-        raise ValueError(f"{folder} is no store: it has no shards")
-    found, whole = faults(folder, drop)
+        raise ValueError(f"{folder} is not a store: it has no shards")
+    found, intact = faults(folder, drop)
     for fault in found:
         print(fault, file=sys.stderr)
     if found and not drop:
         raise ValueError(
-            f"{folder}: {whole} records are whole, and as above {len(found)} records or files are "
-            "not; --drop-damaged removes them, and memattn compress makes them again"
+            f"{folder}: {intact} records are intact, and {len(found)} records or files, listed "
+            "above, are damaged; --drop-damaged removes them, and memattn compress writes them "
+            "again"
         )
-    removed = f"; as above {len(found)} records or files were removed" if found else ""
-    print(f"{folder}: {whole} records are whole{removed}")
+    removed = f"; {len(found)} damaged records or files were removed" if found else ""
+    print(f"{folder}: {intact} records are intact{removed}")
 
 
 def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:
@@ -159,7 +163,10 @@ def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> N
 def write_tokens(
     documents: "Iterable[tuple[str, Tensor]]", model: Any, dictionary: Any, output: Path
 ) -> None:
-    """A line each: the id, a tab, and the likeliest token of each position."""
+    """Writes a line for each document: its id, a tab, and the most likely token at each position.
+
+    documents: ids and features (L, E)
+    """
     import torch
 
     with open(output, "w", encoding="utf-8") as file, torch.no_grad():

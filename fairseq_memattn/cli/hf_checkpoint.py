@@ -1,4 +1,4 @@
-"""Reads models saved by `transformers`, and makes fairseq checkpoints of them."""
+"""Reads models saved by `transformers`, and converts them to fairseq checkpoints."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ FORMATS = ("model.safetensors", "pytorch_model.bin")
 def weight_files(folder: Path) -> list[Path]:
     """The files of the weights in a folder.
 
-    Raises ValueError if there are none.
+    Raises ValueError if there are none, and if an index lists a file that does not exist.
     """
     for name in FORMATS:
         if (folder / name).is_file():
@@ -57,7 +57,7 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
             saved |= load(path)
         except ImportError:
             raise
-        except Exception as error:  # a damaged file can raise nearly anything
+        except Exception as error:  # damaged files raise errors of many types
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise ValueError(f"{path}: cannot be read as weights ({reason})") from None
     return saved
@@ -69,7 +69,7 @@ def load_safetensors(path: Path) -> "dict[str, Tensor]":
         from safetensors.torch import load_file
     except ImportError:
         raise ImportError(
-            f"{path} needs the package safetensors, which is missing: pip install safetensors"
+            f"{path} needs the package safetensors: pip install safetensors"
         ) from None
     weights: dict[str, Tensor] = load_file(path)
     return weights
@@ -84,13 +84,13 @@ def load_pickled(path: Path) -> "dict[str, Tensor]":
 
 
 def dictionary(names: list[str]) -> Any:
-    """fairseq's dictionary with these symbols after its first four."""
+    """A fairseq dictionary: its four special symbols, then `names`."""
     from fairseq.data import Dictionary
 
-    made = Dictionary()
+    symbols = Dictionary()
     for name in names:
-        made.add_symbol(name)
-    return made
+        symbols.add_symbol(name)
+    return symbols
 
 
 def checkpoint(
@@ -102,8 +102,8 @@ def checkpoint(
 ) -> dict[str, Any]:
     """The checkpoint that fairseq-train would save with these flags before the first update.
 
-    model: its class
-    device: on which a model is built to check the weights; "meta" if the class supports it
+    model: the class of the model
+    device: on which the model is built to check the weights; "meta" if the class supports it
 
     Raises MemAttnError for weights that do not fit the model with these flags.
     """

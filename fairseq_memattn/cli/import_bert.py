@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="dictionary to write, for --srcdict of fairseq-preprocess; the text must be in the "
-        "pieces of vocab.txt",
+        help="dictionary to write, for --srcdict of fairseq-preprocess; the text must be segmented "
+        "into the pieces of vocab.txt",
     )
 
 
@@ -60,10 +60,11 @@ def run(args: argparse.Namespace) -> None:
     vocabulary = pieces(vocabulary_file)
     names, order = hf_bert.symbols(vocabulary, config["vocab_size"])
     weights, unread = hf_bert.weights(read_weights(files), order)
-    told = flags(model_options)
+    train_flags = flags(model_options)
     symbols = dictionary([*names, "<mask>"])
     # fairseq's BERT initialisation needs real tensors, not those of the meta device.
-    state = checkpoint(GMATBert, ["--task", "masked_lm", *told], weights, symbols, device="cpu")
+    task_flags = ["--task", "masked_lm", *train_flags]
+    state = checkpoint(GMATBert, task_flags, weights, symbols, device="cpu")
     write(state, args.output)
     dictionary(names).save(str(args.dict))
     if unread:
@@ -78,15 +79,15 @@ def run(args: argparse.Namespace) -> None:
             "unless they are padding, vocab.txt belongs to another model or is incomplete",
             file=sys.stderr,
         )
-    print(f"to train it: --finetune-from-model {args.output} {' '.join(told)}")
+    print(f"to train it: --finetune-from-model {args.output} {' '.join(train_flags)}")
 
 
 def flags(model_options: dict[str, Any]) -> list[str]:
     """The flags of fairseq-train for the model."""
-    told = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
+    found = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
     for name, value in model_options.items():
-        told += [flag(name), str(value)]
-    return told
+        found += [flag(name), str(value)]
+    return found
 
 
 def pieces(path: Path) -> list[str]:
@@ -98,5 +99,5 @@ def pieces(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{path}: must be UTF-8") from None
-    # Not `splitlines`, which splits at some characters that are pieces.
+    # `splitlines` would split at further characters, some of which are pieces.
     return text.removesuffix("\n").split("\n")

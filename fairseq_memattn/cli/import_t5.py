@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=100,
         metavar="N",
-        help="number of <extra_id_N> after the pieces in the vocabulary (default: %(default)s)",
+        help="number of symbols <extra_id_N> after the pieces in the vocabulary "
+        "(default: %(default)s)",
     )
 
 
@@ -79,8 +80,8 @@ def run(args: argparse.Namespace) -> None:
     names = hf_t5.symbols(pieces(pieces_file), args.extra_ids, config["vocab_size"])
     weights, unread = hf_t5.weights(read_weights(files))
     symbols = dictionary(names)
-    told = ["--task", "translation", *flags(model_options).split()]
-    write(checkpoint(T5, told, weights, symbols), args.output)
+    task_flags = ["--task", "translation", *flags(model_options).split()]
+    write(checkpoint(T5, task_flags, weights, symbols), args.output)
     symbols.save(str(args.dict))
     report(args, model_options, weights, unread)
 
@@ -100,22 +101,23 @@ def report(
 
 
 def flags(model_options: dict[str, Any]) -> str:
-    """The flags of fairseq-train for the model, without those that have their default."""
+    """The flags of fairseq-train for the model whose values differ from the defaults."""
     from fairseq_memattn.models.t5_config import T5Config
 
     default = T5Config()
-    told = [
+    found = [
         flag(name) if value is True else f"{flag(name)} {value}"
         for name, value in model_options.items()
         if value != getattr(default, name)
     ]
-    return " ".join(["--arch t5", *told])
+    return " ".join(["--arch t5", *found])
 
 
 def pieces(path: Path) -> list[str]:
     """The pieces of T5's SentencePiece model.
 
-    Raises ValueError for another kind of file and for special pieces that are not T5's.
+    Raises ValueError for a file that is not a SentencePiece model, and for other numbers of the
+    special pieces than T5's.
     """
     import sentencepiece
 

@@ -170,14 +170,18 @@ def test_last_checkpoints_of_a_folder(tmp_path, folder, options, expected):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("--last-epochs 6", "--last-epochs is 6, but {folder} holds 5 such checkpoints"),
+        (
+            "--last-epochs 6",
+            "--last-epochs must be at most 5, the number of such checkpoints in {folder}, but is 6",
+        ),
         (
             "--last-updates 3 --upper-bound 150",
-            "--last-updates is 3, but {folder} holds 2 such checkpoints up to --upper-bound 150",
+            "--last-updates must be at most 2, the number of such checkpoints in {folder} up to "
+            "--upper-bound 150, but is 3",
         ),
         ("--last-epochs 0", "--last-epochs must be at least 1, but is 0"),
         ("--upper-bound 3", "--upper-bound needs --last-epochs or --last-updates"),
-        ("", "--inputs {folder} is a folder: say which"),
+        ("", "--inputs {folder} is a folder: select its checkpoints with --last-epochs"),
     ],
 )
 def test_folder_errors(tmp_path, folder, capsys, options, message):
@@ -200,7 +204,7 @@ def test_last_epochs_of_a_file(tmp_path, folder, capsys):
         ({"more": torch.ones(1)}, "only {b} has `more`"),
         ({"embed": torch.ones(7, 6)}, "`embed` has the shapes (7, 5) and (7, 6)"),
         ({"half": torch.ones(9)}, "`half` has the dtypes torch.float16 and torch.float32"),
-        ({"positions": torch.ones(4).long()}, "`positions` holds torch.int64 values that differ"),
+        ({"positions": torch.ones(4).long()}, "`positions` has torch.int64 values that differ"),
     ],
 )
 def test_checkpoints_that_do_not_match(tmp_path, save, capsys, changed, message):
@@ -247,7 +251,8 @@ def test_failed_write_leaves_the_old_output(tmp_path, save, monkeypatch, capsys)
 
 def test_inputs_that_cannot_be_read(tmp_path, capsys):
     path, output = tmp_path / "broken.pt", tmp_path / "out.pt"
-    assert f"{path} does not exist" in error_of(capsys, "--inputs", path, "--output", output)
+    message = f"--inputs {path}: there is no such file"
+    assert message in error_of(capsys, "--inputs", path, "--output", output)
     path.write_text("no checkpoint")
     assert f"{path} cannot be loaded" in error_of(capsys, "--inputs", path, "--output", output)
 
