@@ -1,4 +1,4 @@
-"""From tokens to the store and from the store to features, with a trained model (section 2.1)."""
+"""Compresses documents to a store, and computes features from it, with a GMAT (section 2.1)."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.gmat_config import GMATBertConfig
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 
-# Of fairseq's configuration, beside GMAT's own and the weights' shapes, what evaluation depends on.
+# fairseq's options, in addition to GMAT's own, that change the outputs of the same weights.
 SETTINGS = ("activation_fn", "no_scale_embedding", "layernorm_embedding")
 ENCODER_SETTINGS = ("layers", "attention_heads", "normalize_before", "learned_pos")
 
@@ -62,7 +62,7 @@ def fingerprint(model: Any) -> str:
 
 @dataclass
 class Written:
-    """Records and tokens that are new in the store, and records that it had already."""
+    """The numbers of new records and of their tokens, and of records that the store already had."""
 
     records: int = 0
     tokens: int = 0
@@ -81,11 +81,12 @@ def compress(
 ) -> Written:
     """Appends the records that the store lacks to the shard, one transaction for each batch.
 
-    Batches do not depend on the store, so that an interrupted run continues with the same bits.
-    progress: called with a number of records
+    Batches do not depend on the store, so an interrupted run that continues gives the same vectors.
 
-    Raises MemAttnError for an id that the store has of another text, and for numbers that are not
-    finite.
+    progress: called with the number of records of each batch
+
+    Raises MemAttnError for an id that the store has with another text, and for vectors that the
+    store's dtype cannot hold.
     """
     written = Written()
     device = encoder.embed_tokens.weight.device
@@ -112,7 +113,7 @@ def known(store: Store, id: str, source: bytes) -> bool:
     """Whether the store has the document. Raises MemAttnError for another text with that id."""
     found = store.source(id)
     if found is not None and found != source:
-        raise MemAttnError(f"{store.folder} has a record {id!r} already, of another text")
+        raise MemAttnError(f"{store.folder} already has a record {id!r} with another text")
     return found is not None
 
 
@@ -120,7 +121,7 @@ def known(store: Store, id: str, source: bytes) -> bool:
 def decompress(
     encoder: GMATEncoder, records: Sequence[str], store: Store, max_tokens: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """For each id, in this order, the features (L, E) that the encoder gives of the document.
+    """Yields each id, in this order, with the encoder's features (L, E) of the document.
 
     Raises MemAttnError for records that are missing or damaged.
     """
@@ -148,7 +149,10 @@ def _features(
 
 
 def record_of(piece: Piece, source: bytes, vectors: NDArray[Any], dtype: str) -> Record:
-    """vectors: (M, E). Raises MemAttnError where the dtype cannot hold them."""
+    """The record of a piece with its vectors (M, E).
+
+    Raises MemAttnError for vectors that the dtype cannot hold.
+    """
     with np.errstate(over="ignore"):
         stored = vectors.astype(DTYPES[dtype])
     if not np.isfinite(stored).all():

@@ -16,8 +16,8 @@ from fairseq_memattn.errors import MemAttnError
 class Piece(NamedTuple):
     """The text of one record.
 
-    lines: of the split; first: the index of its first token in these lines, from 0
-    length: L, the number of its tokens, with the symbol of the beginning
+    lines: of its document in the split; first: the index of its first token in them, from 0
+    length: L, its number of tokens, including bos
     """
 
     id: str
@@ -29,8 +29,8 @@ class Piece(NamedTuple):
 class Corpus:
     """Documents of lines, each line ending with eos.
 
-    lines: fairseq's data set of single lines; documents: the id of each and its lines
-    bos: the symbol that the model has before each text, or None
+    lines: fairseq's data set of single lines; documents: the id and the lines of each
+    bos: the symbol that the model reads before each text, or None
     """
 
     def __init__(self, lines: Any, documents: Sequence[tuple[str, range]], bos: int | None) -> None:
@@ -38,10 +38,10 @@ class Corpus:
         self.bos = [] if bos is None else [bos]
 
     def pieces(self, limit: int, split: bool) -> list[Piece]:
-        """Documents, those of more than `limit` tokens cut where `split` allows it.
+        """The documents; with `split`, those of more than `limit` tokens are cut into pieces.
 
-        Pieces of a document d are d#0, d#1 and so on. Raises MemAttnError for a document that is
-        too long, and for an id that occurs twice.
+        The pieces of a document d have the ids d#0, d#1 and so on. Raises MemAttnError for an id
+        that occurs twice and, without `split`, for a document that is too long.
         """
         pieces: list[Piece] = []
         for id, lines in self.documents:
@@ -66,7 +66,7 @@ class Corpus:
         return pieces
 
     def tokens(self, piece: Piece) -> Tensor:
-        """(L,)"""
+        """The tokens of a piece, (L,)."""
         text = torch.cat([self.lines[line] for line in piece.lines]).long()
         end = piece.first + piece.length - len(self.bos)
         return torch.cat([torch.tensor(self.bos, dtype=torch.long), text[piece.first : end]])
@@ -75,10 +75,11 @@ class Corpus:
 def documents_of(how: str, name: str, sizes: Any, docids: Path) -> list[tuple[str, range]]:
     """The id and the lines of each document.
 
-    how: `lines`, `blank-lines` or `ids`. Blank lines that part documents belong to none, as in
-        fairseq's `complete_doc`. Documents without ids are called NAME-LINE after their first
-        line, from 0
-    sizes: (lines,) tokens of each line, its eos included; docids: ids beside the data, one a line
+    how: `lines`, `blank-lines` or `ids`. Blank lines between documents belong to none, as in
+        fairseq's `complete_doc`. Documents without ids get the id NAME-LINE, where LINE is the
+        number of their first line, from 0
+    sizes: (lines,) the number of tokens of each line, including eos
+    docids: the file with the document id of each line
     """
     if how == "lines":
         return [(f"{name}-{line}", range(line, line + 1)) for line in range(len(sizes))]
@@ -97,7 +98,7 @@ def documents_of(how: str, name: str, sizes: Any, docids: Path) -> list[tuple[st
 
 
 def share(pieces: Sequence[Piece], shards: int, number: int) -> Sequence[Piece]:
-    """The pieces of one of several processes: consecutive ones, with about as many tokens."""
+    """Process `number`'s part of the pieces: consecutive, with about an equal share of tokens."""
     documents = Documents(
         np.cumsum([0, *(piece.length for piece in pieces)])[:-1],
         sum(piece.length for piece in pieces),
@@ -107,7 +108,7 @@ def share(pieces: Sequence[Piece], shards: int, number: int) -> Sequence[Piece]:
 
 
 def batches(lengths: Sequence[int], max_tokens: int) -> list[range]:
-    """Consecutive sequences that take, padded, at most `max_tokens`, or one that is longer."""
+    """Ranges of consecutive sequences, each of at most `max_tokens` with padding, or of one."""
     found, first, longest = [], 0, 0
     for number, length in enumerate(lengths):
         longest = max(longest, length)

@@ -9,7 +9,7 @@ from fairseq_memattn.compression.store import files, mark, opened
 def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
     """The errors of damaged files and records, and the number of intact records.
 
-    drop: removes these records; where a file cannot be read at all, the whole file
+    drop: removes damaged records, and files that cannot be read
     """
     found: list[str] = []
     whole = 0
@@ -26,7 +26,7 @@ def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
 
 
 def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:
-    """Raises Damaged where the file cannot be read as a whole."""
+    """`faults` of one file. Raises Damaged if the file cannot be read."""
     shard = opened(file)
     if shard is None:
         return [], 0
@@ -44,6 +44,6 @@ def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:
 
 
 def _remove(file: Path) -> None:
-    """Removes the mark last, so that an interrupted removal can be repeated."""
+    """Removes a shard, its mark last, so that an interrupted removal can be repeated."""
     for lost in (file, file.with_name(f"{file.name}-journal"), mark(file)):
         lost.unlink(missing_ok=True)

@@ -1,17 +1,17 @@
 """One SQLite file of compressed documents.
 
-SQLite's transactions are what makes a kill harmless: a batch of records is there or it is not.
-A file has two tables. `header` says of which model and of what shape the vectors are; `records`
-has a row for each document:
+A batch of records is one transaction, so a process that is killed writes all of them or none.
+A file has two tables. `header` holds the model's fingerprint and the shape of the vectors;
+`records` has a row for each document:
 
   number    the order of writing
   id        unique in the whole store
-  length    L, tokens of the document
-  source    SHA-256 of these tokens, by which a document is known again
+  length    L, the number of tokens of the document
+  source    SHA-256 of these tokens, which identifies the text
   checksum  SHA-256 of id, length, source and vectors
   vectors   M x E numbers, row by row, little-endian float16 or float32
 
-Only rows that are asked for are read.
+A query reads only the rows that it selects.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from fairseq_memattn.errors import MemAttnError
 
 FORMAT = "1"
 DTYPES = {"float32": "<f4", "float16": "<f2"}
-PATIENCE = 600  # seconds that a process waits for another to have read or written
+LOCK_TIMEOUT = 600  # seconds that a process waits for the locks of others
 SCHEMA = (
     "CREATE TABLE header (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE records (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, length INTEGER "
@@ -40,10 +40,13 @@ COLUMNS = "id, length, source, checksum, vectors"
 
 @dataclass(frozen=True)
 class Header:
-    """What all records of a store have in common.
+    """The properties that all records of a store share.
 
-    model, dictionary: fingerprints; vectors: M; size: E; dtype: one of DTYPES
-    languages: of a translation model, "SOURCE TARGET", by which its dictionaries are found
+    model, dictionary: SHA-256 fingerprints
+    vectors: M, the number of vectors of a record
+    size: E, the size of a vector
+    dtype: one of DTYPES
+    languages: "SOURCE TARGET" of a translation model, for the names of its dictionaries; else empty
     """
 
     model: str
@@ -54,24 +57,29 @@ class Header:
     languages: str = ""
 
     def check_same(self, other: "Header", file: Path) -> None:
-        """Raises MemAttnError where `other`, that of the file, is of another model or kind."""
+        """Raises MemAttnError if the header of `file`, `other`, differs from this one."""
         for name in ("model", "dictionary"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
+            expected, found = getattr(self, name), getattr(other, name)
+            if expected != found:
                 raise MemAttnError(
-                    f"{file} was made with another {name}: its fingerprint is {theirs[:12]}, not "
-                    f"{mine[:12]}"
+                    f"{file} was made with another {name}: its fingerprint is {found[:12]}, not "
+                    f"{expected[:12]}"
                 )
         for name in ("vectors", "size", "dtype", "languages"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                told = f"; add to it with --dtype {theirs}" if name == "dtype" else ""
-                raise MemAttnError(f"{file} has the {name} {theirs}, but {mine} is wanted{told}")
+            expected, found = getattr(self, name), getattr(other, name)
+            if expected != found:
+                hint = f"; add to it with --dtype {found}" if name == "dtype" else ""
+                raise MemAttnError(f"{file}: `{name}` must be {expected}, but is {found}{hint}")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A document: its id, its tokens' number L and SHA-256, and its vectors (M, E)."""
+    """A compressed document.
+
+    length: L, its number of tokens
+    source: the SHA-256 of its tokens
+    vectors: (M, E)
+    """
 
     id: str
     length: int
@@ -80,27 +88,32 @@ class Record:
 
 
 class Damaged(MemAttnError):
-    """A record or a file that is not what was written."""
+    """Raised for a record or a file whose content differs from what was written."""
 
 
 class Shard:
-    """One file. Without a header it is opened to be read, with one made where it is missing."""
+    """One file of a store.
+
+    file: must exist unless `header` is given
+    header: that of the file, which is created if it does not exist; None for any header
+
+    Raises MemAttnError for a file that is not a shard or has another header.
+    """
 
     def __init__(self, file: Path, header: Header | None = None) -> None:
-        """Raises MemAttnError for what is no such file, or one with another header."""
         self.file = file
         mode = "rw" if header is None else "rwc"
-        with self._explained():
+        with self._errors_with_file():
             self._connection = sqlite3.connect(
                 f"{file.absolute().as_uri()}?mode={mode}",
                 uri=True,
                 isolation_level=None,
-                timeout=PATIENCE,
+                timeout=LOCK_TIMEOUT,
             )
             # A killed process may have left a file without tables.
             found = self._header()
             if header is not None and found is None:
-                self._make(header)
+                self._create_tables(header)
                 found = header
         if header is not None and found is not None:
             header.check_same(found, file)
@@ -110,32 +123,35 @@ class Shard:
         self._connection.close()
 
     def append(self, records: Iterable[Record]) -> None:
-        """All of them or, whatever happens meanwhile, none."""
-        with self._explained(), self._transaction():
+        """Appends records in one transaction: all of them or, if it fails, none."""
+        with self._errors_with_file(), self._transaction():
             self._connection.executemany(
                 f"INSERT INTO records ({COLUMNS}) VALUES (?, ?, ?, ?, ?)",
                 (self._row(record) for record in records),
             )
 
     def lengths(self) -> Iterator[tuple[str, int]]:
-        """Each id with the tokens of its document, in the order of writing."""
+        """The id and the number of tokens of each document, in the order of writing."""
         yield from self._select("SELECT id, length FROM records ORDER BY number")
 
     def source(self, id: str) -> bytes | None:
-        """SHA-256 of the tokens of a document; None where it is not here."""
+        """The SHA-256 of the tokens of a document; None if the file does not have it."""
         for (source,) in self._select("SELECT source FROM records WHERE id = ?", id):
             return bytes(source)
         return None
 
     def get(self, id: str) -> Record | None:
-        """Raises Damaged where it is."""
+        """The record with this id; None if the file does not have it.
+
+        Raises Damaged for a damaged record.
+        """
         for row in self._select(f"SELECT {COLUMNS} FROM records WHERE id = ?", id):
             return self._record(*row)
         return None
 
     def damaged(self) -> dict[int, str]:
-        """What is wrong with the records that are not whole, by number."""
-        # One by one: whoever reads for long keeps others from writing.
+        """The errors of damaged records, by the number of the record."""
+        # One query for each record, because a long query keeps other processes from writing.
         faults = {}
         for (number,) in list(self._select("SELECT number FROM records")):
             try:
@@ -146,25 +162,25 @@ class Shard:
         return faults
 
     def check_consistent(self) -> None:
-        """Raises Damaged where SQLite finds the file inconsistent."""
+        """Raises Damaged if the file fails SQLite's integrity check."""
         for (found,) in self._select("PRAGMA integrity_check(1)"):
             if found != "ok":
                 raise Damaged(f"{self.file} is damaged: {found.splitlines()[-1]}")
 
     def index_again(self) -> None:
-        """Finds records by the ids that they have, whatever their index says.
+        """Builds the index of ids again from the records.
 
-        Raises Damaged where two of them have the same one.
+        Raises Damaged if two records have the same id.
         """
-        with self._explained():
+        with self._errors_with_file():
             try:
                 self._connection.execute("REINDEX")
             except sqlite3.IntegrityError as error:
                 raise Damaged(f"{self.file} is damaged: two records have the same id") from error
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Removes records."""
-        with self._explained(), self._transaction():
+        """Removes the records with these numbers."""
+        with self._errors_with_file(), self._transaction():
             self._connection.executemany(
                 "DELETE FROM records WHERE number = ?", ((number,) for number in numbers)
             )
@@ -181,17 +197,17 @@ class Shard:
         blobs = isinstance(source, bytes) and isinstance(vectors, bytes)
         if not blobs or checked != checksum(id, length, source, vectors):
             raise Damaged(
-                f"{self.file}: the record {id!r} is damaged: it does not have its checksum"
+                f"{self.file}: the record {id!r} is damaged: its checksum does not match"
             )
         numbers = np.frombuffer(vectors, DTYPES[header.dtype])
         if numbers.size != header.vectors * header.size:
             raise Damaged(
-                f"{self.file}: the record {id!r} has {numbers.size} numbers, not "
-                f"{header.vectors} x {header.size}"
+                f"{self.file}: the record {id!r} must have {header.vectors} x {header.size} "
+                f"numbers, but has {numbers.size}"
             )
         return Record(id, length, source, numbers.reshape(header.vectors, header.size))
 
-    def _make(self, header: Header) -> None:
+    def _create_tables(self, header: Header) -> None:
         with self._transaction():
             for statement in SCHEMA:
                 self._connection.execute(statement)
@@ -205,7 +221,9 @@ class Shard:
             return None
         found = dict(self._connection.execute("SELECT key, value FROM header"))
         if found.get("format") != FORMAT:
-            raise MemAttnError(f"{self.file} is no store of format {FORMAT}")
+            raise MemAttnError(
+                f"{self.file}: the format must be {FORMAT}, but is {found.get('format')}"
+            )
         try:
             header = Header(
                 found["model"],
@@ -218,11 +236,11 @@ class Shard:
         except (KeyError, ValueError):
             header = None
         if header is None or header.dtype not in DTYPES:
-            raise Damaged(f"{self.file} is damaged: its header is not whole")
+            raise Damaged(f"{self.file} is damaged: its header is incomplete")
         return header
 
     def _select(self, query: str, *values: str | int) -> Iterator[tuple[Any, ...]]:
-        with self._explained():
+        with self._errors_with_file():
             yield from self._connection.execute(query, values)
 
     @contextmanager
@@ -232,13 +250,13 @@ class Shard:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite ends it by itself where a disk is full
+            if self._connection.in_transaction:  # not after a full disk: SQLite has rolled back
                 self._connection.execute("ROLLBACK")
             raise
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """SQLite's errors as sentences that name the file."""
+    def _errors_with_file(self) -> Iterator[None]:
+        """Raises SQLite's errors as MemAttnErrors that name the file."""
         try:
             yield
         except sqlite3.IntegrityError as error:
@@ -246,11 +264,12 @@ class Shard:
                 f"{self.file} is being written by another process ({error})"
             ) from error
         except sqlite3.Error as error:
-            passing = isinstance(error, sqlite3.OperationalError)
-            kind = MemAttnError if passing else Damaged
+            # Operational errors, such as locks and full disks, do not mean damage.
+            operational = isinstance(error, sqlite3.OperationalError)
+            kind = MemAttnError if operational else Damaged
             raise kind(f"{self.file} cannot be used as a store: {error}") from error
 
 
 def checksum(id: Any, length: Any, source: bytes, vectors: bytes) -> bytes:
-    """SHA-256 of a record."""
+    """The SHA-256 of the fields of a record."""
     return hashlib.sha256(b"\0".join([f"{id}\0{length}".encode(), source, vectors])).digest()

@@ -7,20 +7,19 @@ from fairseq_memattn.compression.shard import Damaged, Header, Record, Shard
 from fairseq_memattn.errors import MemAttnError
 
 FILES = "shard-*.sqlite"
-MADE = ".made"  # ends the name of an empty file beside each shard that was made
+MARK = ".made"  # suffix of an empty file beside each shard, by which a lost shard is noticed
 
 
 class Store:
-    """All shards of a folder, to be read, those without records left out.
+    """The shards of a folder, for reading. Shards without a header are left out.
 
-    Raises MemAttnError where there is none, where one that was made is lost, and where they are of
-    several models.
+    Raises MemAttnError if there are none, if one is lost, and if their headers differ.
     """
 
     def __init__(self, folder: Path) -> None:
         self.shards = shards(folder)
         if not self.shards or self.shards[0].header is None:
-            raise MemAttnError(f"{folder} is no store: it has no {FILES} with a header")
+            raise MemAttnError(f"{folder} is not a store: it has no {FILES} with a header")
         self.folder = folder
         self.header: Header = self.shards[0].header
         for shard in self.shards:
@@ -28,16 +27,16 @@ class Store:
             self.header.check_same(shard.header, shard.file)
 
     def ids(self) -> Iterator[str]:
-        """Shard after shard, each in the order of writing."""
+        """The ids of all documents, shard by shard, in the order of writing."""
         yield from (id for id, _ in self.lengths())
 
     def lengths(self) -> Iterator[tuple[str, int]]:
-        """Each id with the tokens of its document, in the same order."""
+        """The id and the number of tokens of each document, in the order of `ids`."""
         for shard in self.shards:
             yield from shard.lengths()
 
     def __getitem__(self, id: str) -> Record:
-        """Raises MemAttnError where it is missing or damaged."""
+        """The record with this id. Raises MemAttnError if it is missing or damaged."""
         for shard in self.shards:
             record = shard.get(id)
             if record is not None:
@@ -48,7 +47,7 @@ class Store:
         return self.source(id) is not None
 
     def source(self, id: str) -> bytes | None:
-        """SHA-256 of the tokens of a document; None where it is not here."""
+        """The SHA-256 of the tokens of a document; None if the store does not have it."""
         found = (shard.source(id) for shard in self.shards)
         return next((source for source in found if source is not None), None)
 
@@ -58,31 +57,34 @@ class Store:
 
 
 def shards(folder: Path) -> list[Shard]:
-    """Those of a folder, to be read. Raises Damaged, and tells the way out, where one is lost."""
+    """The shards of a folder, for reading.
+
+    Raises Damaged if one is lost; the error says how to recover it.
+    """
     try:
         return [shard for shard in map(opened, files(folder)) if shard is not None]
     except Damaged as error:
         raise Damaged(
-            f"{error}; memattn decompress {folder} --check --drop-damaged gives it up, and "
-            "memattn compress makes its records again"
+            f"{error}; memattn decompress {folder} --check --drop-damaged removes the shard, and "
+            "memattn compress writes its records again"
         ) from None
 
 
 def files(folder: Path) -> list[Path]:
-    """Those of the shards of a folder, lost ones included."""
-    there = set(folder.glob(FILES))
-    return sorted(there | {made.with_name(made.stem) for made in folder.glob(FILES + MADE)})
+    """The paths of the shards of a folder, including lost ones."""
+    present = set(folder.glob(FILES))
+    return sorted(present | {path.with_name(path.stem) for path in folder.glob(FILES + MARK)})
 
 
 def mark(file: Path) -> Path:
-    """What tells that a shard was made."""
-    return file.with_name(file.name + MADE)
+    """The empty file that says that a shard was created."""
+    return file.with_name(file.name + MARK)
 
 
 def opened(file: Path) -> Shard | None:
-    """A shard to be read, or None for one that was never begun.
+    """A shard for reading, or None for an empty file that a killed process left.
 
-    Raises Damaged for one that is lost.
+    Raises Damaged for a shard that is lost.
     """
     if not file.exists():
         raise Damaged(f"{file} is missing")
@@ -96,12 +98,12 @@ def opened(file: Path) -> Shard | None:
 
 
 def open_for_writing(folder: Path, header: Header, rank: int) -> tuple[Shard, Store]:
-    """The shard of a process, made where it is missing, and the store that it is part of.
+    """The shard of process `rank`, created if it does not exist, and the store that it is part of.
 
-    Raises MemAttnError where any shard is lost or has another header.
+    Raises MemAttnError if any shard is lost or has another header.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # Before a shard is made, which would not go with the others.
+    # Checked first, so that no shard is created beside shards of another model.
     for other in shards(folder):
         assert other.header is not None
         header.check_same(other.header, other.file)

@@ -262,8 +262,8 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
         ("other.pt", [], "was made with another model: its fingerprint is "),
         ("whole.pt", [], "it was not trained with --gmat-compress-after"),
         ("roberta.pt", [], "the model does not compress"),
-        ("model.pt", ["--dtype", "float16"], "has the dtype float32, but float16 is wanted"),
-        ("model.pt", ["--max-length", "40000"], "the model has 32768 positions"),
+        ("model.pt", ["--dtype", "float16"], "`dtype` must be float16, but is float32; add to it"),
+        ("model.pt", ["--max-length", "40000"], "at most the 32768 positions of the model, but is"),
     ):
         ours(folder, store, *flags, path=path, status=1)
         assert message in capsys.readouterr().err
@@ -271,7 +271,7 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     assert main(["compress", f"{tmp_path}:{tmp_path}", *flags]) == 1
     assert f"the data must be one folder, but are {tmp_path}:{tmp_path}" in capsys.readouterr().err
     assert main(["compress", str(tmp_path), *flags]) == 1
-    assert "has a record 'test-0' already, of another text" in capsys.readouterr().err
+    assert "already has a record 'test-0' with another text" in capsys.readouterr().err
     flags = ["--path", str(folder / "other.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
     assert main(["decompress", str(store), *flags]) == 1
     assert "was made with another model" in capsys.readouterr().err
@@ -281,7 +281,7 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     assert "was made with another model" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "2")
     ours(folder, store, status=1)
-    assert "RANK is 2, but WORLD_SIZE is 2" in capsys.readouterr().err
+    assert "RANK must be less than WORLD_SIZE 2, but is 2" in capsys.readouterr().err
     (tmp_path / "s").mkdir()
     for file in store.iterdir():
         (tmp_path / "s" / file.name).write_bytes(file.read_bytes())
@@ -297,7 +297,7 @@ def test_a_damaged_record_is_named(made, tmp_path, capsys):
     folder, store = made[0], tmp_path / "s"
     ours(folder, store)
     assert main(["decompress", str(store), "--check"]) == 0
-    assert "10 records are whole" in capsys.readouterr().out
+    assert "10 records are intact" in capsys.readouterr().out
     (file,) = store.glob("*.sqlite")
     vectors = Store(store)["test-4"].vectors.tobytes()
     raw = bytearray(file.read_bytes())
@@ -328,9 +328,9 @@ def test_damaged_records_are_made_again(made, tmp_path, capsys):
     assert main(["decompress", str(store), "--check"]) == 1
     told = capsys.readouterr().err
     assert "'test-4' is damaged" in told and "'test-7' is damaged" in told
-    assert "8 records are whole, and as above 2 records or files are not; --drop-damaged" in told
+    assert "8 records are intact, and 2 records or files, listed above, are damaged; --drop" in told
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
-    assert "8 records are whole; as above 2 records or files were rem" in capsys.readouterr().out
+    assert "8 records are intact; 2 damaged records or files were rem" in capsys.readouterr().out
     made_again(folder, store, before)
 
 
@@ -342,13 +342,13 @@ def made_again(folder, store, before):
 
 
 @pytest.mark.parametrize(
-    "digit, told, whole",
+    "digit, told, intact",
     [
         (b"x", "the record 'test-x' is damaged", 9),
         (b"7", "two records have the same id", 0),
     ],
 )
-def test_a_damaged_id_costs_its_record(made, tmp_path, capsys, digit, told, whole):
+def test_a_damaged_id_costs_its_record(made, tmp_path, capsys, digit, told, intact):
     """The index of ids does not have it any more. Of two with the same id, the whole file."""
     folder, store = made[0], tmp_path / "s"
     ours(folder, store)
@@ -363,7 +363,7 @@ def test_a_damaged_id_costs_its_record(made, tmp_path, capsys, digit, told, whol
     assert f"{file} is damaged: " in capsys.readouterr().err
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
     said = capsys.readouterr()
-    assert told in said.err and f"{whole} records are whole" in said.out
+    assert told in said.err and f"{intact} records are intact" in said.out
     made_again(folder, store, before)
 
 
@@ -389,16 +389,16 @@ def test_a_lost_file_does_not_go_unnoticed(made, tmp_path, capsys, monkeypatch, 
         assert main(["decompress", str(store), *command]) == 1
         assert f"{file} {told}" in capsys.readouterr().err
     ours(folder, store, status=1)
-    way_out = f"memattn decompress {store} --check --drop-damaged gives it up, and memattn compress"
-    assert way_out in capsys.readouterr().err
+    hint = f"memattn decompress {store} --check --drop-damaged removes the shard, and memattn comp"
+    assert hint in capsys.readouterr().err
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
-    assert "records are whole; as above 1 records or files were removed" in capsys.readouterr().out
+    assert "records are intact; 1 damaged records or files were removed" in capsys.readouterr().out
     ours(folder, store)
     assert content(store).keys() == before.keys()
     assert main(["decompress", str(store), "--check"]) == 0
     (tmp_path / "none").mkdir()
     assert main(["decompress", str(tmp_path / "none"), "--check"]) == 1
-    assert "is no store: it has no shards" in capsys.readouterr().err
+    assert "is not a store: it has no shards" in capsys.readouterr().err
 
 
 def test_whoever_reads_the_list_may_stop(made):
@@ -468,7 +468,7 @@ def test_every_field_is_checked(tmp_path):
 
 def test_a_file_that_was_never_begun_is_no_shard(tmp_path):
     (tmp_path / "shard-00000.sqlite").touch()
-    with pytest.raises(MemAttnError, match="is no store"):
+    with pytest.raises(MemAttnError, match="is not a store"):
         Store(tmp_path)
     Shard(tmp_path / "shard-00001.sqlite", HEADER).append(records("a"))
     assert list(Store(tmp_path).ids()) == ["a"]
