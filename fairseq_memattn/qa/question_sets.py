@@ -1,4 +1,4 @@
-"""Readers of question answering sets in their official JSON, and of their records beside data.
+"""Readers of question answering sets in their official JSON, and of the records of prepared data.
 
 HotpotQA (Yang et al., 2018), https://hotpotqa.github.io
 SQuAD 1.1 (Rajpurkar et al., 2016), https://rajpurkar.github.io/SQuAD-explorer
@@ -14,12 +14,12 @@ from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.qa.answer_scores import HOTPOTQA, RULES, SQUAD
 
 NAMES = {str: "text", list: "a list", dict: "an object", int: "a whole number"}
-RECORDS = ".jsonl"  # the ending of files of records
+RECORDS = ".jsonl"  # suffix of files of records
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of HotpotQA's contexts, of the Wikipedia article of that title."""
+    """A paragraph of a context of HotpotQA, from the Wikipedia article `title`."""
 
     title: str
     sentences: tuple[str, ...]
@@ -29,11 +29,11 @@ class Paragraph:
 class HotpotQuestion:
     """A record of HotpotQA.
 
-    answer: None where it is not public, in the test set; so are type, level and supporting facts
-    type: bridge or comparison
-    level: easy, medium or hard
-    supporting_facts: titles, and numbers of sentences from 0; some files name sentences that the
-        context does not have
+    answer: None in the test set, where it is not public
+    type: bridge or comparison; None in the test set
+    level: easy, medium or hard; None in the test set
+    supporting_facts: title and number of a sentence, from 0, of each; empty in the test set. Some
+        files name sentences that the context does not have
     """
 
     id: str
@@ -52,7 +52,7 @@ class HotpotQuestion:
 
 @dataclass(frozen=True)
 class Span:
-    """An answer of SQuAD, and the character of the context that it begins at."""
+    """An answer of SQuAD; start is the position of its first character in the context."""
 
     text: str
     start: int
@@ -60,7 +60,7 @@ class Span:
 
 @dataclass(frozen=True)
 class SquadQuestion:
-    """A question of SQuAD, about a paragraph of the Wikipedia article of that title."""
+    """A question of SQuAD about a paragraph, `context`, of the Wikipedia article `title`."""
 
     id: str
     question: str
@@ -70,13 +70,17 @@ class SquadQuestion:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The accepted answers, of which several may be the same."""
+        """The accepted answers; several of them may be equal."""
         return tuple(span.text for span in self.spans)
 
 
 @dataclass(frozen=True)
 class Record:
-    """What scoring needs to know of a question: whose rules, its id, the accepted answers."""
+    """What scoring needs of a question.
+
+    rules: of the evaluation, one of `RULES`
+    answers: the accepted answers; empty if they are not public
+    """
 
     rules: str
     id: str
@@ -89,30 +93,30 @@ Question = HotpotQuestion | SquadQuestion
 def read_hotpotqa(path: Path) -> Iterator[HotpotQuestion]:
     """The records of a file of HotpotQA, in its order.
 
-    Raises ValueError that names the file, the record (from 1) and its id for keys that are missing
-    or of another kind, and for an id that comes twice.
+    Raises ValueError for missing keys, values of another type and repeated ids. The error names the
+    file, the record (from 1) and its id.
     """
     content = _load(path)
     if not isinstance(content, list):
         raise ValueError(f"{path}: not HotpotQA's JSON, which is a list of records")
     seen: dict[str, str] = {}
     for number, entry in enumerate(content, start=1):
-        where = _named(path, f"record {number}", entry, "_id")
+        where = _location(path, f"record {number}", entry, "_id")
         found = HotpotQuestion(
             id=_get(entry, "_id", str, where),
             question=_get(entry, "question", str, where),
-            answer=_get_if_there(entry, "answer", str, where),
-            type=_get_if_there(entry, "type", str, where),
-            level=_get_if_there(entry, "level", str, where),
+            answer=_get_optional(entry, "answer", str, where),
+            type=_get_optional(entry, "type", str, where),
+            level=_get_optional(entry, "level", str, where),
             supporting_facts=tuple(_facts(entry, where)),
             paragraphs=tuple(_paragraphs(entry, where)),
         )
-        _refuse_twice(seen, found.id, where)
+        _check_unique(seen, found.id, where)
         yield found
 
 
 def _facts(entry: dict[str, Any], where: str) -> Iterator[tuple[str, int]]:
-    for fact in _get_if_there(entry, "supporting_facts", list, where) or []:
+    for fact in _get_optional(entry, "supporting_facts", list, where) or []:
         match fact:
             case [str(title), int(sentence)]:
                 yield title, sentence
@@ -134,9 +138,10 @@ def _paragraphs(entry: dict[str, Any], where: str) -> Iterator[Paragraph]:
 
 
 def read_squad(path: Path) -> Iterator[SquadQuestion]:
-    """The questions of a file of SQuAD 1.1, in its order; without `answers` they have none.
+    """The questions of a file of SQuAD 1.1, in its order.
 
-    Raises ValueError as `read_hotpotqa` does, naming article, paragraph and question from 1.
+    A question without the key `answers` has no spans. Raises ValueError as `read_hotpotqa` does;
+    the error names article, paragraph and question, from 1.
     """
     content = _load(path)
     if not isinstance(content, dict):
@@ -151,7 +156,7 @@ def read_squad(path: Path) -> Iterator[SquadQuestion]:
             at_paragraph = f"{at_article} ({title!r}), paragraph {place}"
             context = _get(paragraph, "context", str, at_paragraph)
             for rank, entry in enumerate(_get(paragraph, "qas", list, at_paragraph), start=1):
-                where = _named(at_paragraph, f"question {rank}", entry, "id")
+                where = _location(at_paragraph, f"question {rank}", entry, "id")
                 found = SquadQuestion(
                     id=_get(entry, "id", str, where),
                     question=_get(entry, "question", str, where),
@@ -159,12 +164,12 @@ def read_squad(path: Path) -> Iterator[SquadQuestion]:
                     context=context,
                     title=title,
                 )
-                _refuse_twice(seen, found.id, where)
+                _check_unique(seen, found.id, where)
                 yield found
 
 
 def _spans(entry: dict[str, Any], where: str) -> Iterator[Span]:
-    for number, answer in enumerate(_get_if_there(entry, "answers", list, where) or [], start=1):
+    for number, answer in enumerate(_get_optional(entry, "answers", list, where) or [], start=1):
         at_answer = f"{where}, answer {number}"
         yield Span(
             _get(answer, "text", str, at_answer), _get(answer, "answer_start", int, at_answer)
@@ -178,15 +183,15 @@ READERS: dict[str, Callable[[Path], Iterator[Question]]] = {
 
 
 def read_records(path: Path) -> list[Record]:
-    """What scoring needs of an official file, HotpotQA's or SQuAD's, or of a file of records.
+    """The records of an official file of HotpotQA or SQuAD, or of a .jsonl file of prepared data.
 
-    Raises ValueError as the readers do; for records, in lines of JSON, it names the line.
+    Raises ValueError as the readers do; for a .jsonl file the error names the line.
     """
     if path.suffix == RECORDS:
         return list(_records(path))
     content = _load(path)
     if not isinstance(content, (list, dict)):
-        raise ValueError(f"{path}: neither HotpotQA's JSON, a list, nor SQuAD's, an object")
+        raise ValueError(f"{path}: must be a list (HotpotQA) or an object (SQuAD)")
     rules = HOTPOTQA if isinstance(content, list) else SQUAD
     return [Record(rules, found.id, found.answers) for found in READERS[rules](path)]
 
@@ -204,7 +209,7 @@ def _records(path: Path) -> Iterator[Record]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{where}: no JSON ({error})") from None
+            raise ValueError(f"{where}: not JSON ({error})") from None
         rules = _get(entry, "rules", str, where)
         if rules not in RULES:
             raise ValueError(
@@ -214,7 +219,7 @@ def _records(path: Path) -> Iterator[Record]:
         if not all(isinstance(answer, str) for answer in answers):
             raise ValueError(f"{where}: 'answers' must be a list of texts")
         record = Record(rules, _get(entry, "id", str, where), tuple(answers))
-        _refuse_twice(seen, record.id, where)
+        _check_unique(seen, record.id, where)
         yield record
 
 
@@ -224,11 +229,11 @@ def _load(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
     except ValueError as error:
-        raise ValueError(f"{path}: no JSON ({error})") from None
+        raise ValueError(f"{path}: not JSON ({error})") from None
 
 
-def _named(before: Path | str, place: str, entry: object, key: str) -> str:
-    """Where an entry is, with its id if it has one."""
+def _location(before: Path | str, place: str, entry: object, key: str) -> str:
+    """The location of an entry in its file, for errors, with its id if it has one."""
     name = entry.get(key) if isinstance(entry, dict) else None
     return f"{before}, {place}" + (f" ({key} {name!r})" if name is not None else "")
 
@@ -244,11 +249,11 @@ def _get(entry: Any, key: str, kind: type, where: str) -> Any:
     return value
 
 
-def _get_if_there(entry: dict[str, Any], key: str, kind: type, where: str) -> Any:
+def _get_optional(entry: dict[str, Any], key: str, kind: type, where: str) -> Any:
     return _get(entry, key, kind, where) if key in entry else None
 
 
-def _refuse_twice(seen: dict[str, str], name: str, where: str) -> None:
+def _check_unique(seen: dict[str, str], name: str, where: str) -> None:
     first = seen.setdefault(name, where)
     if first != where:
-        raise ValueError(f"{where}: the same id as {first.rpartition(', ')[2]}")
+        raise ValueError(f"{where}: has the same id as {first.rpartition(', ')[2]}")

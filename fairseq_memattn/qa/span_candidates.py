@@ -1,4 +1,4 @@
-"""The likeliest spans of windows, and the answers of a question whose context has several."""
+"""The best spans of a window, and the answers to a question from the spans of all its windows."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 30  # tokens of an answer unless told (BERT's run_squad)
+LONGEST = 30  # default maximum number of tokens of an answer (BERT's run_squad)
 
 
 class Candidate(NamedTuple):
-    """A span of tokens, its last one included; the score is the sum of those of both ends."""
+    """The span of tokens from `first` to `last`, inclusive; its score is the sum of both ends'."""
 
     score: float
     first: int
@@ -19,7 +19,7 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A text and its probability among the answers to a question that are listed with it."""
+    """An answer to a question; its probability is a softmax over the answers in the same list."""
 
     text: str
     score: float
@@ -34,15 +34,16 @@ def best_spans(
     longest: int,
     most: int,
 ) -> list[Candidate]:
-    """The spans of a window's C tokens with the highest scores, these first.
+    """The spans of a window's C tokens with the highest scores, best first.
 
-    They are found exactly, while BERT's run_squad joins the best starts with the best ends alone.
+    The score of a span (i, j) is starts[i] + ends[j]. All spans are compared, while BERT's
+    run_squad combines only the best starts with the best ends.
 
-    starts, ends: (C,) scores of tokens to be the first and the last
-    allowed: (C,) whether a span may begin there
-    places: (C, 2) each token's first character and the one behind its last; a span without any
-        characters is none
-    longest: the most tokens of a span; most: how many spans there are at most
+    starts, ends: (C,) the score of each token as the first and as the last of a span
+    allowed: (C,) True where a span may begin
+    places: (C, 2) each token's first character and the one after its last; spans without characters
+        are left out
+    longest: the maximum number of tokens of a span; most: the maximum number of spans
     """
     size = len(starts)
     first = np.arange(size)[:, None]
@@ -63,10 +64,11 @@ def best_spans(
 def answers_of(
     candidates: Iterable[Candidate], context: str, places: NDArray[Any], most: int
 ) -> list[Answer]:
-    """The texts of spans, each once, the best first; none without any candidate.
+    """The texts of the best spans, each text once, best first; empty without candidates.
 
-    candidates: of all windows, as tokens of the context
-    places: (L, 2) as for `best_spans`, of the context
+    candidates: from all windows; `first` and `last` are tokens of the context
+    places: (L, 2) characters of the context's tokens, as in `best_spans`
+    most: the maximum number of spans whose texts are compared
     """
     scores: dict[str, float] = {}
     ranked = sorted(candidates, key=lambda one: (-one.score, one.first, one.last))
@@ -81,10 +83,10 @@ def answers_of(
 
 
 def best_text(answers: Sequence[Answer]) -> str:
-    """The text of the first; empty without any."""
+    """The text of the first answer; empty if there is none."""
     return answers[0].text if answers else ""
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:
-    powers = [math.exp(score - scores[0]) for score in scores]
-    return [power / sum(powers) for power in powers]
+    exponentials = [math.exp(score - scores[0]) for score in scores]
+    return [exponential / sum(exponentials) for exponential in exponentials]

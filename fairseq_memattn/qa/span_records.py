@@ -1,4 +1,4 @@
-"""Files beside data for span_answering: records of questions, and numbers of their pieces."""
+"""Files of prepared data for --task span_answering: records of questions, and arrays of numbers."""
 
 import json
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.qa.question_sets import Record
 
-# Of a split's folder: bin/NAME/SPLIT, numbers without a header, and how each is stored.
-#   places: two a piece of a context, its first character and the one behind the last
-#   answers: two a question, the first and the last piece of its first answer; ABSENT where the
-#       context does not have it, NOT_PUBLIC where nobody says what it is
-#   tags: one a piece of a context, 1 in supporting facts
+# The types of the arrays of a split. The files bin/NAME/SPLIT have no header.
+#   places: two numbers for each piece of a context: its first character and the one after its last
+#   answers: two for each question: the first and the last piece of its first answer; ABSENT if the
+#       context does not have it, NOT_PUBLIC if it is not public
+#   tags: one for each piece of a context: 1 in supporting facts, else 0
 NUMBERS: dict[str, np.dtype[Any]] = {
     "places": np.dtype("<i4"),
     "answers": np.dtype("<i4"),
@@ -27,7 +27,11 @@ ABSENT, NOT_PUBLIC = -1, -2
 
 @dataclass(frozen=True)
 class SentencePlace:
-    """A sentence of HotpotQA: its article, its number there from 0, its characters."""
+    """A sentence of HotpotQA in a context.
+
+    title, number: its article, and its number in the article's paragraph, from 0
+    begin, end: its first character in the context and the one after its last
+    """
 
     title: str
     number: int
@@ -37,11 +41,11 @@ class SentencePlace:
 
 @dataclass(frozen=True)
 class SpanRecord(Record):
-    """A question and the text that its answer is cut out of.
+    """A question and its context, of which the answer is a part.
 
-    type: HotpotQA's, bridge or comparison; else empty
-    places: first character of each accepted answer, and the one behind its last
-    facts: titles, and numbers of sentences, that support the answer, in the context or not
+    type: bridge or comparison in HotpotQA; else empty
+    places: the first character of each accepted answer in the context, and the one after its last
+    facts: title and number of each sentence that supports the answer, in the context or not
     """
 
     type: str
@@ -57,7 +61,7 @@ class SpanRecord(Record):
 
 
 def record_of(line: str) -> SpanRecord:
-    """A line of a file of records. Raises ValueError where it is another kind of record."""
+    """The record in a line of a file. Raises ValueError for any other content."""
     entry: dict[str, Any] = json.loads(line)
     try:
         return SpanRecord(
@@ -72,11 +76,11 @@ def record_of(line: str) -> SpanRecord:
             frozenset((title, number) for title, number in entry["facts"]),
         )
     except (KeyError, TypeError, ValueError):
-        raise ValueError("no record of a question for span_answering") from None
+        raise ValueError("not a record of a question for --task span_answering") from None
 
 
 def read_span_records(path: Path) -> Iterator[SpanRecord]:
-    """The records of a file; ValueError, with the line, for what is none."""
+    """The records of a file. Raises ValueError, which names the line, for any other content."""
     for number, line in enumerate(read_lines(path), start=1):
         try:
             yield record_of(line)
@@ -85,10 +89,9 @@ def read_span_records(path: Path) -> Iterator[SpanRecord]:
 
 
 def read_numbers(folder: Path, name: str, split: str, expected: int) -> NDArray[Any]:
-    """One of `NUMBERS` of a split, mapped from the disk.
+    """The array `name`, one of `NUMBERS`, of a split, mapped from the disk: (expected,).
 
-    expected: how many numbers there must be. Raises ValueError where there are others, and where
-    the file is missing.
+    Raises ValueError if the file is missing or does not have `expected` numbers.
     """
     path = folder / name / split
     if not path.is_file():
@@ -98,5 +101,7 @@ def read_numbers(folder: Path, name: str, split: str, expected: int) -> NDArray[
     kind = NUMBERS[name]
     found = path.stat().st_size / kind.itemsize
     if found != expected:
-        raise ValueError(f"{path}: has {found:g} numbers, but the texts make {expected}")
+        raise ValueError(
+            f"{path}: must have {expected} numbers to fit the texts, but has {found:g}"
+        )
     return np.memmap(path, kind, mode="r") if expected else np.zeros(0, kind)

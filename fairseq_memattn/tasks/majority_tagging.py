@@ -16,23 +16,30 @@ from fairseq_memattn.errors import MemAttnError, check_least
 
 @dataclass
 class MajorityTaggingConfig(FairseqDataclass):
-    """The flags of the task. The defaults are the paper's, but for the sizes it does not give."""
+    """The flags of the task. The defaults are the paper's, except numbers that it does not give."""
 
-    length: int = field(default=512, metadata={"help": "L, the integers of a sequence"})
+    length: int = field(default=512, metadata={"help": "L, the number of integers in a sequence"})
     pairs: int = field(
         default=1,
-        metadata={"help": "p: the integers are 1 to 2p, each tagged with the majority of its pair"},
+        metadata={
+            "help": "p, the number of pairs: the integers are 1 to 2p, and each is tagged with the "
+            "more frequent one of its pair"
+        },
     )
-    train_examples: int = field(default=200_000, metadata={"help": "sequences to train on"})
-    valid_examples: int = field(default=1000, metadata={"help": "sequences to validate on"})
-    test_examples: int = field(default=1000, metadata={"help": "sequences to test on"})
+    train_examples: int = field(
+        default=200_000, metadata={"help": "number of sequences in the training set"}
+    )
+    valid_examples: int = field(
+        default=1000, metadata={"help": "number of sequences in the validation set"}
+    )
+    test_examples: int = field(
+        default=1000, metadata={"help": "number of sequences in the test set"}
+    )
     fresh_examples: bool = field(
-        default=False,
-        metadata={"help": "train on other sequences in every epoch, instead of the same again"},
+        default=False, metadata={"help": "draw new training sequences in every epoch"}
     )
     data_seed: int = field(
-        default=1,
-        metadata={"help": "of the sequences; --seed leaves them as they are"},
+        default=1, metadata={"help": "seed of the sequences, which do not depend on --seed"}
     )
 
 
@@ -40,10 +47,10 @@ class MajorityTaggingConfig(FairseqDataclass):
 class MajorityTaggingTask(FairseqTask):
     """Tags each integer of a random sequence with the more frequent one of its pair.
 
-    No files: examples are made when they are needed, and the dictionary too. With `--criterion
-    sequence_tagging` it takes any model that returns (logits (B, L, C), extra) for src_tokens
-    (B, L), where C is the size of `target_dictionary`: fairseq's roberta and what derives from it.
-    A sequence is its L integers, without marks of beginning and end.
+    The task reads no files: it generates the dictionary, and examples when they are needed. With
+    `--criterion sequence_tagging` it takes any model that returns (logits (B, L, C), extra) for
+    src_tokens (B, L), such as fairseq's roberta and its subclasses; C is the size of
+    `target_dictionary`. A sequence is its L integers, without bos and eos.
     """
 
     cfg: MajorityTaggingConfig
@@ -65,13 +72,16 @@ class MajorityTaggingTask(FairseqTask):
         limit = model.max_positions()
         if isinstance(limit, int) and limit < self.cfg.length:
             raise MemAttnError(
-                f"--length {self.cfg.length} is more than the {limit} positions of the model; "
-                "raise --max-positions"
+                f"--length must be at most the {limit} positions of the model, but is "
+                f"{self.cfg.length}; raise --max-positions"
             )
         return model
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
-        """Makes a split; `combine`, as fairseq's trainer has it, says that it is to train on."""
+        """Makes a split. `combine` is True for the training set, as fairseq's trainer passes it.
+
+        Raises MemAttnError for another split than train, valid and test.
+        """
         if split not in SPLITS:
             raise MemAttnError(
                 f"--task majority_tagging has the splits {', '.join(SPLITS)}, but not {split!r}"
@@ -93,7 +103,7 @@ class MajorityTaggingTask(FairseqTask):
 
 
 def _check(cfg: MajorityTaggingConfig) -> None:
-    """Refuses options that cannot be."""
+    """Raises MemAttnError for options below their minimum."""
     for name in ("length", "pairs", *(f"{split}_examples" for split in SPLITS)):
         check_least(cfg, name, 1)
     check_least(cfg, "data_seed", 0)

@@ -150,7 +150,7 @@ HOTPOT_MISTAKES = {
     ),
     "an id twice": (
         [hotpot_record(1), hotpot_record(2), hotpot_record(1)],
-        "record 3 (_id 'h1'): the same id as record 1 (_id 'h1')",
+        "record 3 (_id 'h1'): has the same id as record 1 (_id 'h1')",
     ),
     "another corpus": (squad_file([]), "a.json: not HotpotQA's JSON, which is a list of records"),
     "no question": ([], "a.json: no questions for train"),
@@ -210,7 +210,7 @@ def test_answers_are_public_for_all_questions_or_none(
 
 
 def test_broken_files(tmp_path: Path) -> None:
-    for content, reason in ((b'[{"_id": "1"', "no JSON"), (b'["\xe4"]', "not UTF-8 at byte 3")):
+    for content, reason in ((b'[{"_id": "1"', "not JSON"), (b'["\xe4"]', "not UTF-8 at byte 3")):
         (tmp_path / "a.json").write_bytes(content)
         with pytest.raises(DataError, match=f"a.json: {reason}"):
             list(qa_pipeline.questions("hotpotqa", tmp_path / "a.json"))

@@ -252,7 +252,7 @@ def test_squad_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert numbers(out, "answers", "test", 2) == [-2, -2]
     assert numbers(out, "tags", "valid", len(pieces)) == [0] * len(pieces)
     assert "".join(pieces).replace("\u2581", " ").split() == CONTEXT.split()
-    with pytest.raises(ValueError, match="has 2 numbers, but the texts make 4"):
+    with pytest.raises(ValueError, match="must have 4 numbers to fit the texts, but has 2"):
         read_numbers(out / "bin", "answers", "test", 4)
 
 
@@ -371,5 +371,5 @@ def test_options_of_spans_alone(
 
 def test_other_records_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"rules": "squad", "id": "a", "answers": []}))
-    with pytest.raises(ValueError, match="a.jsonl, line 1: no record of a question for span_ans"):
+    with pytest.raises(ValueError, match="a.jsonl, line 1: not a record of a question for"):
         list(read_span_records(tmp_path / "a.jsonl"))

@@ -180,8 +180,8 @@ def test_train_and_validate(tmp_path):
     )
     assert longer.returncode != 0
     assert longer.stderr.splitlines()[-1] == (
-        "fairseq-train: error: --length 16 is more than the 15 positions of the model; raise "
-        "--max-positions"
+        "fairseq-train: error: --length must be at most the 15 positions of the model, but is 16; "
+        "raise --max-positions"
     )
 
 
