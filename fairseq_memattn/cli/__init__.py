@@ -12,8 +12,7 @@ from types import ModuleType
 from fairseq_memattn.compat import INSTALL
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
-# module of the given command is imported, so that help and mistyped commands do not wait for
-# torch.
+# module of the given command is imported, so that help and usage errors do not import torch.
 COMMANDS = {
     "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
     "average": "average the weights of several checkpoints into one",
@@ -31,7 +30,7 @@ COMMANDS = {
     "spans": "find answers in contexts with a model of --task span_answering, and score them",
 }
 
-# Those that load trained models, whose controls may be in a folder of the user's.
+# The commands that load trained models, and so take --user-dir for controls outside the package.
 WITH_MODELS = (
     "compress",
     "contrast",
@@ -45,7 +44,7 @@ WITH_MODELS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; exit status 0, 1 for an error that its message explains, 2 for usage."""
+    """Run one subcommand. The exit status is 0, 1 after a printed error, or 2 for wrong usage."""
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
@@ -70,17 +69,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads it, such as `head`, has read enough; what is left goes nowhere.
+        # The reader, such as `head`, has closed the pipe: the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ImportError, OSError, ValueError) as error:
-        # What a user can cause and mend: files, options, data, the installation.
+        # Errors in files, options, data or the installation, which a user can correct.
         print(f"memattn {args.command}: error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _import_user_dir(args: argparse.Namespace) -> None:
-    """Registers what a folder holds. Raises FileNotFoundError if there is none."""
+    """Registers the controls and models of --user-dir. Raises FileNotFoundError without one."""
     import fairseq_memattn
 
     fairseq_memattn.register()

@@ -1,4 +1,4 @@
-"""`memattn answers`: exact match and F1, as HotpotQA's or SQuAD's evaluation has them."""
+"""`memattn answers`: exact match and F1, as HotpotQA's or SQuAD's evaluation computes them."""
 
 import argparse
 import json
@@ -86,18 +86,18 @@ def check_records(path: Path, records: Sequence[Record]) -> None:
             raise ValueError(f"--gold {path}: the question {record.id!r} has no accepted answer")
         if record.rules != records[0].rules:
             raise ValueError(
-                f"--gold {path}: {record.id!r} goes by the rules of {record.rules}, but "
-                f"{records[0].id!r} by those of {records[0].rules}"
+                f"--gold {path}: {record.id!r} has the rules of {record.rules}, but "
+                f"{records[0].id!r} has those of {records[0].rules}"
             )
 
 
 def read_answers(path: Path, records: Sequence[Record]) -> list[str]:
     """The answer of each record, from JSON by id.
 
-    Raises ValueError for ids that are missing, come twice, or are none of the records'.
+    Raises ValueError for ids that are missing, repeated or unknown.
     """
     try:
-        content = json.loads(path.read_bytes(), object_pairs_hook=_refuse_twice)
+        content = json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise ValueError(f"--answers {path}: {error}") from None
     answers = content.get("answer", content) if isinstance(content, dict) else None
@@ -108,9 +108,11 @@ def read_answers(path: Path, records: Sequence[Record]) -> list[str]:
     known = {record.id for record in records}
     for name, answer in answers.items():
         if name not in known:
-            raise ValueError(f"--answers {path}: the id {name!r} is none of --gold's")
+            raise ValueError(f"--answers {path}: the id {name!r} is not in --gold")
         if not isinstance(answer, str):
-            raise ValueError(f"--answers {path}: that of {name!r} must be text, but is {answer!r}")
+            raise ValueError(
+                f"--answers {path}: the answer to {name!r} must be text, but is {answer!r}"
+            )
     missing = [record.id for record in records if record.id not in answers]
     if missing:
         raise ValueError(
@@ -120,17 +122,17 @@ def read_answers(path: Path, records: Sequence[Record]) -> list[str]:
     return [answers[record.id] for record in records]
 
 
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r} comes twice")
+            raise ValueError(f"the key {key!r} occurs twice")
         found[key] = value
     return found
 
 
 def official_answers(predictions: Sequence[str], records: Sequence[Record]) -> dict[str, Any]:
-    """What the official evaluation takes; HotpotQA's also has supporting facts, here none."""
+    """The answers in the official format; the supporting facts of HotpotQA's are empty."""
     by_id = {record.id: text for record, text in zip(records, predictions, strict=True)}
     return {"answer": by_id, "sp": {}} if records[0].rules == HOTPOTQA else by_id
 

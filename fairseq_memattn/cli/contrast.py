@@ -1,4 +1,4 @@
-"""`memattn contrast`: does a translation model tell right from wrong translations in context?"""
+"""`memattn contrast`: the accuracy of a translation model on right and wrong translations."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from fairseq_memattn.evaluation.contrastive import Group, results, results_text,
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
 
-# Above this share of unknown tokens the text has hardly been segmented as the model's was.
+# Above this share of unknown tokens, the text was probably not segmented as in training.
 MANY_UNKNOWN = 0.02
 
 
@@ -110,7 +110,7 @@ def _score(
     for encoder, name in ((encode_source, "source"), (encode_target, "target")):
         share = encoder.unknown / encoder.tokens
         if share > 0:
-            hint = "; was it cut as the model's text was?" if share > MANY_UNKNOWN else ""
+            hint = "; was it segmented as in training?" if share > MANY_UNKNOWN else ""
             print(
                 f"{share:.1%} of the {name} tokens are unknown to the model{hint}", file=sys.stderr
             )

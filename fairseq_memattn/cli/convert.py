@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="checkpoint to write, for fairseq-train's --finetune-from-model",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="of the weights that are new (default: %(default)s)"
+        "--seed", type=int, default=1, help="seed of the new weights (default: %(default)s)"
     )
     parser.add_argument(
         "--flags",
@@ -54,11 +54,11 @@ def run(args: argparse.Namespace) -> None:
     check_paths(args.data, args.path)
     state, task = open_checkpoint(args.path, args.data)
     old = architecture(state)
-    new, told = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
+    new, train_flags = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
     write(state, args.output)
     print(f"converted {old} to {args.arch}: {args.output}")
     print(f"new weights, to be trained: {', '.join(new) or 'none'}")
-    print(f"to train it: --finetune-from-model {args.output} {shlex.join(told)}")
+    print(f"to train it: --finetune-from-model {args.output} {shlex.join(train_flags)}")
 
 
 def converted(
@@ -70,14 +70,15 @@ def converted(
 
     task: the checkpoint's, as `open_checkpoint` gives it
 
-    Raises ValueError where the architecture has no place for a weight of the checkpoint.
+    Raises ValueError if the architecture lacks a weight of the checkpoint or has it in another
+    shape.
     """
     import torch
     from omegaconf import OmegaConf
 
     check_kind(str(architecture(state)), arch)
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
-    told = model_flags(arch, model_args)
+    train_flags = model_flags(arch, model_args)
     trained = state["model"]
     # Older releases of fairseq gave some weights other names.
     task.build_model(deepcopy(state["cfg"]["model"])).upgrade_state_dict(trained)
@@ -87,7 +88,9 @@ def converted(
     if hasattr(model, "weights_from"):
         trained = model.weights_from(trained)
     if getattr(model_args, "gmat_sparsity", None) == "lsh":
-        raise ValueError("--gmat-sparsity lsh takes queries for keys, and no checkpoint's keys")
+        raise ValueError(
+            "--gmat-sparsity lsh uses queries as keys, so it cannot take a checkpoint's keys"
+        )
     for name, weight in trained.items():
         if name not in weights:
             raise ValueError(f"--arch {arch} has no place for the checkpoint's `{name}`")
@@ -101,7 +104,7 @@ def converted(
     state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
-    return new, told
+    return new, train_flags
 
 
 def check_kind(old: str, new: str) -> None:
@@ -110,7 +113,7 @@ def check_kind(old: str, new: str) -> None:
 
     def kind(arch: str) -> str:
         if arch not in ARCH_MODEL_REGISTRY:
-            raise ValueError(f"--arch {arch} is none that fairseq or this plugin has")
+            raise ValueError(f"--arch {arch} is not an architecture of fairseq or this plugin")
         model = ARCH_MODEL_REGISTRY[arch]
         if issubclass(model, FairseqEncoderDecoderModel):
             return "a translation model"
@@ -135,13 +138,14 @@ def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Names
         prog="memattn convert", argument_default=argparse.SUPPRESS, allow_abbrev=False
     )
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
-    for action in parser._actions:  # some of fairseq's have defaults, which are no one's wish
+    for action in parser._actions:  # fairseq's defaults must not replace the checkpoint's values
         action.default = argparse.SUPPRESS
     given = vars(parser.parse_args(flags))
     sizes = [name for name in given if not name.startswith(("abc_", "gmat_"))]
     if sizes:
         raise ValueError(
-            f"{flag(sizes[0])} is the checkpoint's; only --abc-* and --gmat-* may be given"
+            f"--flags may have only --abc-* and --gmat-*, but has {flag(sizes[0])}, which is the "
+            "checkpoint's"
         )
     args = argparse.Namespace(**fields | given | {"arch": arch, "_name": arch})
     ARCH_CONFIG_REGISTRY[arch](args)

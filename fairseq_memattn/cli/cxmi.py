@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> None:
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     if not getattr(loaded.task.cfg, "sample_context", False):
         print(
-            "the model was not trained with --sample-context: without context it is out of its "
-            "element, which makes the context look more useful than it is",
+            "warning: the model was not trained with --sample-context, so input without context is "
+            "out of distribution and the values overestimate the use of context",
             file=sys.stderr,
         )
     corpus = _Corpus(args, loaded)
@@ -92,7 +92,7 @@ def _shown(value: int | float) -> str:
 
 
 class _Corpus:
-    """The references of a split, and what belongs to their scores."""
+    """The sentences of a split, their documents, and their scores."""
 
     def __init__(self, args: argparse.Namespace, loaded: models.Loaded) -> None:
         from fairseq.data.data_utils import load_indexed_dataset
@@ -116,7 +116,7 @@ class _Corpus:
             )
 
     def score(self, source_context: int, target_context: int) -> "list[Tensor]":
-        """The log-probabilities of every sentence's tokens."""
+        """The log-probabilities of the tokens of each reference sentence, (T,) each."""
         from tqdm import tqdm
 
         from fairseq_memattn.documents.translation_scorer import Pair

@@ -68,7 +68,7 @@ def check_one_folder(data: str) -> None:
 
 
 def architecture(state: dict[str, Any]) -> str | None:
-    """The registered name of the checkpoint's model, where it says so."""
+    """The registered name of the checkpoint's model; None if the checkpoint has none."""
     model = (state.get("cfg") or {}).get("model") or state.get("args") or {}
     fields = vars(model) if isinstance(model, argparse.Namespace) else model
     return fields.get("_name") or fields.get("arch")
@@ -84,7 +84,7 @@ def open_checkpoint(
 ) -> tuple[dict[str, Any], Any]:
     """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
 
-    languages: "SOURCE TARGET" where neither the checkpoint nor names of files in `data` tell
+    languages: "SOURCE TARGET", used if the checkpoint has no languages
     only: the task that the model must have been trained with
     overrides: options that replace those of the checkpoint, by name
 
@@ -142,7 +142,10 @@ def _task(settings: Any, data: str) -> Any:
 
 
 def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
-    """The model of `open_checkpoint`'s answer; ValueError where dictionaries do not fit it."""
+    """The model of a checkpoint from `open_checkpoint`.
+
+    Raises ValueError if the dictionaries of `data` do not fit it.
+    """
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     try:
@@ -156,7 +159,10 @@ def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
 
 
 class Loaded(NamedTuple):
-    """A task with its dictionaries, and a scorer by numbers of context sentences."""
+    """A task with its dictionaries, its numbers of context sentences, and a factory of scorers.
+
+    scorer: called with the numbers of source and target context sentences
+    """
 
     task: Any
     source_context: int
@@ -194,8 +200,8 @@ def load(args: argparse.Namespace) -> Loaded:
         if wanted < 0:
             raise MemAttnError(f"--{side}-context must be at least 0, but is {wanted}")
         sampled = getattr(task.cfg, "sample_context", False)
-        told = hasattr(task.cfg, f"{side}_context")
-        if told and (wanted > trained or (wanted < trained and not sampled)):
+        known = hasattr(task.cfg, f"{side}_context")
+        if known and (wanted > trained or (wanted < trained and not sampled)):
             print(
                 f"warning: the model was trained with {trained} sentences of {side} context, but "
                 f"--{side}-context is {wanted}",
@@ -207,15 +213,15 @@ def load(args: argparse.Namespace) -> Loaded:
             f"--path {args.path}: a language model; this command scores translations"
         )
     separator = args.separator or getattr(task.cfg, "context_separator", "_eos")
-    piece = f"\u2581{separator}"  # of windows that SentencePiece has cut
+    piece = f"\u2581{separator}"  # the separator in windows that SentencePiece has segmented
     if separator not in task.source_dictionary and piece in task.source_dictionary:
         separator = piece
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     dictionaries = (task.source_dictionary, task.target_dictionary)
     if any(contexts) and any(separator not in dictionary for dictionary in dictionaries):
         raise MemAttnError(
-            f"--separator {separator} is no symbol of the model's dictionaries, so it has never "
-            "seen two sentences in one window"
+            f"--separator {separator} is not in the model's dictionaries, so the model was not "
+            "trained on windows of several sentences"
         )
     source_context, target_context = contexts
     limits = zip(task.max_positions(), *(m.max_positions() for m in models), strict=True)

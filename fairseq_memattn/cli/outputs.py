@@ -1,13 +1,13 @@
-"""Refusing, before any long work, what cannot or should not be written."""
+"""Checks the paths of output files before a command starts its work."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """Raises ValueError for a file to write that has no folder, is one, or is written over.
+    """Raises ValueError for outputs that are folders, have no folder, or overwrite another file.
 
-    outputs: by the option that names it; inputs: what is read, which no output may replace
+    outputs: the path of each option; inputs: the files that the command reads
     """
     read = [path for path in inputs if path and path.exists()]
     taken: dict[Path, str] = {}

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=512,
         metavar="N",
-        help="of a block, its context included (default: %(default)s)",
+        help="number of tokens of a block, including its context (default: %(default)s)",
     )
     add(
         "--context-window",
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> None:
     state, task = open_checkpoint(args.path, args.data)
     model = load_model(args.path, args.data, state, task)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
-        raise ValueError(f"--path {args.path}: no language model")
+        raise ValueError(f"--path {args.path}: not a language model")
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
     rows = [in_blocks(args, model, task, window) for window in args.context_window]
     if args.stateful:
@@ -186,7 +186,9 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
     from fairseq_memattn.perplexity.stream_scores import stream_scores
 
     if not isinstance(model.decoder, ABCTransformerDecoder):
-        raise ValueError(f"--path {args.path}: softmax attention has no memory to be carried on")
+        raise ValueError(
+            f"--path {args.path}: --stateful needs a bounded memory, but this model has none"
+        )
     dictionary, split = task.source_dictionary, Path(args.data) / args.subset
     lines = load_indexed_dataset(str(split), dictionary)
     if lines is None:

@@ -21,16 +21,16 @@ SELECTOR = "selector"
 # What the two halves of the picture show, by the kind of attention.
 LABELS = {
     "cross": (
-        "Control vectors: how much of each slot each source token is",
-        "Weight of each slot in the decoder's reading, before it says each target token",
+        "Control vectors: share of each source token in each slot",
+        "Attention weight of each slot in the prediction of each target token",
     ),
     "encoder": (
-        "Control vectors: how much of each slot each token is",
-        "Weight of each slot in each token's reading",
+        "Control vectors: share of each token in each slot",
+        "Attention weight of each slot for each token",
     ),
     "causal": (
-        "Control vectors after the last token: how much of each slot each token is",
-        "Weight of each slot in each token's reading, of the memory right after that token",
+        "Control vectors after the last token: share of each token in each slot",
+        "Attention weight of each slot for each token, in the memory right after that token",
     ),
 }
 
@@ -81,7 +81,7 @@ def _number_or_all(text: str) -> int | None:
 def run(args: argparse.Namespace) -> None:
     import logging
 
-    # fairseq lets everything through, and matplotlib reports every font it looks at.
+    # fairseq enables all log messages, and matplotlib logs every font that it looks at.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from fairseq_memattn.evaluation.plots import draw_memories, draw_selection
 
@@ -127,7 +127,7 @@ def check_files(args: argparse.Namespace) -> None:
 def load(
     args: argparse.Namespace, line: texts.Line | None, segment: Callable[[str], str]
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """The task, the model, and what the model takes of the text, which is looked at first."""
+    """The task, the model, and the model's input for the text, which is checked first."""
     import fairseq_memattn
 
     fairseq_memattn.register()
@@ -151,8 +151,8 @@ def choose_attention(args: argparse.Namespace, model: Any) -> "tuple[str, list[A
     kind = args.attention or next(iter(found))
     if kind not in found:
         raise ValueError(
-            f"--attention {kind}: the model has no bounded memory there, but in its "
-            f"{' and '.join(found)} attention"
+            f"--attention must be {' or '.join(found)}, where the model has a bounded memory, but "
+            f"is {kind}"
         )
     return kind, found[kind]
 
@@ -175,7 +175,7 @@ def look(
     layers: list[int],
     heads: list[int],
 ) -> "Memories":
-    """What the chosen layers and heads have made of the text."""
+    """The control vectors and read weights of the chosen layers and heads for the text."""
     import torch
 
     from fairseq_memattn.evaluation.plots import Memories
@@ -188,9 +188,9 @@ def look(
 
 
 def selects(args: argparse.Namespace, model: Any) -> bool:
-    """Whether it is the selector that is to be drawn.
+    """Whether the selector is drawn.
 
-    Raises ValueError where it was asked for and is not there, and for a head of it.
+    Raises ValueError for --attention selector if the model has none, and for a head of a selector.
     """
     wanted = args.attention in (None, SELECTOR)
     if wanted and hasattr(getattr(model, "decoder", None), SELECTOR):
@@ -205,7 +205,7 @@ def selects(args: argparse.Namespace, model: Any) -> bool:
 def look_at_selection(
     args: argparse.Namespace, model: Any, task: Any, net_input: dict[str, Any]
 ) -> "Selection":
-    """How much of each sequence the chosen layers take for each target token."""
+    """The weight of each sequence in the chosen layers for each target token."""
     import torch
 
     from fairseq_memattn.evaluation.plots import Selection

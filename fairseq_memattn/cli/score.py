@@ -94,13 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=12345,
         metavar="N",
-        help="of the bootstrap (default: %(default)s, sacreBLEU's)",
+        help="seed of the bootstrap (default: %(default)s, sacreBLEU's)",
     )
     parser.add_argument(
         "--comet",
         metavar="MODEL",
-        help="also COMET, which the package unbabel-comet brings: a checkpoint file or a name that "
-        "it downloads, such as Unbabel/wmt22-comet-da; needs --source",
+        help="also COMET, with the package unbabel-comet: a checkpoint file or a name that it "
+        "downloads, such as Unbabel/wmt22-comet-da; needs --source",
     )
     parser.add_argument(
         "--source", type=Path, metavar="FILE", help="for --comet: the source text, a line each"
@@ -146,7 +146,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--per-document needs --docids")
     if args.resamples is not None:
         check_least(args, "resamples", 0)
-    # sacreBLEU takes 0 for no seed at all.
+    # sacreBLEU reads 0 as no seed.
     check_least(args, "seed", 1)
     if args.comet and not args.source:
         raise ValueError("--comet needs --source")
@@ -212,7 +212,7 @@ def read_sources(args: argparse.Namespace, expected: int) -> list[str]:
 def warn_of_uneven_windows(
     name: str, hypotheses: Sequence[str], references: Sequence[str], separator: str
 ) -> None:
-    """Say how many windows came out with another number of sentences than their reference."""
+    """Print how many hypotheses have another number of sentences than their reference."""
     counts = [[line.split().count(separator) for line in x] for x in (hypotheses, references)]
     if not any(map(sum, counts)):
         raise ValueError(f"--separator {separator} occurs neither in hypotheses nor in references")

@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
-    """What cuts a sentence into pieces separated by spaces.
+    """A function from a sentence to its pieces, separated by spaces.
 
-    Raises ValueError for a file that is not there or no SentencePiece model.
+    Raises ValueError for a file that does not exist or is not a SentencePiece model.
     """
     for name in ("sentencepiece_model", "subword_nmt"):
         path = getattr(args, name)

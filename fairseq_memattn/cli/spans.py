@@ -71,7 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--nbest", type=Path, metavar="FILE", help="write the best answers to each question")
     add("--json", type=Path, metavar="FILE", help="also write the table as JSON")
-    add("--max-tokens", type=int, default=16384, help="of a padded batch (default: %(default)s)")
+    add(
+        "--max-tokens",
+        type=int,
+        default=16384,
+        help="tokens of a padded batch (default: %(default)s)",
+    )
     add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
 
 
@@ -107,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
         texts.answers(number, one.candidates, args.n_best) for number, one in enumerate(found)
     ]
     predictions = [best_text(answers) for answers in listed]
-    facts = said_facts(texts, found) if texts.dataset.tags is not None else None
+    facts = predicted_facts(texts, found) if texts.dataset.tags is not None else None
     report(args, texts.records, predictions, facts)
     if args.nbest:
         best = {
@@ -128,7 +133,7 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     return read_texts(task.dataset(subset), folder, subset)
 
 
-def said_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:
+def predicted_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:
     """The supporting facts that the model finds for each question."""
     from fairseq_memattn.qa.span_finder import supporting
 

@@ -1,4 +1,4 @@
-"""One text to look at a model with: of a binarised subset, or a line of a file."""
+"""The text that `memattn plot` draws a model for: of a binarised subset, or a line of a file."""
 
 import argparse
 import sys
@@ -61,9 +61,9 @@ def title(args: argparse.Namespace) -> str:
 
 
 def read_line(args: argparse.Namespace) -> Line | None:
-    """The line of `--text` and `--target`; None where the text is a subset's.
+    """The line of `--text` and `--target`; None if the text is from a subset.
 
-    Raises ValueError for flags that do not go together, files that are not there or of different
+    Raises ValueError for flags that do not go together, files that do not exist or have different
     lengths, an index past their end, and a line without text.
     """
     check_least(args, "index", 0)
@@ -100,9 +100,9 @@ def _read(option: str, path: Path) -> list[str]:
 
 
 def of_subset(args: argparse.Namespace, task: Any) -> dict[str, Any]:
-    """What the model takes of a text of the subset, as in validation, without padding.
+    """The model's input for a text of the subset, as in validation, without padding.
 
-    Raises FileNotFoundError for a subset that is not there, ValueError for an index past its end.
+    Raises FileNotFoundError for a subset that does not exist, ValueError for an index past its end.
     """
     subset = args.subset or SUBSET
     task.load_dataset(subset)
@@ -122,12 +122,12 @@ def of_subset(args: argparse.Namespace, task: Any) -> dict[str, Any]:
 def of_line(
     line: Line, task: Any, settings: Any, sides: set[str], segment: Callable[[str], str]
 ) -> dict[str, Any]:
-    """What the model takes of a raw text, in the form that it was trained on.
+    """The model's input for a raw text, in the form of its training.
 
     settings: the task's; sides: which of "encoder" and "decoder" the model has
-    segment: cuts a sentence into the dictionary's pieces
+    segment: segments a sentence into the dictionary's pieces
 
-    Raises ValueError for a target that is missing, or that the model has no use for.
+    Raises ValueError for a target that is missing, or that the model does not take.
     """
     import torch
 
@@ -167,13 +167,13 @@ def check_lengths(
             what = INPUTS[name]
             where = f"--{what}, line {args.index + 1}" if args.text else f"{what} of {title(args)}"
             raise ValueError(
-                f"{where}: {length} tokens, end of line included, are more than the {limit} that "
-                "the model takes"
+                f"{where}: must have at most the {limit} tokens that the model takes, but has "
+                f"{length}, end of line included"
             )
 
 
 def labels(task: Any, net_input: dict[str, Any], kind: str) -> tuple[list[str], list[str]]:
-    """The tokens that write into a memory, and those that it is read for.
+    """The tokens that are written into a memory, and the tokens for which it is read.
 
     kind: of attention: "causal", "cross", whose queries are at the tokens that come next, or
         "encoder"
@@ -203,7 +203,7 @@ def _words(dictionary: Any, tokens: "Tensor") -> list[str]:
 
 
 def _by_sentence(segment: Callable[[str], str], separator: str | None) -> Callable[[str], str]:
-    """Cuts each sentence of what may be a window of several."""
+    """Segments each sentence of a text that may be a window of several."""
     if separator is None:
         return segment
     between = f" {separator} "
@@ -211,13 +211,13 @@ def _by_sentence(segment: Callable[[str], str], separator: str | None) -> Callab
 
 
 def _encoded(option: str, text: str, dictionary: Any, cut: Callable[[str], str]) -> "Tensor":
-    """The tokens of a text, eos at the end; says how many of them the dictionary lacks."""
+    """The tokens of a text, eos at the end; prints the number of unknown tokens."""
     encoder = Encoder(dictionary, cut)
     tokens = encoder(text)
     if encoder.unknown:
         print(
             f"{encoder.unknown} of the {encoder.tokens} tokens of {option} are unknown to the "
-            "model; was it cut as the model's text was?",
+            "model; was it segmented as in training?",
             file=sys.stderr,
         )
     return tokens
@@ -230,7 +230,7 @@ def _batch(tokens: "Tensor") -> dict[str, Any]:
 
 
 def _as_sequences(tokens: "Tensor", dictionary: Any, separator: str) -> dict[str, Any]:
-    """A window of sentences as a model takes it that wants them as sequences of their own."""
+    """A window of sentences for a model that takes them as separate sequences."""
     from fairseq.data.data_utils import collate_tokens
 
     ends = tokens.eq(dictionary.index(separator))

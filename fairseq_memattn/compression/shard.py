@@ -196,9 +196,7 @@ class Shard:
         assert header is not None
         blobs = isinstance(source, bytes) and isinstance(vectors, bytes)
         if not blobs or checked != checksum(id, length, source, vectors):
-            raise Damaged(
-                f"{self.file}: the record {id!r} is damaged: its checksum does not match"
-            )
+            raise Damaged(f"{self.file}: the record {id!r} is damaged: its checksum does not match")
         numbers = np.frombuffer(vectors, DTYPES[header.dtype])
         if numbers.size != header.vectors * header.size:
             raise Damaged(

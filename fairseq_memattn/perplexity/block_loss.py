@@ -1,4 +1,4 @@
-"""Blocks of text behind context that is read again: only what counts is looked up."""
+"""The loss of blocks of text, each after context that the model reads again."""
 
 import math
 from typing import Any
@@ -9,21 +9,23 @@ from fairseq.models import FairseqLanguageModel
 
 @torch.no_grad()
 def block_loss(model: FairseqLanguageModel, batch: dict[str, Any], pad: int) -> tuple[float, int]:
-    """The summed loss of a batch, base 2, and how many tokens it is of.
+    """The loss of a batch, summed over tokens, in bits, and the number of these tokens.
 
-    model: in evaluation mode; batch: as fairseq's `eval_lm_dataloader` makes it, in which a row
-    counts from its `start_indices` on. fairseq-eval-lm has the same losses, but computes the
-    probabilities of the whole vocabulary for the context, too.
+    The losses are those of fairseq-eval-lm, which also computes the probabilities of the whole
+    vocabulary for the context.
+
+    model: in evaluation mode
+    batch: from fairseq's `eval_lm_dataloader`; tokens before `start_indices` of a row are context
     """
-    wanted = batch["target"]
-    starts = wanted.new_tensor(batch.get("start_indices", [0] * len(wanted)))
-    positions = torch.arange(wanted.shape[1], device=wanted.device)
-    counted = wanted.ne(pad) & (positions >= starts.unsqueeze(1))
-    # fairseq's own transformers want to be told that there is no encoder.
+    targets = batch["target"]
+    starts = targets.new_tensor(batch.get("start_indices", [0] * len(targets)))
+    positions = torch.arange(targets.shape[1], device=targets.device)
+    counted = targets.ne(pad) & (positions >= starts.unsqueeze(1))
+    # fairseq's own transformers require the argument `encoder_out`.
     features, _ = model.extract_features(batch["net_input"]["src_tokens"], encoder_out=None)
-    # Of one row, as fairseq's adaptive softmax wants it.
+    # (1, tokens, E), because fairseq's adaptive softmax requires three dimensions.
     output = (model.decoder.output_layer(features[counted].unsqueeze(0)), None)
-    wanted = wanted[counted].unsqueeze(0)
-    log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": wanted})
-    scores = log_probs.gather(2, wanted.unsqueeze(2)).double()
-    return -float(scores.sum()) / math.log(2), wanted.numel()
+    targets = targets[counted].unsqueeze(0)
+    log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": targets})
+    scores = log_probs.gather(2, targets.unsqueeze(2)).double()
+    return -float(scores.sum()) / math.log(2), targets.numel()

@@ -1,4 +1,4 @@
-"""Long texts read in segments, the memory carried from one segment to the next."""
+"""Scores of long texts, read in segments with the memory passed from one segment to the next."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,16 +20,20 @@ def stream_scores(
     restart_positions: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> list[Tensor]:
-    """For each stream the log-probability of every token, given all tokens before it.
+    """For each stream (N,), the log-probability of every token given all tokens before it, (N,).
+
+    Log-probabilities are natural logarithms in float32 on the CPU. Without restart_positions they
+    are those of one pass over the whole stream.
 
     model: a language model whose attention is a bounded memory, in evaluation mode
-    streams: (N,) tokens each, read side by side from an empty memory; eos stands before the first
-    segment: tokens that are read at a time, a matter of speed alone unless positions restart
-    restart_positions: count positions anew in every segment, as in training, instead of on
+    streams: tokens (N,) each, read in one batch; each starts with an empty memory and eos before
+        its first token
+    segment: the number of tokens that are read at a time; changes only the speed unless
+        restart_positions
+    restart_positions: count positions from 0 in every segment, as in training, not over the stream
     progress: called with the number of tokens of every segment
 
-    Natural logarithms, float32, on the CPU. With positions that go on this is one pass over the
-    unbroken stream. Raises MemAttnError where the model learned fewer positions than there are.
+    Raises MemAttnError if the model has learned fewer positions than are needed.
     """
     device = next(model.parameters()).device
     targets = pad_sequence(list(streams), batch_first=True, padding_value=pad)
@@ -38,13 +42,13 @@ def stream_scores(
     memory: dict[str, Any] = {}
     scores = []
     for start in range(0, targets.shape[1], segment):
-        given, wanted = (side[:, start : start + segment].to(device) for side in (inputs, targets))
+        given, target = (side[:, start : start + segment].to(device) for side in (inputs, targets))
         position = 0 if restart_positions else start
         features = model.decoder.read_on(given, memory, position)
         output = (model.decoder.output_layer(features), None)
-        log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": wanted})
-        scores.append(log_probs.gather(2, wanted.unsqueeze(2)).squeeze(2).float().cpu())
+        log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
+        scores.append(log_probs.gather(2, target.unsqueeze(2)).squeeze(2).float().cpu())
         if progress is not None:
-            progress(int(wanted.ne(pad).sum()))
+            progress(int(target.ne(pad).sum()))
     together = torch.cat(scores, dim=1)
     return [row[: len(stream)] for row, stream in zip(together, streams, strict=True)]

@@ -33,8 +33,8 @@ class AnswerGatherer:
         self.finder.read(model, sample, self.found)
         numbers = self.texts.dataset.windows.context[sample["id"].cpu().numpy()].tolist()
         self.seen.update(numbers)
-        whole = [number for number in set(numbers) if self.seen[number] == self.windows[number]]
-        return {number: self._answer(number) for number in whole}
+        complete = [number for number in set(numbers) if self.seen[number] == self.windows[number]]
+        return {number: self._answer(number) for number in complete}
 
     def _answer(self, number: int) -> str:
         del self.seen[number]

@@ -1,4 +1,4 @@
-"""Scores of answers: exact match, F1, precision and recall, as the official evaluations have them.
+"""Exact match, F1, precision and recall of answers, as the official evaluations compute them.
 
 HotpotQA (Yang et al., 2018): hotpot_evaluate_v1.py; one answer a question.
 SQuAD 1.1 (Rajpurkar et al., 2016): evaluate-v1.1.py; the best of several accepted answers.
@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
-WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)  # that of ASCII alone
-# With HotpotQA's rules these are right or wrong, but never right in part.
+WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
+# With HotpotQA's rules, a prediction or answer of these that does not match exactly scores 0.
 VERDICTS = {"yes", "no", "noanswer"}
 HOTPOTQA, SQUAD = "hotpotqa", "squad"
 RULES = (HOTPOTQA, SQUAD)
@@ -20,7 +20,7 @@ Fact = tuple[str, int]  # an article's title, and the number of a sentence of it
 
 
 class Score(NamedTuple):
-    """Of an answer, from 0 to 1, or the mean of many."""
+    """The measures of an answer, from 0 to 1, or their means or sums over answers."""
 
     exact: float
     f1: float
@@ -41,7 +41,7 @@ def score_answer(prediction: str, answers: Sequence[str], rules: str) -> Score:
 
     rules: "hotpotqa" or "squad", which differ in `VERDICTS` only.
     Exact match and F1 are each the best over the answers. SQuAD's evaluation has no precision and
-    no recall: they are those of the answer of the best F1, the first of several (choice).
+    no recall: they are those of the first answer with the best F1 (choice).
     """
     scores = [_score(prediction, answer, rules) for answer in answers]
     best = max(scores, key=lambda score: score.f1)
@@ -49,15 +49,15 @@ def score_answer(prediction: str, answers: Sequence[str], rules: str) -> Score:
 
 
 def _score(prediction: str, answer: str, rules: str) -> Score:
-    said, right = normalise_answer(prediction), normalise_answer(answer)
-    exact = float(said == right)
-    if rules == HOTPOTQA and said != right and not VERDICTS.isdisjoint((said, right)):
+    predicted, expected = normalise_answer(prediction), normalise_answer(answer)
+    exact = float(predicted == expected)
+    if rules == HOTPOTQA and not exact and not VERDICTS.isdisjoint((predicted, expected)):
         return ZERO
-    words, wanted = said.split(), right.split()
-    same = sum((Counter(words) & Counter(wanted)).values())
-    if same == 0:  # nothing against nothing, too: an exact match of F1 0
+    words, expected_words = predicted.split(), expected.split()
+    same = sum((Counter(words) & Counter(expected_words)).values())
+    if same == 0:  # two empty texts, too, are an exact match with an F1 of 0
         return ZERO._replace(exact=exact)
-    return _with_f1(exact, same / len(words), same / len(wanted))
+    return _with_f1(exact, same / len(words), same / len(expected_words))
 
 
 def _with_f1(exact: float, precision: float, recall: float) -> Score:
@@ -65,20 +65,20 @@ def _with_f1(exact: float, precision: float, recall: float) -> Score:
     return Score(exact, 2 * precision * recall / both if both else 0.0, precision, recall)
 
 
-def score_facts(said: Collection[Fact], right: Collection[Fact]) -> Score:
-    """The score of the supporting facts said of a question, as HotpotQA's evaluation has it."""
-    same = len(set(said) & set(right))
-    exact = float(set(said) == set(right))
+def score_facts(predicted: Collection[Fact], expected: Collection[Fact]) -> Score:
+    """The score of the supporting facts of a question, as HotpotQA's evaluation computes it."""
+    same = len(set(predicted) & set(expected))
+    exact = float(set(predicted) == set(expected))
     if same == 0:
         return ZERO._replace(exact=exact)
-    return _with_f1(exact, same / len(set(said)), same / len(set(right)))
+    return _with_f1(exact, same / len(set(predicted)), same / len(set(expected)))
 
 
 def score_joint(answer: Score, facts: Score) -> Score:
-    """The score of a question's answer and supporting facts together, as HotpotQA's evaluation
-    has it: the F1 is that of the products of both precisions and of both recalls.
+    """The joint score of a question's answer and supporting facts, as HotpotQA's evaluation has it.
 
-    `ZERO` is the score of what nobody has said.
+    Exact match, precision and recall are the products of both; F1 is computed from the latter two.
+    A missing prediction has the score `ZERO`.
     """
     return _with_f1(
         answer.exact * facts.exact,
@@ -88,7 +88,7 @@ def score_joint(answer: Score, facts: Score) -> Score:
 
 
 def total(scores: Iterable[Score]) -> Score:
-    """The sum of scores, each measure by itself; `ZERO` of none."""
+    """The sum of each measure over the scores; `ZERO` for no scores."""
     columns = zip(ZERO, *scores, strict=True)
     return Score(*map(sum, columns))
 

@@ -1,4 +1,4 @@
-"""Questions about a context and their answers, as fairseq trains on them."""
+"""A fairseq data set of questions, their contexts and their answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class QuestionOptions:
 
 
 class QuestionDataset(FairseqDataset):
-    """`question </s> context </s>` and `answer </s>`.
+    """Pairs of a source `question </s> context </s>` and a target `answer </s>`.
 
     Contexts and answers are cut at their end to the limits and keep their </s>; questions are not
     cut. Al Adel (2022), section 4, has limits of 512 and 40 tokens.

@@ -15,7 +15,7 @@ from fairseq_memattn.data.chunks import padded
 from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.qa.span_windows import cut_windows
 
-AROUND = 3  # <s>, and </s> behind question and window
+AROUND = 3  # <s>, and </s> after question and window
 NO_TAG = -1
 
 
@@ -171,7 +171,7 @@ class SpanDataset(FairseqDataset):
 class QuestionShards(BaseWrapperDataset):
     """Windows in batches for several workers, where one worker reads all windows of a question.
 
-    shards: the number of workers; fairseq gives each every so many-th batch
+    shards: the number of workers; fairseq gives worker i the batches i, i + shards, ...
     """
 
     def __init__(self, dataset: SpanDataset, shards: int) -> None:
@@ -179,10 +179,10 @@ class QuestionShards(BaseWrapperDataset):
         self.shards = shards
 
     def batch_by_size(self, indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
-        """The batches of all shards in turn; a shard that has fewer gets empty ones at its end."""
+        """One batch of each shard in turn, with empty ones after the last batch of a shard."""
         shard = self.dataset.windows.context[indices] % self.shards
-        dealt = [
+        by_shard = [
             self.dataset.batch_by_size(indices[shard == n], *args, **kwargs)
             for n in range(self.shards)
         ]
-        return [batch for turn in zip_longest(*dealt, fillvalue=[]) for batch in turn]
+        return [batch for turn in zip_longest(*by_shard, fillvalue=[]) for batch in turn]

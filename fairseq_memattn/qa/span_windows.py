@@ -1,4 +1,4 @@
-"""Windows of tokens over contexts that are too long for a model, as BERT's run_squad has them."""
+"""Windows of tokens over contexts that are too long for a model, as in BERT's run_squad."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from fairseq_memattn.data.indices import Indices
 
 
 class Windows(NamedTuple):
-    """W windows: whose context each is of, its first token there, and how many it has; (W,)."""
+    """The context of each of W windows, its first token there, and its number of tokens; (W,)."""
 
     context: Indices
     first: Indices
@@ -17,11 +17,11 @@ class Windows(NamedTuple):
 
 
 def cut_windows(lengths: Indices, rooms: Indices, stride: int) -> Windows:
-    """The windows of N contexts, in their order: the next begins `stride` tokens behind the last.
+    """The windows of N contexts, in their order: each begins `stride` tokens after the one before.
 
-    lengths: (N,) tokens of each context; one without any has one window
-    rooms: (N,) the most tokens of a window of each, 1 or more. Where the stride is more, it is the
-        stride, and no token is left out.
+    lengths: (N,) tokens of each context; an empty context has one window
+    rooms: (N,) the maximum number of tokens of a window of each context, at least 1. Where it is
+        less than the stride, it is the stride, so that no token is left out
     """
     steps = np.minimum(stride, rooms)
     counts = 1 + np.maximum(0, -(-(lengths - rooms) // steps))
@@ -32,15 +32,15 @@ def cut_windows(lengths: Indices, rooms: Indices, stride: int) -> Windows:
 
 
 def best_windows(first: Indices, tokens: Indices, length: int) -> NDArray[np.int64]:
-    """(L,) for each token of a context the window, from 0, in which it has most of it around it.
+    """(L,) for each token of a context the window, from 0, with the most context around the token.
 
-    That is the greatest of its tokens on the side where there are fewer, plus a hundredth of the
-    window's length; the first such window (BERT's run_squad: the maximum context).
+    The score of a window is min(tokens before, tokens after) + 0.01 x tokens of the window; of
+    equal windows the first is taken (BERT's run_squad: the maximum context).
 
-    first, tokens: (W,) those of the context's windows
+    first, tokens: (W,) as in `Windows`, of the context's windows; length: L
     """
     before = np.arange(length) - first[:, None]
-    behind = tokens[:, None] - 1 - before
-    least = np.minimum(before, behind)
+    after = tokens[:, None] - 1 - before
+    least = np.minimum(before, after)
     score = np.where(least >= 0, least + 0.01 * tokens[:, None], -np.inf)
     return np.asarray(score.argmax(axis=0))

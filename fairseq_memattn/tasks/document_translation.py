@@ -356,6 +356,6 @@ def _check(cfg: DocumentTranslationConfig) -> None:
 def _check_shards(shards: int, dataset: DocumentDataset) -> None:
     if shards > len(dataset.documents):
         raise MemAttnError(
-            f"--num-shards {shards} is more than the {len(dataset.documents)} documents of "
-            f"{dataset.name}, and a document is in one shard"
+            f"--num-shards must be at most the {len(dataset.documents)} documents of "
+            f"{dataset.name}, because a document is in one shard, but is {shards}"
         )

@@ -132,8 +132,8 @@ class SpanCorruptionTask(FairseqTask):
         ):
             if limit is not None and limit < length:
                 raise MemAttnError(
-                    f"--max-{side}-positions {limit} of the model is less than the {length} "
-                    f"tokens that --source-length {self.cfg.source_length} leads to"
+                    f"--max-{side}-positions must be at least the {length} tokens that "
+                    f"--source-length {self.cfg.source_length} leads to, but is {limit}"
                 )
         return model
 
@@ -186,7 +186,8 @@ class SpanCorruptionTask(FairseqTask):
         longest = int(dataset.num_tokens_vec(np.arange(len(dataset))).max())
         if max_tokens is not None and longest > max_tokens:
             raise MemAttnError(
-                f"an example has {longest} tokens, more than --max-tokens {max_tokens}"
+                f"--max-tokens must be at least the {longest} tokens of the longest example, but "
+                f"is {max_tokens}"
             )
         whole = not (self.computes_loss or dataset.training)
         shown = UnchunkedInputs(dataset) if whole else dataset

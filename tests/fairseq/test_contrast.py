@@ -218,7 +218,7 @@ def test_cxmi(document_model, corpus, tmp_path):
         ("contrast", "--sets SET --sentencepiece-model SET", "not a SentencePiece model"),
         ("cxmi", "--tokens MODEL", "would overwrite the input"),
         ("contrast", "--sets SET --source-context -1", "--source-context must be at least 0"),
-        ("contrast", "--sets SET --separator ##", "--separator ## is no symbol"),
+        ("contrast", "--sets SET --separator ##", "--separator ## is not in the mod"),
         ("contrast", "--sets SET --json no/where.json", "no/where.json: the folder"),
         ("contrast", "--sets SET --max-tokens 0", "--max-tokens must be at least 1, but is 0"),
         (

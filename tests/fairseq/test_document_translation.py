@@ -331,7 +331,7 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ('--eval-bleu --eval-bleu-args {"beam":"2"}', "beam must be a whole number, but is"),
         ('--eval-bleu --eval-bleu-args {"beam":0}', "beam must be 1 or more, but is 0"),
         ("--eval-bleu --eval-bleu-remove-bpe x", "--eval-bleu-remove-bpe must be sentencepiece,"),
-        ("--num-shards 99", "--num-shards 99 is more than the 4 documents of test"),
+        ("--num-shards 99", "--num-shards must be at most the 4 documents of test"),
         ("--eval-bleu --eval-bleu-detok m", "--eval-bleu-detok must be one of moses, nltk, space"),
         ("--num-shards 0", "--num-shards must be at least 1, but is 0"),
         ("--num-shards 3 --shard-id 5", "--shard-id must be from 0 to 2 with --num-shards 3, but"),

@@ -462,7 +462,7 @@ def test_keys_cannot_become_queries(tmp_path, capsys):
     argv = ["convert", str(path.parent), "--path", str(path), "--arch", "gmat_bert"]
     argv += ["--output", str(tmp_path / "gmat.pt"), "--flags=--gmat-sparsity lsh"]
     assert main(argv) == 1
-    assert "error: --gmat-sparsity lsh takes queries for keys" in capsys.readouterr().err
+    assert "error: --gmat-sparsity lsh uses queries as keys" in capsys.readouterr().err
 
 
 PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "##s", "."]

@@ -181,7 +181,10 @@ def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path):
     softmax = train(monolingual, tmp_path, *flags, "--arch", "transformer_lm", "--max-update", 1)
     linformer = [*LANGUAGE_MODEL, "--arch", "abc_linformer_transformer_lm", "--max-update", 1]
     limited = train(monolingual, tmp_path / "2", *linformer)
-    for trained, message in ((softmax, "no memory to be carried on"), (limited, "up to 32 tokens")):
+    for trained, message in (
+        (softmax, "--stateful needs a bounded memory"),
+        (limited, "up to 32 tokens"),
+    ):
         done = perplexity(trained, "--stateful")
         assert done.returncode == 1
         assert message in done.stderr.splitlines()[-1]

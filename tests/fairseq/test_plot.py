@@ -379,8 +379,8 @@ def test_refused_before_the_model_is_built(translator, tmp_path, capsys, monkeyp
 LATE = [
     (["--layer", 2], "--layer must be from -2 to 1, but is 2"),
     (["--head", 2], "--head must be from -2 to 1, but is 2"),
-    (["--attention", "cross"], "has no bounded memory there, but in its causal attention"),
-    (["--text", "long"], "--text, line 1: 41 tokens, end of line included, are more than the 32"),
+    (["--attention", "cross"], "--attention must be causal, where the model has a bound"),
+    (["--text", "long"], "--text, line 1: must have at most the 32 tokens that the model takes"),
     (["--text", "long", "--target", "long"], "--target is for models that translate"),
 ]
 

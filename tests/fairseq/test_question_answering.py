@@ -313,9 +313,9 @@ def test_generating_without_the_sentinels_is_refused(model) -> None:
 @pytest.mark.parametrize(
     "gold, said, reason",
     [
-        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"b": "x"}, "the id 'b' is none of"),
+        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"b": "x"}, "the id 'b' is not in"),
         ('{"rules": "squad", "id": "a", "answers": ["x"]}', {}, "lacks 1 of the 1 questions"),
-        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"a": 1}, "that of 'a' must be text"),
+        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"a": 1}, "answer to 'a' must be text"),
         ('{"rules": "squad", "id": "a", "answers": ["x"]}', ["x"], "must be {id: answer} or"),
         ('{"rules": "squad", "id": "a", "answers": []}', {}, "'a' has no accepted answer"),
         ('{"rules": "own", "id": "a", "answers": []}', {}, "line 1: 'rules' must be one of"),
@@ -334,4 +334,4 @@ def test_an_answer_that_comes_twice(tmp_path, capsys) -> None:
     (tmp_path / "gold.jsonl").write_text('{"rules": "squad", "id": "a", "answers": ["x"]}')
     (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
     assert score("--answers", tmp_path / "said.json", "--gold", tmp_path / "gold.jsonl") == 1
-    assert "the key 'a' comes twice" in capsys.readouterr().err
+    assert "the key 'a' occurs twice" in capsys.readouterr().err

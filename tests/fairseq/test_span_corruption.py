@@ -353,9 +353,9 @@ def begin(data, *flags):
             "--sentinels 2",
             "--sentinels must be at least 3, one for each span of --source-length 64, but is 2",
         ),
-        ("--max-source-positions 50", "--max-source-positions 50 of the model is less than the 64"),
-        ("--max-target-positions 9", "--max-target-positions 9 of the model is less than the 14"),
-        ("--max-tokens 60", "an example has 64 tokens, more than --max-tokens 60"),
+        ("--max-source-positions 50", "--max-source-positions must be at least the 64 tokens"),
+        ("--max-target-positions 9", "--max-target-positions must be at least the 14 tokens"),
+        ("--max-tokens 60", "--max-tokens must be at least the 64 tokens of the longest example"),
         ("--sample-break-mode complete --source-length 4", "has room for what 3 become"),
     ],
 )
