@@ -93,7 +93,7 @@ def converted(
         )
     for name, weight in trained.items():
         if name not in weights:
-            raise ValueError(f"--arch {arch} has no place for the checkpoint's `{name}`")
+            raise ValueError(f"--arch {arch} lacks the checkpoint's weight `{name}`")
         if weights[name].shape != weight.shape:
             raise ValueError(
                 f"`{name}` is {tuple(weight.shape)} in the checkpoint, but "

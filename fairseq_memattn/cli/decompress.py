@@ -108,8 +108,8 @@ def run(args: argparse.Namespace) -> None:
 
     state, task = open_checkpoint(args.path, str(args.store), languages=store.header.languages)
     model = load_model(args.path, str(args.store), state, task).eval()
-    encoder, wanted = encoder_of(model), store.header.dtype
-    header_of(model, task, wanted).check_same(store.header, args.store)
+    encoder, dtype = encoder_of(model), store.header.dtype
+    header_of(model, task, dtype).check_same(store.header, args.store)
     if args.tokens and not hasattr(model.encoder, "lm_head"):
         raise ValueError(f"--tokens: --path {args.path} is not a masked language model")
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")

@@ -147,7 +147,7 @@ def choose_attention(args: argparse.Namespace, model: Any) -> "tuple[str, list[A
     found = attentions(model)
     if not found:
         asked = f" that --attention {args.attention} could draw" if args.attention else ""
-        raise ValueError(f"--path {args.path}: the model has no controls of a memory{asked}")
+        raise ValueError(f"--path {args.path}: the model has no bounded memory{asked}")
     kind = args.attention or next(iter(found))
     if kind not in found:
         raise ValueError(

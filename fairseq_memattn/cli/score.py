@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--separator",
         metavar="TOKEN",
-        help="for windows of sentences: score only the last sentence of each line, behind the "
+        help="for windows of sentences: score only the last sentence of each line, after the "
         "last separator, in hypotheses and references",
     )
     parser.add_argument(
@@ -247,7 +247,7 @@ def warn_of_segmentation(texts: Mapping[str, list[str]]) -> None:
     for name, lines in texts.items():
         for reason in signs_of_segmentation(lines):
             print(
-                f"warning: {name}: {reason}; scores are comparable on detokenised text alone",
+                f"warning: {name}: {reason}; scores are comparable only on detokenised text",
                 file=sys.stderr,
             )
 

@@ -1,4 +1,4 @@
-"""The text that `memattn plot` draws a model for: of a binarised subset, or a line of a file."""
+"""Reads the text for `memattn plot`: an example of a binarised subset, or a line of a file."""
 
 import argparse
 import sys

@@ -12,7 +12,7 @@ def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
     drop: removes damaged records, and files that cannot be read
     """
     found: list[str] = []
-    whole = 0
+    intact = 0
     for file in files(folder):
         try:
             wrong, right = _of_file(file, drop)
@@ -21,8 +21,8 @@ def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
             if drop:
                 _remove(file)
         found += wrong
-        whole += right
-    return found, whole
+        intact += right
+    return found, intact
 
 
 def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:

@@ -255,7 +255,7 @@ def test_segmented_text_is_warned_of(case, capsys, name, changed, reason):
     shown = f"--reference {case.folder}/reference" if name == "reference" else name
     assert done.status == 0
     assert done.err == (
-        f"warning: {shown}: {reason}; scores are comparable on detokenised text alone\n"
+        f"warning: {shown}: {reason}; scores are comparable only on detokenised text\n"
         if reason
         else ""
     )

@@ -126,7 +126,7 @@ def test_kernel_attention_is_refused(control):
 
 
 def test_a_model_without_a_memory_is_refused():
-    with pytest.raises(ValueError, match="--path x.pt: the model has no controls of a memory"):
+    with pytest.raises(ValueError, match="--path x.pt: the model has no bounded memory"):
         plot.choose_attention(SimpleNamespace(path="x.pt", attention=None), nn.Linear(2, 2))
 
 

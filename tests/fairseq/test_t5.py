@@ -422,7 +422,7 @@ def test_plot_says_that_there_is_no_memory(imported, tmp_path):
     path = ["--path", imported / "t5.pt", *text, "--target", tmp_path / "text"]
     done = attempt("memattn", "plot", imported / "bin", *path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("t5.pt: the model has no controls of a memory")
+    assert done.stderr.splitlines()[-1].endswith("t5.pt: the model has no bounded memory")
 
 
 # ----------------------------------------------------------------------------------- import

@@ -121,7 +121,7 @@ def test_pictures_that_cannot_be_drawn(model, tmp_path, capsys):
     for flags, message in (
         (["--head", 1], "--head: the selector has no heads, but 1 was given"),
         (["--layer", 1], "--layer must be from -1 to 0, but is 1"),
-        (["--attention", "cross"], "has no controls of a memory that --attention cross could draw"),
+        (["--attention", "cross"], "has no bounded memory that --attention cross could draw"),
     ):
         assert plotted(model, tmp_path, *flags) is None
         assert message in capsys.readouterr().err
