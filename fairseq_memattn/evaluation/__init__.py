@@ -1,1 +1,1 @@
-"""Scores and pictures of what the models produce. Its arithmetic needs no torch model."""
+"""Scores of the models' output, and plots. Importing it imports neither fairseq nor torch."""

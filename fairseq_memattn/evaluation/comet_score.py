@@ -1,4 +1,4 @@
-"""COMET (Rei et al., 2020) through the package unbabel-comet, which nothing else here needs."""
+"""COMET (Rei et al., 2020), computed by the optional package unbabel-comet."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def import_comet() -> ModuleType:
-    """The package; an ImportError in one sentence where it is missing."""
+    """Imports the package. Raises ImportError, which names --comet, if it is not installed."""
     try:
         import comet
     except ImportError as error:
@@ -22,19 +22,22 @@ def comet_scores(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> tuple[str, dict[str, float]]:
-    """A signature, and the score of each system: the mean over its sentences.
+    """Returns a signature and the score of each system, which is the mean over its sentences.
 
     model: a checkpoint file, or a name that COMET downloads, such as Unbabel/wmt22-comet-da
-    It runs on a GPU if there is one.
-    Raises ValueError where the model cannot be had or loaded.
+    systems: the hypotheses of each system; sources, references: as many sentences
+
+    The model runs on a GPU if there is one.
+
+    Raises ValueError if the model cannot be downloaded or loaded.
     """
     comet = import_comet()
-    import torch  # COMET brings it
+    import torch  # a requirement of unbabel-comet
 
     try:
         checkpoint = model if Path(model).is_file() else comet.download_model(model)
         scorer = comet.load_from_checkpoint(checkpoint)
-    except Exception as error:  # COMET raises nothing more specific for a wrong name or file
+    except Exception as error:  # COMET has no error of its own for a wrong name or file
         raise ValueError(f"--comet {model} cannot be loaded: {error}") from error
     scores = {}
     for name, hypotheses in systems.items():

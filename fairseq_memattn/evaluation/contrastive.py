@@ -1,7 +1,7 @@
-"""Contrastive sets: from groups to lines to score, and from scores back to accuracies.
+"""Contrastive sets: the lines that a model scores, and the accuracies of its scores.
 
-In each group a model scores the right translation of a sentence in context and wrong ones. It is
-right where it gives the right one a strictly better score than every other; a tie is never right.
+A group has one correct translation of a sentence in context and one or more incorrect ones. A model
+is right in a group if the correct translation has a strictly higher score than every other one.
 """
 
 import math
@@ -18,15 +18,17 @@ RIGHT, WRONG, TIE, REPEATED = "right", "wrong", "tie", "repeated"
 
 @dataclass(frozen=True)
 class Group:
-    """One source with its candidate translations, of which one is right.
+    """One source and its candidate translations, one of which is correct.
 
-    source: its sentences, oldest first, the last being the one to translate
-    candidates: for each its sentences, as many as the source has
-    true_index: the right candidate, from 0
-    phenomenon: what the set is about
-    distance: how many sentences back the cue is, where that is known
-    pronoun: which pronoun the right candidate has, where the set is about pronouns
-    Raises ValueError where these do not fit together.
+    source: the sentences of the source, oldest first; the last one is to be translated
+    candidates: the sentences of each candidate, as many as the source has
+    true_index: the index of the correct candidate, from 0
+    phenomenon: the phenomenon that the set tests
+    distance: the number of sentences from the cue to the last sentence; None if it is not known
+    pronoun: the pronoun that the group tests; None if the set does not test pronouns
+
+    Raises ValueError for fewer than 2 candidates, an index out of range, a candidate with another
+    number of sentences, and an empty sentence.
     """
 
     source: tuple[str, ...]
@@ -43,8 +45,8 @@ class Group:
             )
         if not 0 <= self.true_index < len(self.candidates):
             raise ValueError(
-                f"the right one must be from 0 to {len(self.candidates) - 1}, but is "
-                f"{self.true_index}"
+                f"the index of the correct candidate must be from 0 to {len(self.candidates) - 1}, "
+                f"but is {self.true_index}"
             )
         for candidate in self.candidates:
             if len(candidate) != len(self.source):
@@ -59,7 +61,7 @@ class Group:
 
     @property
     def true(self) -> tuple[str, ...]:
-        """The right candidate."""
+        """The correct candidate."""
         return self.candidates[self.true_index]
 
 
@@ -73,10 +75,10 @@ class ScoringLine(NamedTuple):
 
 
 def scoring_lines(groups: Sequence[Group]) -> list[ScoringLine]:
-    """Every candidate of every group, in their order.
+    """All candidates of all groups, in order.
 
-    They may be scored in any order, in batches of any kind, as long as `judge` gets the score of
-    line i as its score i: fill an array with NaN, which `judge` refuses, and write into it.
+    They can be scored in any order and in any batches, but `judge` needs the scores in the order of
+    the lines. Initialise the array of scores with NaN: `judge` raises an error if one remains.
     """
     return [
         ScoringLine(number, index, group.source, candidate)
@@ -86,15 +88,17 @@ def scoring_lines(groups: Sequence[Group]) -> list[ScoringLine]:
 
 
 def judge(groups: Sequence[Group], scores: Sequence[float]) -> list[str]:
-    """For each group "right", "wrong", "tie" or "repeated".
+    """Returns "right", "wrong", "tie" or "repeated" for each group.
 
-    scores: the log-likelihood of each of `scoring_lines`, summed over the target, higher being
-        better; any sequence of numbers. They are compared as they are, never rounded.
-    "tie": the best wrong candidate has the same score as the right one.
-    "repeated": the same text is a wrong candidate too. No score can tell them apart, and what
-        differs when they are scored in different batches is rounding.
-    Raises ValueError for another number of scores, for NaN, and where all of them are above 0,
-    as losses are.
+    scores: the log-likelihood of each of `scoring_lines`, summed over the target. Scores are
+        compared without rounding.
+
+    "tie": the best incorrect candidate has the same score as the correct one.
+    "repeated": the correct candidate's text is also an incorrect candidate. Their scores can only
+        differ by rounding, if they are scored in different batches.
+
+    Raises ValueError for another number of scores than lines, for NaN, and if all scores are above
+    0, because such scores are losses.
     """
     lines = sum(len(group.candidates) for group in groups)
     values = [float(score) for score in scores]
@@ -105,8 +109,8 @@ def judge(groups: Sequence[Group], scores: Sequence[float]) -> list[str]:
             raise ValueError(f"the score of line {number} of {lines} is NaN")
     if values and min(values) > 0:
         raise ValueError(
-            f"all scores are above 0, the least being {min(values)}: these are losses, but "
-            "log-likelihoods are needed"
+            f"scores must be log-likelihoods, which are at most 0, but all are above 0, the "
+            f"smallest is {min(values)}: are they losses?"
         )
     verdicts = []
     start = 0
@@ -128,11 +132,12 @@ def _verdict(group: Group, scores: list[float]) -> str:
 
 
 def summarise(groups: Sequence[Group], verdicts: Sequence[str]) -> dict[str, Any]:
-    """Counts and accuracy of all groups and of each phenomenon, ready for JSON.
+    """Counts and accuracies of all groups and of each phenomenon, as a dictionary for JSON.
 
-    {"total": S, "phenomena": {name: S}}, where S has `groups`, `lines`, `right`, `ties`,
-    `repeated`, `accuracy` and `chance`, the accuracy of guessing (0 to 1 both), and, where any
-    group has one, `distances` and `pronouns`: for each an S without these two.
+    It is {"total": S, "phenomena": {name: S}}. S has the counts `groups`, `lines`, `right`, `ties`
+    and `repeated`, the `accuracy`, and `chance`, the expected accuracy of guessing, both from 0 to
+    1. If any group has a distance or a pronoun, S also has `distances` or `pronouns`, with an S
+    without these two for each value.
     """
     pairs = list(zip(groups, verdicts, strict=True))
     names = dict.fromkeys(group.phenomenon for group in groups)
@@ -158,9 +163,11 @@ def _summary(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
 def _split(
     pairs: list[tuple[Group, str]], key: Callable[[Group], int | str | None]
 ) -> dict[str, Any]:
-    """Counts by the key, in its order, without the groups that have none."""
-    keys = sorted({key(group) for group, _ in pairs} - {None})  # type: ignore[type-var]
-    return {str(one): _counts([pair for pair in pairs if key(pair[0]) == one]) for one in keys}
+    """Counts for each value of the key, in ascending order, without groups whose key is None."""
+    values = sorted({key(group) for group, _ in pairs} - {None})  # type: ignore[type-var]
+    return {
+        str(value): _counts([pair for pair in pairs if key(pair[0]) == value]) for value in values
+    }
 
 
 def _counts(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
@@ -178,14 +185,14 @@ def _counts(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
 
 
 def results(groups: Sequence[Group], scores: Sequence[float]) -> dict[str, Any]:
-    """`summarise` of what `judge` says, whose arguments and errors these are."""
+    """`summarise` of the verdicts of `judge`. Raises ValueError as `judge`, and for no groups."""
     if not groups:
         raise ValueError("there are no groups to judge")
     return summarise(groups, judge(groups, scores))
 
 
 def results_text(summary: dict[str, Any]) -> str:
-    """What `results` returns as a table; accuracies in percent."""
+    """The return value of `results` as a table, with accuracies in percent."""
     rows = [["", "groups", "lines", "right", "ties", "repeated", "accuracy", "chance"]]
     for name, part in summary["phenomena"].items():
         rows.append(_row(name, part))
@@ -204,7 +211,7 @@ def _row(name: str, counts: dict[str, Any]) -> list[str]:
 
 
 def check_same(path: Path, lines: Sequence[object], start: int, stop: int) -> None:
-    """Raises ValueError if lines `start` to `stop` of a file, a group, are not all the same."""
+    """Raises ValueError unless lines `start` to `stop` of a file, one group, are equal."""
     for index in range(start + 1, stop):
         if lines[index] != lines[start]:
             raise ValueError(

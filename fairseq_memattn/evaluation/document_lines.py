@@ -1,4 +1,4 @@
-"""Document ids beside sentences, and documents made of sentences."""
+"""The documents of a test set, from a file with one document id a line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 
 class Document(NamedTuple):
-    """Sentences `start` to `stop`, from 0 and without `stop`, of a test set."""
+    """The sentences of a test set from `start` up to but not including `stop`, counted from 0."""
 
     name: str
     start: int
@@ -18,9 +18,10 @@ class Document(NamedTuple):
 def read_documents(path: Path, reference: Path, sentences: int) -> list[Document]:
     """The documents of a file with one id a line, in their order.
 
-    reference, sentences: the file that the ids stand beside and its number of lines.
-    Raises ValueError, naming file and line, for another number of lines, an empty id, and an id
-    that comes back after its document has ended.
+    reference: the file of references, for error messages; sentences: its number of lines
+
+    Raises ValueError, which names file and line, for another number of lines, an empty id, and an
+    id that occurs again after its document has ended.
     """
     names = [line.strip() for line in read_lines(path)]
     if len(names) != sentences:
@@ -45,5 +46,5 @@ def read_documents(path: Path, reference: Path, sentences: int) -> list[Document
 
 
 def join(sentences: Sequence[str], documents: Sequence[Document]) -> list[str]:
-    """Each document as one line, its sentences joined by a space."""
+    """The text of each document: its sentences, joined by spaces."""
     return [" ".join(sentences[start:stop]) for _, start, stop in documents]

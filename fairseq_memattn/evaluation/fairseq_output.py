@@ -1,22 +1,22 @@
-"""Reading translations, what `fairseq-generate` printed above all, without losing a line."""
+"""Strict reading of translations: plain text and the output of `fairseq-generate`."""
 
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-# H-12<tab>-0.53<tab>the hypothesis; with several a sentence the best comes first.
+# H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.
 HYPOTHESIS = re.compile(r"^H-(\d+)\t[^\t]+\t(.*)$")
 GENERATED = re.compile(r"^[STHDP]-\d+\t")
-BOUNDARY = "\u2581"  # SentencePiece's mark of a word's beginning
+BOUNDARY = "\u2581"  # SentencePiece's mark at the beginning of a word
 SUBWORD_NMT = re.compile(r"@@(?: |$)")
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, split at newlines alone.
+    """The lines of a UTF-8 file, split at newlines only.
 
-    Raises ValueError that names file and line where the bytes are not UTF-8, and for a byte-order
-    mark, which would be taken for text.
+    Raises ValueError, which names file and line, for bytes that are not UTF-8, and for a byte-order
+    mark, which would become part of the text.
     """
     content = path.read_bytes()
     if content.startswith(BOM_UTF8):
@@ -35,24 +35,26 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_hypotheses(path: Path, expected: int) -> list[str]:
-    """The best hypothesis of every sentence, in the order of the input.
+    """The best hypothesis of each sentence, in the order of the test set.
 
-    expected: how many sentences there are.
-    Raises ValueError where any is missing: fairseq drops sentences whose batch is not a multiple
-    of `--required-batch-size-multiple`, and those too long for the model.
+    expected: the number of sentences in the test set
+
+    Raises ValueError for output without hypotheses, for a sentence that occurs in two places or is
+    not in the test set, and for a missing sentence. fairseq leaves out batches whose size is not a
+    multiple of `--required-batch-size-multiple`, and sentences that are too long for the model.
     """
     return read_shards([path], expected)
 
 
 def read_shards(paths: Sequence[Path], expected: int) -> list[str]:
-    """`read_hypotheses` of a test set whose shards were generated apart, each into its file."""
+    """As `read_hypotheses`, for a test set whose shards were generated into separate files."""
     best: dict[int, str] = {}
     for path in paths:
         for number, hypothesis in _best_hypotheses(path).items():
             if number in best:
                 raise ValueError(
-                    f"{path} has a hypothesis of sentence {number} (from 0), which is in another "
-                    "of the files, too"
+                    f"{path} has a hypothesis of sentence {number} (from 0), but another of the "
+                    "files has one, too"
                 )
             best[number] = hypothesis
     name, has = str(paths[0]), "has"
@@ -66,8 +68,8 @@ def read_shards(paths: Sequence[Path], expected: int) -> list[str]:
     missing = [index for index in range(expected) if index not in best]
     if missing:
         raise ValueError(
-            f"{name} {has} hypotheses of {len(best)} sentences where {expected} were expected, the "
-            f"first missing one being number {missing[0]} (from 0); generate with "
+            f"{name} {has} hypotheses of {len(best)} sentences, but must have {expected}; the "
+            f"first missing one is number {missing[0]} (from 0); generate with "
             "--required-batch-size-multiple 1 and a sufficient --max-source-positions"
         )
     return [best[index] for index in range(expected)]
@@ -93,10 +95,11 @@ def _best_hypotheses(path: Path) -> dict[int, str]:
 
 
 def read_translations(path: Path, expected: int, separator: str | None) -> list[str]:
-    """The text that fairseq-generate printed, its pieces joined, or else the file's own lines.
+    """The text of a file: output of fairseq-generate, with SentencePiece pieces joined, or lines.
 
-    expected: how many sentences there are; separator: as in `detokenise`
-    Raises ValueError where the file has another number.
+    expected: the number of sentences in the test set; separator: as in `detokenise`
+
+    Raises ValueError as `read_hypotheses`, and for another number of lines.
     """
     lines = read_lines(path)
     if any(GENERATED.match(line) for line in lines):
@@ -107,14 +110,14 @@ def read_translations(path: Path, expected: int, separator: str | None) -> list[
 
 
 def signs_of_segmentation(lines: list[str]) -> list[str]:
-    """Why the lines do not look like detokenised text: a clause with counts for each reason."""
+    """The signs that lines are not detokenised text, each a clause with the number of lines."""
     reasons = []
     for what, numbers, tolerated in (
         (f"hold SentencePiece's mark {BOUNDARY}", _numbers(BOUNDARY in line for line in lines), 0),
         ("hold subword-nmt's mark @@", _numbers(SUBWORD_NMT.search(line) for line in lines), 0),
-        # People write that too, but not often.
+        # Plain text may have such lines too, but only a few.
         (
-            "end in a full stop behind a space",
+            "end in a full stop after a space",
             _numbers(line.endswith(" .") for line in lines),
             len(lines) // 10,
         ),
@@ -129,9 +132,9 @@ def _numbers(found: Iterable[object]) -> list[int]:
 
 
 def detokenise(lines: list[str], separator: str | None) -> list[str]:
-    """Text from SentencePiece's pieces; lines without any piece are text already.
+    """Joins SentencePiece pieces. Lines without a word-boundary mark are returned as they are.
 
-    separator: a token that keeps a space on either side, however it was segmented.
+    separator: a token that gets a space on either side, with or without a mark before it
     """
     if not any(BOUNDARY in line for line in lines):
         return lines

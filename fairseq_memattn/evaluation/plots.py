@@ -1,4 +1,4 @@
-"""Pictures of what bounded memories hold, how they are read, and which sequences are selected."""
+"""Plots of control vectors, of read weights, and of the weights of a sequence selector."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOKEN, SLOT, SENTENCE = 0.24, 0.13, 0.3  # inches, where there is room
-WIDEST, HIGHEST = 60.0, 80.0  # inches of all panels together
-LEGIBLE = 0.12  # inches of a token that is labelled
-DOTS = 110  # an inch
+# Sizes in inches. A token, a slot and a sentence have these sizes unless the figure exceeds its
+# maximum.
+TOKEN_WIDTH, SLOT_HEIGHT, SENTENCE_HEIGHT = 0.24, 0.13, 0.3
+MAX_WIDTH, MAX_HEIGHT = 60.0, 80.0  # of all panels together
+MIN_LABELLED_WIDTH = 0.12  # of a token; the labels of narrower tokens would overlap
+DPI = 110
 
 
 class Memories(NamedTuple):
-    """The memories of some layers and heads.
+    """The control vectors and read weights of some layers and heads.
 
     layers, heads: their numbers
-    writers, readers: the S tokens that write, and the T tokens that the memory is read for
-    writing: phi (layers, heads, S, M), how much of each slot each token is
-    reading: p (layers, heads, T, M), how much of each slot is read for each token
+    writers: the S tokens that are written into the memory
+    readers: the T tokens whose queries read the memory
+    writing: phi (layers, heads, S, M), the weight of each token in each slot
+    reading: p (layers, heads, T, M), the weight of each slot for each query
     """
 
     layers: Sequence[int]
@@ -30,7 +33,7 @@ class Memories(NamedTuple):
     reading: "Tensor"
 
     def as_lists(self) -> list[dict[str, Any]]:
-        """A dictionary for each layer and head, ready for JSON."""
+        """A dictionary for each layer and head, for JSON."""
         return [
             {
                 "layer": layer,
@@ -44,12 +47,12 @@ class Memories(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a sequence selector takes.
+    """The weights of a sequence selector.
 
-    layers: their numbers, or None where one selection serves all
+    layers: their numbers; None if all layers share one selection
     sentences: the K sequences, the current one last
     readers: the T target tokens
-    weights: (layers or 1, T, K), how much of each sequence a target token's mixture holds
+    weights: (layers or 1, T, K), the weight of each sequence for each target token
     """
 
     layers: Sequence[int] | None
@@ -58,34 +61,34 @@ class Selection(NamedTuple):
     weights: "Tensor"
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """A dictionary for JSON."""
         return self._asdict() | {"weights": self.weights.tolist()}
 
 
 def check_format(option: str, path: Path) -> None:
-    """Raises ValueError where the name of a picture does not say in which format to write it."""
+    """Raises ValueError unless the file name ends with a format that matplotlib writes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     if path.suffix.removeprefix(".") not in FigureCanvasAgg.get_supported_filetypes():
-        raise ValueError(f"{option} must end with .png or another picture's name, but is {path}")
+        raise ValueError(f"{option} must end with .png or another image format, but is {path}")
 
 
 def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, title: str) -> None:
-    """Draws who writes into each slot, and below it who reads it: a row a layer, a column a head.
+    """Draws `writing`, and `reading` below it, with one row for each layer and one column a head.
 
-    labels: of the upper and of the lower half, each of which has one scale for all of its panels
+    labels: of the upper and the lower half. All panels of a half have the same colour scale
 
-    Where tokens get too narrow for labels, their numbers take their place.
+    Tokens that are too narrow for labels are numbered.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows, columns = len(memories.layers), len(memories.heads)
-    most = max(len(memories.writers), len(memories.readers))
-    width = min(TOKEN * most, WIDEST / columns)
-    height = min(max(SLOT * memories.writing.shape[3], 0.8), HIGHEST / (2 * rows))
+    max_tokens = max(len(memories.writers), len(memories.readers))
+    width = min(TOKEN_WIDTH * max_tokens, MAX_WIDTH / columns)
+    height = min(max(SLOT_HEIGHT * memories.writing.shape[3], 0.8), MAX_HEIGHT / (2 * rows))
     figure = Figure(
-        dpi=DOTS,
+        dpi=DPI,
         figsize=(max(9.0, 1.8 + (0.3 + width) * columns), 2.5 + (0.6 + height) * 2 * rows),
         layout="constrained",
     )
@@ -93,49 +96,56 @@ def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, tit
     figure.suptitle(title)
     names = [f"layer {layer}, head {head}" for layer in memories.layers for head in memories.heads]
     upper, lower = figure.subfigures(2, 1, squeeze=False).flat
-    legible = width / most >= LEGIBLE
+    labelled = width / max_tokens >= MIN_LABELLED_WIDTH
     for half, weights, tokens, label, colours in (
         (upper, memories.writing, memories.writers, labels[0], "Blues"),
         (lower, memories.reading, memories.readers, labels[1], "Oranges"),
     ):
         half.suptitle(label, fontsize=10)
         axes = _draw_half(half, weights, names, colours)
-        for panel in axes[-1] if legible else ():
-            # A dollar begins no formula.
+        for panel in axes[-1] if labelled else ():
+            # parse_math would read text between dollar signs as a formula.
             panel.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8, parse_math=False)
     figure.savefig(output)
 
 
 def _draw_half(half: Any, weights: "Tensor", names: Sequence[str], colours: str) -> Any:
-    """A panel for each of weights (layers, heads, tokens, M); returns them as (layers, heads)."""
+    """Draws a panel for each layer and head; returns the axes (layers, heads).
+
+    weights: (layers, heads, tokens, M)
+    """
     axes = half.subplots(*weights.shape[:2], sharex=True, sharey=True, squeeze=False)
-    least, most = float(weights.min()), float(weights.max())
-    if least < 0:  # Linformer's control vectors have signs
-        most = max(most, -least)
-        least, colours = -most, "RdBu_r"
+    lowest, highest = float(weights.min()), float(weights.max())
+    if lowest < 0:  # Linformer's control vectors may be negative
+        highest = max(highest, -lowest)
+        lowest, colours = -highest, "RdBu_r"
     panels = zip(axes.flat, weights.flatten(0, 1), names, strict=True)
     for panel, matrix, name in panels:
         image = panel.imshow(
-            matrix.T.float().numpy(), aspect="auto", cmap=colours, vmin=min(least, 0.0), vmax=most
+            matrix.T.float().numpy(),
+            aspect="auto",
+            cmap=colours,
+            vmin=min(lowest, 0.0),
+            vmax=highest,
         )
         panel.set_title(name, fontsize=9)
     for panel in axes[:, 0]:
         panel.set_ylabel("memory slot")
         panel.yaxis.get_major_locator().set_params(integer=True)
-    half.colorbar(image, ax=axes, pad=0.01, aspect=5 * half.bbox.height / DOTS)
+    half.colorbar(image, ax=axes, pad=0.01, aspect=5 * half.bbox.height / DPI)
     return axes
 
 
 def draw_selection(selection: Selection, output: Path, title: str) -> None:
-    """Draws which sequences each target token draws on, a panel a layer."""
+    """Draws the weight of each sequence for each target token, one panel for each layer."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     panels, tokens, sequences = selection.weights.shape
-    width, height = min(TOKEN * tokens, WIDEST), SENTENCE * sequences
+    width, height = min(TOKEN_WIDTH * tokens, MAX_WIDTH), SENTENCE_HEIGHT * sequences
     figure = Figure(
-        dpi=DOTS,
-        figsize=(max(9.0, 5.0 + width), 1.8 + min((0.6 + height) * panels, HIGHEST)),
+        dpi=DPI,
+        figsize=(max(9.0, 5.0 + width), 1.8 + min((0.6 + height) * panels, MAX_HEIGHT)),
         layout="constrained",
     )
     FigureCanvasAgg(figure)
@@ -149,12 +159,12 @@ def draw_selection(selection: Selection, output: Path, title: str) -> None:
         if selection.layers is not None:
             panel.set_title(f"layer {selection.layers[number]}", fontsize=9)
         panel.set_yticks(range(sequences), labels, fontsize=8, parse_math=False)
-    if width / tokens >= LEGIBLE:
+    if width / tokens >= MIN_LABELLED_WIDTH:
         readers = range(tokens), selection.readers
         axes[-1].set_xticks(*readers, rotation=90, fontsize=8, parse_math=False)
     figure.colorbar(image, ax=axes, pad=0.01)
     figure.savefig(output)
 
 
-def _shortened(sentence: str, most: int = 40) -> str:
-    return sentence if len(sentence) <= most else f"{sentence[: most - 1]}\u2026"
+def _shortened(sentence: str, max_length: int = 40) -> str:
+    return sentence if len(sentence) <= max_length else f"{sentence[: max_length - 1]}\u2026"

@@ -1,7 +1,7 @@
-"""sacreBLEU's measures of one or several systems, by sentence and by document.
+"""BLEU and chrF of one or several systems, of sentences and of documents.
 
-Scores, intervals and p-values are sacreBLEU's own (Post, 2018; the paired bootstrap is Koehn's,
-2004): for the same text they are what its command line prints.
+sacreBLEU (Post, 2018) computes scores, intervals and the p-values of paired bootstrap resampling
+(Koehn, 2004). For the same text, its command line prints the same numbers.
 """
 
 import os
@@ -24,7 +24,7 @@ SEED_VARIABLE = "SACREBLEU_SEED"
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric that knows its references, and what each system is measured by."""
+    """A metric with its references, and the text of each system that it measures."""
 
     name: str
     metric: Metric
@@ -46,10 +46,11 @@ def build_measures(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> list[Measure]:
-    """BLEU and chrF of the sentences; with documents, BLEU of these too.
+    """BLEU and chrF of sentences. With documents these are s-BLEU, d-BLEU and chrF.
 
-    systems: for each name its hypotheses, as many as there are references
-    Raises ValueError for a tokenizer that sacreBLEU lacks or that cannot start.
+    systems: the hypotheses of each system, as many as there are references
+
+    Raises ValueError for a tokenizer that sacreBLEU does not have or cannot load.
     """
     sentences = [references]
     chrf = Measure("chrF2", CHRF(lowercase=lowercase, references=sentences), systems)
@@ -67,23 +68,23 @@ def _bleu(tokenize: str, lowercase: bool, references: Sequence[Sequence[str]]) -
             f"--tokenize must be one of {', '.join(BLEU.TOKENIZERS)}, but is {tokenize}"
         )
     try:
-        # force only silences sacreBLEU's remarks on tokenised text, which would come once a call.
+        # force suppresses sacreBLEU's warning about tokenised text, which every call would print.
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
     except RuntimeError as error:
         raise ValueError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from None
 
 
 def standard_line(measure: Measure, system: str) -> str:
-    """Signature, score and details as sacreBLEU prints them, under the measure's name."""
+    """Signature, score and details in sacreBLEU's format, with the measure's name."""
     score = measure.metric.corpus_score(measure.hypotheses[system], None)
     score.name = measure.name
     return score.format(width=2, signature=str(measure.metric.get_signature()))
 
 
 def measure_all(measures: Sequence[Measure], resamples: int, seed: int) -> dict[str, Measured]:
-    """The results of every measure by its name.
+    """The results of each measure, by name.
 
-    resamples: of the bootstrap; 0 leaves intervals and p-values out
+    resamples: number of bootstrap resamples; 0 means no intervals and no p-values
     seed: of the bootstrap, at least 1
     """
     with _sacrebleu_seed(seed):
@@ -108,11 +109,11 @@ def _measure(measure: Measure, resamples: int) -> Measured:
         n_samples=resamples,
     )
     signatures, columns = test()
-    # One metric, one signature; the column of its results is called after it.
+    # There is one metric, so there is one signature. Its results are in the column of its name.
     ((column, signature),) = signatures.items()
     each = cast(list[Result], columns[column])
     for result in each[1:]:
-        # sacreBLEU counts resamples that differ by more than the systems do, even by nothing.
+        # For equal scores, sacreBLEU's strict comparison would give a small p.
         if result.score == each[0].score:
             result.p_value = 1.0
     return Measured(str(signature), dict(zip(measure.hypotheses, each, strict=True)))
@@ -124,14 +125,14 @@ def comet_measured(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> Measured:
-    """COMET beside the others, without intervals; the arguments are those of `comet_scores`."""
+    """COMET, without intervals. The arguments are those of `comet_scores`."""
     signature, scores = comet_scores(model, systems, sources, references)
     return Measured(signature, {name: Result(score) for name, score in scores.items()})
 
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacreBLEU takes its seed from the environment alone, and 0 there for no seed at all."""
+    """Sets the environment variable from which sacreBLEU reads its seed. It reads 0 as no seed."""
     before = os.environ.get(SEED_VARIABLE)
     os.environ[SEED_VARIABLE] = str(seed)
     try:
@@ -146,9 +147,9 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
 def by_document(
     measures: Sequence[Measure], references: Sequence[str], documents: Sequence[Document]
 ) -> list[dict[str, Any]]:
-    """For each document its id, its number of sentences, and each system's s-BLEU and chrF.
+    """The id and the number of sentences of each document, and its s-BLEU and chrF by system.
 
-    measures: those of `build_measures`; d-BLEU says nothing about a single document
+    measures: those of `build_measures`; d-BLEU is left out
     """
     of_sentences = [measure for measure in measures if measure.name != "d-BLEU"]
     rows = []

@@ -1,7 +1,7 @@
-"""Groups of a contrastive set whose source and target got exchanged, told by their script.
+"""Groups of a contrastive set with exchanged source and target, which their script reveals.
 
-One group of Voita's ellipsis_infl is such: lines 1171-1175 of its flat form have the Russian
-context and answer as source, and English contexts with Russian answers as candidates.
+Voita's ellipsis_infl has one such group. In lines 1171-1175 of its flat form, the source is the
+Russian context and answer, and the candidates are English contexts with Russian answers.
 """
 
 import functools
@@ -14,12 +14,17 @@ from typing import NamedTuple
 from fairseq_memattn.evaluation.contrastive import Group
 
 KEEP, SWAP, DROP = HANDLINGS = ("keep", "swap", "drop")
-# The published accuracies have these lines scored as they are.
+# as in the published accuracies
 DEFAULT = KEEP
 
 
 class Handled(NamedTuple):
-    """The groups to score, and what was found and done, as JSON and as one sentence or none."""
+    """The result of `handle_exchanged`.
+
+    groups: the groups to score
+    report: the exchanged groups and how they were handled, for JSON
+    sentence: the same in one sentence; empty if no group is exchanged
+    """
 
     groups: list[Group]
     report: dict[str, str | list[str]]
@@ -27,11 +32,13 @@ class Handled(NamedTuple):
 
 
 def handle_exchanged(groups: Sequence[Group], handling: str = DEFAULT) -> Handled:
-    """Keep, repair or drop the groups of one set whose source and target are exchanged.
+    """Keeps, corrects or drops the groups of one set whose source and target are exchanged.
 
-    handling: "keep" changes nothing; "swap" repairs a group, see `swapped`; "drop" leaves it out
-    The report has `handling` and, as `lines`, the span of each such group in the set's flat form,
-    one candidate a line from 1.
+    handling: "keep" changes nothing; "swap" corrects a group, see `swapped`; "drop" leaves it out
+
+    The report has `handling`, and in `lines` the lines of each exchanged group in the set's flat
+    form, which has one candidate a line, counted from 1.
+
     Raises ValueError for another handling.
     """
     if handling not in HANDLINGS:
@@ -66,10 +73,10 @@ def _lines(groups: Sequence[Group], found: set[int]) -> list[str]:
 
 
 def exchanged(groups: Sequence[Group]) -> list[int]:
-    """The groups, from 0, whose source has the script of the targets, and the other way round.
+    """The indices of groups whose source has the targets' script, and whose target the sources'.
 
-    Sources and right candidates of the whole set tell which script either side has. Between
-    languages of one script nothing can be found.
+    The script of either side is that of most letters in all sources and in all correct candidates.
+    If the scripts are equal, no group is found.
     """
     source = main_script(text for group in groups for text in group.source)
     target = main_script(text for group in groups for text in group.true)
@@ -83,10 +90,10 @@ def exchanged(groups: Sequence[Group]) -> list[int]:
 
 
 def swapped(group: Group) -> Group:
-    """The group with the right candidate as its source, and its source as the right candidate.
+    """The group with its source and its correct candidate exchanged.
 
-    A wrong candidate gets, from the source, each sentence in which it agrees with the right one,
-    and keeps those in which it differs.
+    In an incorrect candidate, each sentence that equals the correct candidate's is replaced by the
+    source's sentence. The other sentences stay.
     """
     candidates = [
         tuple(
@@ -99,7 +106,7 @@ def swapped(group: Group) -> Group:
 
 
 def main_script(texts: Iterable[str]) -> str | None:
-    """The script of most letters, as Unicode names it: LATIN, CYRILLIC, ...; None without any."""
+    """The script of most letters by its Unicode name, such as LATIN; None without letters."""
     scripts = Counter(_script(character) for text in texts for character in text)
     del scripts[None]
     return max(scripts, key=scripts.__getitem__) if scripts else None

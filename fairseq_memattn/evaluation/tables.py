@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Rows of equal length as aligned text, a line each.
+    """Rows of equal length as aligned text, one line for each row.
 
-    left: how many columns start at the left; the others, numbers mostly, end at the right.
+    left: the number of first columns that are left-aligned; the others are right-aligned
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

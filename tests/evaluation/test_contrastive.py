@@ -160,7 +160,7 @@ def test_a_right_candidate_that_is_also_a_wrong_one_is_never_right(scores):
     [
         ([-1.0, -2.0, math.nan, -1.0], "the score of line 3 of 4 is NaN"),
         ([-1.0] * 3, "there are 3 scores for 4 lines"),
-        ([1.0, 2.0, 0.5, 1.0], "all scores are above 0, the least being 0.5: these are losses"),
+        ([1.0, 2.0, 0.5, 1.0], "but all are above 0, the smallest is 0.5: are they losses"),
     ],
 )
 def test_scores_that_cannot_be(scores, message):
@@ -318,7 +318,11 @@ def test_contrapro_with_more_context_and_other_languages(tmp_path):
             ["a", "a", "b", "c", "c"],
             "contrapro.text.en, line 3: differs from l",
         ),
-        ("contrapro.text.en", ["a"] * 4, "context.en has 5 lines, which is no multiple of the 4"),
+        (
+            "contrapro.text.en",
+            ["a"] * 4,
+            "must have a multiple of the 4 lines of .*, but has 5",
+        ),
         (
             "contrapro.context.de",
             [""] * 5,
@@ -354,15 +358,15 @@ def test_voitas_format(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{**ENTRY, "true_ind": 2}], "group 1: the right one must be from 0 to 1, but is 2"),
+        ([{**ENTRY, "true_ind": 2}], "group 1: the index .* must be from 0 to 1, but is 2"),
         ([ENTRY, {**ENTRY, "dst": ["a _eos b"]}], "group 2: there must be at least 2 candidates"),
         ([{**ENTRY, "dst": ["a", "a _eos c"]}], "source has 2 sentences, but a candidate has 1"),
         ([{**ENTRY, "src": "A _eos _eos B"}], "source has 3 sentences, but a candidate has 2"),
         ([{**ENTRY, "dst": ["a _eos", "a _eos c"]}], "group 1: a sentence is empty"),
         ([{**ENTRY, "true_ind": True}], "true_ind must be an integer, but is True"),
         ([{**ENTRY, "ctx_dist": "1"}], "ctx_dist must be an integer, but is '1'"),
-        ([{**ENTRY, "src": None}], "group 1: src must be a text"),
-        ([{**ENTRY, "dst": "a"}], "group 1: dst must be a list of texts"),
+        ([{**ENTRY, "src": None}], "group 1: src must be a string, but is None"),
+        ([{**ENTRY, "dst": "a"}], "group 1: dst must be a list of strings"),
         (["A"], "group 1: must be an object"),
         ([], "must hold a list of groups"),
     ],
@@ -377,7 +381,7 @@ def test_voitas_format_that_does_not_fit(tmp_path, content, message):
 def test_json_that_is_none_is_refused_with_its_line(tmp_path):
     path = tmp_path / "set.json"
     path.write_text('[\n{"src": }]')
-    with pytest.raises(ValueError, match=r"set.json, line 2: no JSON: Expecting value"):
+    with pytest.raises(ValueError, match=r"set.json, line 2: not JSON: Expecting value"):
         read_set(path)
 
 
@@ -410,7 +414,7 @@ def test_a_set_is_added_by_an_entry(tmp_path, monkeypatch):
     assert isinstance(entry, ContrastiveSet)
     path = tmp_path / "gender.tsv"
     path.write_text("A .\tB .\tc .\td .\te .\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(ValueError, match="not JSON"):
         read_set(path)
     monkeypatch.setattr("fairseq_memattn.evaluation.contrastive_sets.SETS", {"tsv": entry} | SETS)
     (found,) = read_set(path)

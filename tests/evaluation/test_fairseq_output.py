@@ -36,7 +36,7 @@ def test_an_empty_hypothesis_is_a_hypothesis(tmp_path):
 @pytest.mark.parametrize(
     ("expected", "message"),
     [
-        (3, "of 2 sentences where 3 were expected, the first missing one being number 2"),
+        (3, "of 2 sentences, but must have 3; the first missing one is number 2"),
         (1, "a hypothesis of sentence 1 .* but there are 1 references"),
     ],
 )

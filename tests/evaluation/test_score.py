@@ -241,7 +241,7 @@ def test_windows_with_document_ids_are_scored_by_their_last_sentences(case, caps
         ({5: "The c@@ at", 7: "d@@"}, "2 of 30 lines hold subword-nmt's mark @@, first line 6"),
         (
             dict.fromkeys(range(2, 6), "Go ."),
-            "4 of 30 lines end in a full stop behind a space, first line 3",
+            "4 of 30 lines end in a full stop after a space, first line 3",
         ),
         (dict.fromkeys(range(3), "Go ."), None),
         ({0: "me@@home.org"}, None),
@@ -269,7 +269,7 @@ def test_segmented_text_is_warned_of(case, capsys, name, changed, reason):
         ("ids", 8, "b", "--docids {d}/ids, line 8: document id 'b' began at line 1 and had"),
         ("ids", 3, " ", "--docids {d}/ids, line 3: the id is empty"),
         ("reference", 2, "  ", "--reference {d}/reference, line 2: there is no reference; 1 of 30"),
-        ("base", 9, "H-0\t-1\ta", "/base has hypotheses of 1 sentences where 30 were expected"),
+        ("base", 9, "H-0\t-1\ta", "/base has hypotheses of 1 sentences, but must have 30"),
         ("base", 9, "S-0\ta", "/base has no line that starts with H-"),
     ],
 )

@@ -342,7 +342,7 @@ EARLY = [
         ["--text", "one", "--sentencepiece-model", "two"],
         "--sentencepiece-model two: not a SentencePiece model",
     ),
-    (["--output", "x.txt"], "--output must end with .png or another picture's name, but is x.txt"),
+    (["--output", "x.txt"], "--output must end with .png or another image format, but is x.txt"),
     (
         ["--output", "nowhere/x.png"],
         "--output nowhere/x.png: the folder {0}/nowhere does not exist",
@@ -423,4 +423,4 @@ def test_the_picture_grows_with_its_panels_up_to_a_limit(layers, heads, tokens, 
     )
     plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "title")
     height, width, _ = imread(tmp_path / "x.png").shape
-    assert (width, height) == pytest.approx([plots.DOTS * size for size in inches], abs=1)
+    assert (width, height) == pytest.approx([plots.DPI * size for size in inches], abs=1)

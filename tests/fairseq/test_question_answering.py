@@ -214,8 +214,8 @@ def test_shards_together_are_the_whole(printed, question_data, tmp_path, capsys)
     first, second = capsys.readouterr().out.split("rules")[1:]
     assert first == second
     for files, reason in (
-        (shards[:1], "11 sentences where 21 were expected"),
-        ([*shards, shards[0]], "which is in another of the files"),
+        (shards[:1], "11 sentences, but must have 21"),
+        ([*shards, shards[0]], "but another of the files has one"),
     ):
         assert score("--generated", *files, *gold) == 1
         assert reason in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_table_and_heat_map(cells):
     ("flags", "message"),
     [
         (["--causal", "4"], "{0} has no score of any of the 2 cells, seed 3"),
-        (["--picture", "x.txt"], "--picture must end with .png or another picture's name"),
+        (["--picture", "x.txt"], "--picture must end with .png or another image format"),
         (["--table", "nowhere/x.md"], "--table nowhere/x.md: the folder"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Readers of contrastive sets, one file a set, each into `Group`s of `evaluation.contrastive`.
+"""Readers of contrastive sets, one file for each format. They return `contrastive.Group` objects.
 
-To add a set, write a file with its two functions and enter them in `SETS`.
+To add a format, write a file with its two functions and add an entry to `SETS`.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ __all__ = ["SETS", "ContrastiveSet", "read_contrapro", "read_set", "read_voita",
 class ContrastiveSet(NamedTuple):
     """A format of contrastive sets.
 
-    layout: what a path of this format is, for messages
-    recognises: whether a path, which exists, has this format
-    read: the groups of a path; raises ValueError that names the file and the place
+    layout: what a path of this format is, for error messages
+    recognises: returns whether an existing path has this format
+    read: returns the groups of a path; raises ValueError, which names the file and the place
     """
 
     layout: str
@@ -39,12 +39,12 @@ SETS = {
 
 
 def read_set(path: Path) -> list[Group]:
-    """The groups of a set, in whichever format of `SETS` it is.
+    """The groups of a set in any format of `SETS`.
 
     Raises ValueError for a path that no format recognises, and as the readers do.
     """
-    for one in SETS.values():
-        if one.recognises(path):
-            return one.read(path)
-    known = ", ".join(f"{one.layout} ({name})" for name, one in SETS.items())
+    for form in SETS.values():
+        if form.recognises(path):
+            return form.read(path)
+    known = ", ".join(f"{form.layout} ({name})" for name, form in SETS.items())
     raise ValueError(f"{path} must be one of: {known}")

@@ -11,18 +11,19 @@ from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 
 def is_contrapro(path: Path) -> bool:
-    """Whether a path is ContraPro's folder."""
+    """Whether a path is a folder with ContraPro."""
     return path.is_dir() and any(path.glob("contrapro.text.*"))
 
 
 def read_contrapro(folder: Path, source_lang: str = "en", target_lang: str = "de") -> list[Group]:
-    """ContraPro as its own script lays it out, with `sentence_groups.txt` beside it.
+    """The groups of a folder that ContraPro's script has written, with `sentence_groups.txt`.
 
-    `contrapro.text.LANG` has a candidate a line, the right one first in each group;
-    `contrapro.context.LANG` has N lines for each of those, oldest first, of which an empty one
-    means no sentence. `sentence_groups.txt` has the first line, from 0, of each group, and may end
-    with the number of lines. The pronoun is `german_pronoun`'s; the distance is not known.
-    Raises ValueError that names file and line for what does not fit together.
+    `contrapro.text.LANG` has one candidate a line, the correct one first in each group.
+    `contrapro.context.LANG` has N lines for each candidate, oldest first; an empty line is not a
+    sentence. `sentence_groups.txt` has the first line of each group, from 0, and may end with the
+    number of lines. `german_pronoun` determines the pronoun. The distance is not known.
+
+    Raises ValueError, which names file and line, for files that do not fit together.
     """
     sources, targets = (_windows(folder, lang) for lang in (source_lang, target_lang))
     if len(sources) != len(targets):
@@ -52,13 +53,13 @@ def read_contrapro(folder: Path, source_lang: str = "en", target_lang: str = "de
 
 
 def _windows(folder: Path, lang: str) -> list[tuple[str, ...]]:
-    """For each line its context sentences and itself."""
+    """The context sentences of each line, followed by the line."""
     text, context = (folder / f"contrapro.{kind}.{lang}" for kind in ("text", "context"))
     lines, contexts = read_lines(text), read_lines(context)
     if not lines or len(contexts) % len(lines):
         raise ValueError(
-            f"{context} has {len(contexts)} lines, which is no multiple of the {len(lines)} of "
-            f"{text}"
+            f"{context} must have a multiple of the {len(lines)} lines of {text}, but has "
+            f"{len(contexts)}"
         )
     size = len(contexts) // len(lines)
     return [
@@ -68,7 +69,7 @@ def _windows(folder: Path, lang: str) -> list[tuple[str, ...]]:
 
 
 def _starts(path: Path, lines: int) -> list[int]:
-    """The first line of each group, ascending from 0 and below the number of lines."""
+    """The first line of each group. They increase, start with 0, and are below `lines`."""
     starts: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip().isdecimal():

@@ -1,21 +1,21 @@
-"""Which pronoun a ContraPro group is about, which its text files do not say."""
+"""The pronoun that a group of ContraPro tests, which its text files do not contain."""
 
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 WORD = re.compile(r"\w+")
-# The forms that a translation of "it" has in ContraPro, nominative and accusative.
+# The translations of "it" in ContraPro, nominative and accusative.
 PRONOUNS = {"er": "er", "ihn": "er", "sie": "sie", "es": "es"}
 
 
 def german_pronoun(reference: str, variants: Sequence[str]) -> str | None:
-    """`er`, `sie` or `es`: the one that every variant has replaced.
+    """The pronoun of the reference that every variant has replaced: `er`, `sie`, `es` or None.
 
-    Of the reference's words, without regard to case, those count that no variant has kept: a
-    variant may change other words along with the pronoun, such as a possessive, and another
-    pronoun in its turn, but not all variants change the same ones.
-    None where what they all replace is none of the three, or several of them.
+    Only words of the reference that all variants replace are considered, without regard to case. A
+    variant may also change other words, such as a possessive or another pronoun, but the variants
+    do not all change the same ones. The result is None if none of the three pronouns remains, or
+    several.
     """
     words = WORD.findall(reference.lower())
     replaced = set(range(len(words)))
@@ -26,7 +26,7 @@ def german_pronoun(reference: str, variants: Sequence[str]) -> str | None:
 
 
 def _replaced(words: list[str], others: list[str]) -> set[int]:
-    """The indices of `words` that `others` lacks, in the alignment of difflib."""
+    """The indices of `words` that have no match in `others`, in the alignment of difflib."""
     blocks = SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks()
     kept = {block.a + offset for block in blocks for offset in range(block.size)}
     return set(range(len(words))) - kept

@@ -16,16 +16,17 @@ SEPARATOR = "_eos"
 
 
 def is_voita(path: Path) -> bool:
-    """Whether a path may be such a set: a file."""
+    """Whether a path is a file."""
     return not path.is_dir()
 
 
 def read_voita(path: Path, separator: str = SEPARATOR) -> list[Group]:
-    """A JSON list of groups: `src`, `dst` (the candidates), `true_ind` and, if known, `ctx_dist`.
+    """The groups of a JSON list with `src`, `dst`, `true_ind` and optionally `ctx_dist`.
 
-    The sentences of a text are joined by the separator token. `ctx_dist` is the distance; the
-    file's name without its ending is the phenomenon.
-    Raises ValueError that names the file and the group, from 1.
+    `dst` has the candidates and `ctx_dist` the distance. The sentences of a text are joined by the
+    separator token. The phenomenon is the name of the file without its suffix.
+
+    Raises ValueError, which names the file and the group, counted from 1.
     """
     return [
         _group(entry, entry["src"], entry["dst"], path, separator, f"{path}, group {number}")
@@ -36,12 +37,14 @@ def read_voita(path: Path, separator: str = SEPARATOR) -> list[Group]:
 def read_voita_flat(
     source: Path, target: Path, groups: Path, separator: str = SEPARATOR
 ) -> list[Group]:
-    """The texts of two line-aligned files, one candidate a line, grouped as a JSON file says.
+    """The groups of two line-aligned files with one candidate a line, and of their JSON file.
 
     The files are those of Voita's `scoring_data`, or the same lines in another tokenisation. The
-    JSON gives the sizes, `true_ind` and the distances, which the lines do not tell: neighbouring
-    groups often have the same source.
-    Raises ValueError for another number of lines, and where a group's lines differ in the source.
+    JSON has the number of candidates of each group, `true_ind` and the distances. The lines do not
+    show where a group begins, because consecutive groups often have the same source.
+
+    Raises ValueError for another number of lines, and for a group whose lines have different
+    sources.
     """
     entries = _entries(groups)
     sources, targets = read_lines(source), read_lines(target)
@@ -63,28 +66,28 @@ def read_voita_flat(
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
-    """The groups as the JSON has them, once their types are right."""
+    """The groups in the JSON. Raises ValueError for missing keys and for wrong types."""
     try:
         entries = json.loads("\n".join(read_lines(path)))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: no JSON: {error.msg}") from None
+        raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{path} must hold a list of groups")
     for number, entry in enumerate(entries, start=1):
-        fault = _fault(entry)
-        if fault:
-            raise ValueError(f"{path}, group {number}: {fault}")
+        problem = _problem(entry)
+        if problem:
+            raise ValueError(f"{path}, group {number}: {problem}")
     return entries
 
 
-def _fault(entry: Any) -> str | None:
+def _problem(entry: Any) -> str | None:
     if not isinstance(entry, dict):
         return "must be an object with src, dst and true_ind"
     if not isinstance(entry.get("src"), str):
-        return "src must be a text"
+        return f"src must be a string, but is {entry.get('src')!r}"
     candidates = entry.get("dst")
     if not isinstance(candidates, list) or not all(isinstance(text, str) for text in candidates):
-        return "dst must be a list of texts"
+        return "dst must be a list of strings"
     if type(entry.get("true_ind")) is not int:
         return f"true_ind must be an integer, but is {entry.get('true_ind')!r}"
     if type(entry.get("ctx_dist")) not in (int, type(None)):
