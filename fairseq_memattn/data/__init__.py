@@ -1,1 +1,1 @@
-"""Data sets of documents: which sentences belong together, and the windows made of them."""
+"""Document ids, chunks of long inputs, T5's span corruption, and majority tagging."""

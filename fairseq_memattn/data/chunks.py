@@ -1,4 +1,4 @@
-"""Long inputs in chunks of one length, as models take them that encode several sequences."""
+"""Long inputs in chunks of equal length, for models that encode several sequences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from fairseq_memattn.errors import MemAttnError
 def check_chunks(model: Any, chunks: int) -> None:
     """Raises MemAttnError for a model that takes fewer sequences than `--chunks`.
 
-    A model with a true attribute `takes_sequences` says by `max_sequences()` how many.
+    A model that takes several sequences has `takes_sequences = True` and `max_sequences()`.
     """
     if chunks > 1 and not getattr(model, "takes_sequences", False):
         raise MemAttnError(
@@ -22,32 +22,33 @@ def check_chunks(model: Any, chunks: int) -> None:
             f"{type(model).__name__} takes one"
         )
     if chunks > 1 and chunks > (most := model.max_sequences()):
-        raise MemAttnError(f"--chunks {chunks} are more sequences than --t5mem-sequences {most}")
+        raise MemAttnError(f"--chunks must be at most --t5mem-sequences {most}, but is {chunks}")
 
 
 def split_chunks(tokens: Tensor, chunks: int, length: int) -> list[Tensor]:
-    """K chunks of (S,) tokens, S from 1 to K * C: C tokens each but for the last, first one first.
+    """Splits tokens (S,) into K chunks, in order. All chunks but the last have C tokens.
 
-    Where there are too few tokens the leading chunks are empty; the last one never is.
-    Raises ValueError for no tokens, or more than fit.
+    If S tokens fill fewer than K chunks, the first chunks are empty. The last one never is.
 
     chunks: K; length: C
+
+    Raises ValueError unless S is from 1 to K * C.
     """
     if not 1 <= len(tokens) <= chunks * length:
         raise ValueError(
-            f"{chunks} chunks of {length} take 1 to {chunks * length} tokens, but there are "
-            f"{len(tokens)}"
+            f"{chunks} chunks of {length} must have 1 to {chunks * length} tokens, but there "
+            f"are {len(tokens)}"
         )
     parts = list(tokens.split(length))
     return [tokens[:0]] * (chunks - len(parts)) + parts
 
 
 def collate_chunks(rows: Sequence[Sequence[Tensor]], pad: int) -> dict[str, Tensor]:
-    """B inputs of K chunks each as what encoders take, all of it padded on the right.
+    """The encoder's arguments for B inputs of K chunks each, padded on the right.
 
-    src_tokens (B, S): the last chunks; src_lengths (B,)
-    context_tokens (B, K - 1, S') where K > 1: the chunks before, oldest first
-    context_padding_mask (B, K - 1, S'): True at padding, all of an empty chunk
+    src_tokens: (B, S), the last chunk of each input; src_lengths: (B,)
+    context_tokens: (B, K - 1, S'), the other chunks in order; absent if K = 1
+    context_padding_mask: (B, K - 1, S'), True at padding; an empty chunk is padding only
     """
     last = [row[-1] for row in rows]
     batch = {
@@ -63,9 +64,10 @@ def collate_chunks(rows: Sequence[Sequence[Tensor]], pad: int) -> dict[str, Tens
 
 
 class UnchunkedInputs(BaseWrapperDataset):
-    """A data set of chunked inputs whose batches hold each input in one sequence.
+    """A data set of chunked inputs whose batches have each input as one sequence.
 
-    fairseq-generate prints the `src_tokens` of a batch. `chunk_inputs` cuts them for the model.
+    fairseq-generate prints the `src_tokens` of a batch, so they must be the whole input.
+    `chunk_inputs` splits them for the model.
     """
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -75,9 +77,9 @@ class UnchunkedInputs(BaseWrapperDataset):
 
 
 def chunk_inputs(sample: dict[str, Any], chunks: int, length: int, pad: int) -> dict[str, Any]:
-    """A batch of `UnchunkedInputs`, with its inputs in chunks as models take them.
+    """A batch of `UnchunkedInputs` with its inputs in chunks, see `collate_chunks`.
 
-    sample: a batch; one whose inputs are in chunks is returned as it is
+    sample: the batch; if its inputs are in chunks already, it is returned unchanged
     chunks: K; length: C
     """
     net_input = sample["net_input"]
@@ -91,5 +93,5 @@ def chunk_inputs(sample: dict[str, Any], chunks: int, length: int, pad: int) -> 
 
 
 def padded(rows: Sequence[Tensor], pad: int) -> Tensor:
-    """Rows as one tensor (B, longest), padded on the right."""
+    """B rows as one tensor (B, T), padded on the right. T is the length of the longest row."""
     return collate_tokens([row.long() for row in rows], pad)

@@ -1,8 +1,8 @@
-"""T5's objective: spans are cut out of a text, and the model says what they were.
+"""Span corruption, T5's objective: the model predicts spans that are removed from a text.
 
 Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer"
-(2020), section 3.1.4 and figure 2, with the mask and the lengths of the code they published
-(`random_spans_noise_mask` and `random_spans_helper` of its preprocessors).
+(2020), section 3.1.4 and figure 2. The mask and the lengths are those of the authors' code
+(`random_spans_noise_mask` and `random_spans_helper` in its preprocessors).
 """
 
 import math
@@ -18,80 +18,86 @@ from torch import Tensor
 from fairseq_memattn.data.chunks import collate_chunks, padded, split_chunks
 from fairseq_memattn.errors import MemAttnError
 
-SHORTEST = 2  # tokens: one to cut out and one to keep
+MIN_LENGTH = 2  # tokens of a block: one to remove and one to keep
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How much of a text is cut out.
+    """How many tokens are removed from a text.
 
-    density: the part of the tokens, between 0 and 1
-    mean_span: the mean length of the spans in tokens, 1 or more
+    density: share of the tokens that are removed, between 0 and 1
+    mean_span: mean length of the removed spans in tokens, at least 1
     """
 
     density: float = 0.15
     mean_span: float = 3.0
 
     def counts(self, length: int) -> tuple[int, int]:
-        """Of so many tokens: how many are cut out, and in how many spans.
+        """The number of removed tokens, and the number of spans, in a text of `length` tokens.
 
-        Between two spans a token is left, so that there are never more spans than tokens kept.
+        There is at least one kept token before each span, so there are at most as many spans as
+        kept tokens.
         """
         tokens = min(max(round(length * self.density), 1), length - 1)
         spans = max(round(tokens / self.mean_span), 1)
         return tokens, min(spans, length - tokens)
 
     def corrupted(self, length: int) -> tuple[int, int]:
-        """The lengths of the input and of the target that so many tokens become.
+        """The lengths of the input and of the target for a text of `length` tokens.
 
-        Both have a sentinel a span, and eos at the end.
+        Both have one sentinel for each span, and eos at the end.
         """
         tokens, spans = self.counts(length)
         return length - tokens + spans + 1, tokens + spans + 1
 
     def block_length(self, source_length: int) -> int:
-        """The most tokens whose input has no more than `source_length` tokens, 3 or more.
+        """The largest length of a text whose input has at most `source_length` tokens.
 
-        The input then has exactly as many, unless nearly every other token is cut out.
+        The input has exactly `source_length` tokens, unless nearly every other token is removed.
+
+        source_length: at least 3
         """
-        length = SHORTEST
+        length = MIN_LENGTH
         while self.corrupted(length + 1)[0] <= source_length:
             length += 1
         return length
 
     def mask(self, length: int, random: np.random.Generator) -> np.ndarray:
-        """(length,), True where a token is cut out; of 2 tokens or more.
+        """A random mask (length,), True for removed tokens.
 
-        It begins with a token that is kept and ends with one that is cut out. All ways to divide
-        the tokens cut out into spans are equally likely, and so are those for the tokens kept.
+        The first token is kept and the last one is removed. All divisions of the removed tokens
+        into spans are equally likely, and so are all divisions of the kept tokens.
+
+        length: at least 2
         """
         tokens, spans = self.counts(length)
         kept = random_lengths(length - tokens, spans, random)
-        cut = random_lengths(tokens, spans, random)
-        return np.repeat(np.tile([False, True], spans), np.stack([kept, cut], axis=1).ravel())
+        removed = random_lengths(tokens, spans, random)
+        return np.repeat(np.tile([False, True], spans), np.stack([kept, removed], axis=1).ravel())
 
 
 def random_lengths(total: int, parts: int, random: np.random.Generator) -> np.ndarray:
-    """(parts,): numbers of 1 or more that add up to `total`, all such lists equally likely."""
+    """(parts,) integers of at least 1 whose sum is `total`; all such arrays are equally likely."""
     ends = np.sort(random.choice(total - 1, parts - 1, replace=False)) + 1
     return np.diff(ends, prepend=0, append=total)
 
 
 class Example(NamedTuple):
-    """A corrupted text, what the encoder reads and what the decoder should say; both end in eos."""
+    """A corrupted text: the encoder's input and the decoder's target, which both end with eos."""
 
     source: np.ndarray
     target: np.ndarray
 
 
 def corrupt(tokens: np.ndarray, mask: np.ndarray, sentinels: np.ndarray, eos: int) -> Example:
-    """Cuts spans out of a text.
+    """Removes spans from a text.
 
-    In the source each span is replaced by a sentinel of its own, in the target it stands behind
-    that sentinel. T5's figure 2 has one more sentinel at the end of the target, for the text that
-    follows the last span; with the masks of its code, and of this module, none follows.
-    tokens, mask: (S,), mask as `Noise.mask` gives it
-    sentinels: as many as there are spans, or more
+    In the source, each span is replaced by its sentinel. In the target, each span follows its
+    sentinel. In T5's figure 2 the target ends with one more sentinel, because kept text follows the
+    last span. With the masks of T5's code, and of this module, no text follows it.
+
+    tokens, mask: (S,); `Noise.mask` returns the mask
+    sentinels: at least as many as there are spans
     """
     source = with_sentinels(tokens, mask, sentinels)
     target = with_sentinels(tokens, ~mask, sentinels)
@@ -99,7 +105,7 @@ def corrupt(tokens: np.ndarray, mask: np.ndarray, sentinels: np.ndarray, eos: in
 
 
 def with_sentinels(tokens: np.ndarray, mask: np.ndarray, sentinels: np.ndarray) -> np.ndarray:
-    """The tokens, with a sentinel in the place of each span in which the mask is True."""
+    """The tokens, with each span in which the mask is True replaced by a sentinel."""
     first = mask.copy()
     first[1:] &= ~mask[:-1]
     result = tokens.copy()
@@ -108,9 +114,10 @@ def with_sentinels(tokens: np.ndarray, mask: np.ndarray, sentinels: np.ndarray) 
 
 
 class Lines:
-    """The lines of a corpus of fairseq-preprocess, without the eos that ends each.
+    """The lines of a corpus of fairseq-preprocess, each without its eos.
 
-    T5's texts have none either; in a target it would end the generation too soon.
+    T5's texts do not contain eos, and inside a target it would end the generation.
+
     Raises MemAttnError for a line that does not end with eos.
     """
 
@@ -124,16 +131,19 @@ class Lines:
     def __getitem__(self, index: int) -> Tensor:
         line = self.corpus[index]
         if not len(line) or line[-1] != self.eos:
-            raise MemAttnError(f"line {index + 1} of the binarised text has no end (</s>)")
+            raise MemAttnError(f"line {index + 1} of the binarised text must end with </s>")
         return line[:-1]
 
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """How blocks of text become examples.
+    """How examples are made from blocks of text.
 
-    sentinels: indices of the dictionary, in the order of their use
-    chunk_length: of an input that is divided, in tokens; chunks: how many
+    sentinels: their indices in the dictionary, in the order of their use
+    pad, eos: indices of these symbols
+    chunk_length: tokens of a chunk of the input
+    chunks: number of chunks of an input
+    seed: of the masks
     """
 
     noise: Noise
@@ -146,43 +156,45 @@ class SpanOptions:
 
 
 class SpanCorruptionDataset(FairseqDataset):
-    """For each block of a text an input with gaps, and what belongs there.
+    """A corrupted input and its target for each block of a text.
 
-    blocks: fairseq's TokenBlockDataset; those of fewer than 2 tokens are left out (`left_out`)
-    training: whether spans are drawn anew in every epoch, and batches come in any order
-    Raises MemAttnError where no block is left, or one is longer than the input allows.
+    blocks: fairseq's TokenBlockDataset. Blocks of fewer than 2 tokens are left out; `left_out` is
+        their number
+    training: whether each epoch draws new spans, and the examples are shuffled
+
+    Raises MemAttnError if no block is left, and for a block that is too long for the input.
     """
 
     def __init__(self, blocks: Any, options: SpanOptions, *, training: bool = False) -> None:
         self.blocks, self.options, self.training = blocks, options, training
         self.epoch = 1
-        # The block data set's own `sizes` are of 16 bits.
+        # The data set's own `sizes` have only 16 bits.
         ends = np.asarray(blocks.slice_indices).astype(np.int64)
         lengths = ends[:, 1] - ends[:, 0]
-        self.numbers = np.flatnonzero(lengths >= SHORTEST)
+        self.numbers = np.flatnonzero(lengths >= MIN_LENGTH)
         self.left_out = len(lengths) - len(self.numbers)
         if not len(self.numbers):
-            raise MemAttnError(f"no block of the text has {SHORTEST} tokens or more")
+            raise MemAttnError(f"no block of the text has {MIN_LENGTH} tokens or more")
         self._check_lengths(lengths)
-        different, which = np.unique(lengths[self.numbers], return_inverse=True)
-        sizes = np.array([options.noise.corrupted(int(length)) for length in different])
-        self._sizes = sizes[which]  # (blocks, 2): of input and target
+        distinct, indices = np.unique(lengths[self.numbers], return_inverse=True)
+        sizes = np.array([options.noise.corrupted(int(length)) for length in distinct])
+        self._sizes = sizes[indices]  # (blocks, 2): of input and target
 
     def _check_lengths(self, lengths: np.ndarray) -> None:
         source_length = self.options.chunks * self.options.chunk_length
-        most = self.options.noise.block_length(source_length)
-        if lengths.max() > most:
+        max_length = self.options.noise.block_length(source_length)
+        if lengths.max() > max_length:
             raise MemAttnError(
-                f"block {int(lengths.argmax()) + 1} of the text has {lengths.max()} tokens, but "
-                f"--source-length {source_length} has room for what {most} become; take "
-                "--sample-break-mode none, which cuts long lines, or shorter lines"
+                f"block {int(lengths.argmax()) + 1} of the text must have at most {max_length} "
+                f"tokens with --source-length {source_length}, but has {lengths.max()}; use "
+                "--sample-break-mode none, which splits long lines, or shorter lines"
             )
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """id, and source and target, 1-dimensional."""
+        """A dictionary with `id`, `source` (S,) and `target` (T,)."""
         options = self.options
         tokens = self.blocks[self.numbers[index]].numpy()
         epoch = self.epoch if self.training else 0
@@ -200,13 +212,13 @@ class SpanCorruptionDataset(FairseqDataset):
     ) -> dict[str, Any]:
         """A batch of B examples, padded on the right.
 
-        net_input: src_tokens (B, S), src_lengths (B,), prev_output_tokens (B, T); with K chunks
-            src_tokens are the last ones, context_tokens (B, K - 1, C) those before it, oldest
-            first, and context_padding_mask (B, K - 1, C) is True at padding. A short input fills
-            chunks from its start; those that it lacks are padding, before its first.
-        target: (B, T); ntokens counts its tokens, sentinels and eos included
+        net_input: src_tokens (B, S), src_lengths (B,) and prev_output_tokens (B, T). With K chunks,
+            src_tokens has the last chunk of each input, context_tokens (B, K - 1, C) has the other
+            chunks in order, and context_padding_mask (B, K - 1, C) is True at padding. If an input
+            fills fewer than K chunks, its first chunks are padding only.
+        target: (B, T); ntokens is the number of its tokens, sentinels and eos included
 
-        chunked: whether to cut the inputs into chunks
+        chunked: whether to split the inputs into chunks
         """
         if not samples:
             return {}
@@ -231,12 +243,12 @@ class SpanCorruptionDataset(FairseqDataset):
         return self._sizes[indices].max(axis=1)
 
     def size(self, index: int) -> tuple[int, int]:
-        """Of what a model reads at once, and of the target."""
+        """The tokens of the longest sequence that the encoder reads, and of the target."""
         source, target = self._sizes[index]
         return min(int(source), self.options.chunk_length), int(target)
 
     def ordered_indices(self) -> np.ndarray:
-        """In training by length, shuffled where lengths are equal; else as the blocks come."""
+        """In training sorted by length, equal lengths shuffled; otherwise in order."""
         if not self.training:
             return np.arange(len(self))
         order = np.random.permutation(len(self))
@@ -251,6 +263,6 @@ class SpanCorruptionDataset(FairseqDataset):
 
 
 def natural(meters: Any) -> float:
-    """The mean loss a token in nats, of fairseq's meters, which count in base 2."""
+    """The mean loss of a token in nats, from fairseq's meters, which are in base 2."""
     mean = meters["nll_loss" if "nll_loss" in meters else "loss"].avg
     return round(float(mean) * math.log(2), 3)

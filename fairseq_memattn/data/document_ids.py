@@ -1,4 +1,4 @@
-"""Document ids beside a corpus: which of its sentences form a document."""
+"""The documents of a corpus, from the document ids of its sentences."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,8 @@ from fairseq_memattn.errors import MemAttnError
 class Documents:
     """The documents of a corpus whose sentences are numbered from 0.
 
-    starts: (N,) each document's first sentence, ascending from 0
-    sentences: how many there are in all
+    starts: (N,), the first sentence of each document, ascending from 0
+    sentences: the number of all sentences
     """
 
     def __init__(self, starts: Sequence[int] | Indices, sentences: int) -> None:
@@ -22,9 +22,9 @@ class Documents:
 
     @classmethod
     def from_ids(cls, ids: Sequence[str], where: str) -> "Documents":
-        """ids: one for every sentence, equal within a document.
+        """ids: the document id of each sentence; where: the file, for error messages
 
-        Raises MemAttnError where an id comes back after its document has ended.
+        Raises MemAttnError for an id that occurs again after its document has ended.
         """
         starts = [i for i in range(len(ids)) if i == 0 or ids[i] != ids[i - 1]]
         first: dict[str, int] = {}
@@ -51,27 +51,27 @@ class Documents:
         return range(int(self.starts[document]), end)
 
     def first_sentences(self) -> Indices:
-        """(S,) for every sentence, the first one of its document."""
+        """(S,), the first sentence of the document of each sentence."""
         lengths = np.diff(self.starts, append=self.sentences)
         return np.repeat(self.starts, lengths)
 
     def shard(self, shards: int, number: int) -> range:
-        """The documents of one of several processes, each with about as many sentences."""
+        """The documents of shard `number`. All shards have about the same number of sentences."""
         bounds = [self.sentences * i // shards for i in range(shards + 1)]
         first, end = np.searchsorted(self.starts, bounds[number : number + 2])
         return range(int(first), int(end))
 
 
 def read_docids(path: Path, sentences: int) -> Documents:
-    """The documents of a binarised split, from the ids beside it, one a line.
+    """The documents of a binarised split, from its file of document ids, one a line.
 
-    Raises MemAttnError where the file is missing, has another number of lines than the split has
-    sentences, or holds an id that comes back.
+    Raises MemAttnError for a missing file, a number of lines that differs from the number of
+    sentences, an empty id, and an id that occurs again after its document has ended.
     """
     if not path.exists():
         raise MemAttnError(
-            f"{path} is missing: the document ids of this split, one a line for each of its "
-            f"{sentences} sentences; `memattn prepare binarise` writes it"
+            f"{path} is missing; it must have the document id of each of the split's {sentences} "
+            "sentences, one a line; `memattn prepare binarise` writes it"
         )
     ids = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if len(ids) != sentences:

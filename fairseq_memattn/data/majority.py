@@ -11,10 +11,10 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True)
 class Majority:
-    """MAJORITY(length, pairs), each example a function of the seed, the split and its number.
+    """MAJORITY(length, pairs). An example depends on the seed, the split and its number only.
 
-    length: L, the integers of a sequence
-    pairs: p; the integers are 1 to 2p, and the pairs (1, 2), (3, 4), ..., (2p - 1, 2p) compete
+    length: L, the number of integers in a sequence
+    pairs: p; the integers are from 1 to 2p and form the pairs (1, 2), (3, 4), ..., (2p - 1, 2p)
     """
 
     length: int
@@ -22,19 +22,20 @@ class Majority:
     seed: int = 1
 
     def sequence(self, split: str, number: int, epoch: int = 0) -> Integers:
-        """(L,) integers, each drawn uniformly and independently, as the paper has it.
+        """(L,) integers, drawn uniformly and independently, as in the paper.
 
-        Two examples are the same only by chance; on short sequences that happens.
-        epoch: another number gives other examples
+        Short sequences may occur more than once by chance.
+
+        epoch: each value gives different examples
         """
         key = (self.seed, SPLITS.index(split), epoch, number)
         return np.random.default_rng(key).integers(1, 2 * self.pairs + 1, self.length)
 
     def tags(self, sequence: Integers) -> Integers:
-        """(L,) each integer's majority: the more frequent one of its pair, the odd one of equals.
+        """(L,), the majority of each integer: the more frequent integer of its pair.
 
-        maj(i - 1) = maj(i) = i - 1 where N(i - 1) >= N(i), else i, for every even i; N(i) is how
-        often i occurs in the sequence.
+        For even i, maj(i - 1) = maj(i) = i - 1 if N(i - 1) >= N(i), else i. N(i) is the number of
+        occurrences of i in the sequence.
         """
         odd, even = np.bincount(sequence - 1, minlength=2 * self.pairs).reshape(-1, 2).T
         first = 2 * np.arange(self.pairs) + 1

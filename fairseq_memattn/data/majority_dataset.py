@@ -1,4 +1,4 @@
-"""MAJORITY(L, p) as a fairseq data set that makes each example when it is asked for."""
+"""MAJORITY(L, p) as a fairseq data set that generates examples on demand."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from fairseq_memattn.errors import MemAttnError
 
 
 class MajorityDataset(FairseqDataset):
-    """Sequences and their tags; only a batch of them is ever in memory.
+    """Sequences and their tags. Only one batch at a time is in memory.
 
     split: train, valid or test
-    size: how many examples there are
-    symbols: (2p + 1,) the dictionary's symbol of each integer; that of 0 is not used
-    fresh: whether each epoch has examples of its own
+    size: number of examples
+    symbols: (2p + 1,), the dictionary's index of each integer; the entry of 0 is not used
+    fresh: whether each epoch has different examples
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class MajorityDataset(FairseqDataset):
         return self.examples
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """id, source (L,) and target (L,)."""
+        """A dictionary with `id`, `source` (L,) and `target` (L,)."""
         sequence = self.majority.sequence(self.split, int(index), self.epoch)
         tags = self.majority.tags(sequence)
         return {"id": index, "source": self.symbols[sequence], "target": self.symbols[tags]}
@@ -71,14 +71,16 @@ class MajorityDataset(FairseqDataset):
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> Any:
-        """Batches of all examples: fairseq would drop the last of a number that is no multiple.
+        """Batches of all examples; `required_batch_size_multiple` is ignored.
 
-        Raises MemAttnError where a batch cannot hold a single example.
+        fairseq would leave out the last examples if their number is not a multiple.
+
+        Raises MemAttnError if `max_tokens` is less than the length of an example.
         """
         if max_tokens is not None and max_tokens < self.majority.length:
             raise MemAttnError(
-                f"--max-tokens {max_tokens} is less than --length {self.majority.length}; raise "
-                "it, or use --batch-size"
+                f"--max-tokens must be at least --length {self.majority.length}, but is "
+                f"{max_tokens}; raise it, or use --batch-size"
             )
         return super().batch_by_size(indices, max_tokens, max_sentences)
 

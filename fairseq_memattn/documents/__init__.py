@@ -1,1 +1,1 @@
-"""Translation of documents: sentences with the sentences before them as context."""
+"""Translation of documents: each sentence has the previous sentences as context."""

@@ -2,8 +2,8 @@
 
 Fernandes et al. (2021), "Measuring and Increasing Context Usage in Context-Aware Machine
 Translation", equation 2: the mean over sentences of log q(y|x,C) - log q(y|x), where q is one
-model with and without the context C. By token the same difference is P-CXMI (Fernandes et al.
-2023, "When Does Translation Require Context?").
+model with and without the context C. P-CXMI is the same difference for each token (Fernandes et
+al., 2023, "When Does Translation Require Context?").
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,12 @@ from torch import Tensor
 
 
 class Cxmi(NamedTuple):
-    """In nats. Above 0 the context helps to predict the references.
+    """CXMI in nats. It is above 0 if the references are more likely with context.
 
-    per_sentence: the CXMI as it was defined
-    per_token: the same, divided by the tokens and not by the sentences
-    helped: share of the sentences that became more likely, of those that have context
+    per_sentence: mean over sentences, as in equation 2
+    per_token: mean over tokens
+    helped: share of sentences that are more likely with context, among those whose
+        log-likelihood differs
     """
 
     per_sentence: float
@@ -28,9 +29,9 @@ class Cxmi(NamedTuple):
 
 
 def cxmi(without: Sequence[Tensor], with_context: Sequence[Tensor]) -> Cxmi:
-    """Each: for every sentence the log-probabilities (T,) of its tokens.
+    """without, with_context: the log-probabilities (T,) of the tokens of each sentence
 
-    Raises ValueError where the two are not of the same tokens.
+    Raises ValueError for different numbers of tokens.
     """
     differences = gains(without, with_context)
     sums = torch.stack([difference.sum(dtype=torch.float64) for difference in differences])
@@ -43,7 +44,7 @@ def cxmi(without: Sequence[Tensor], with_context: Sequence[Tensor]) -> Cxmi:
 
 
 def gains(without: Sequence[Tensor], with_context: Sequence[Tensor]) -> list[Tensor]:
-    """P-CXMI (T,) of every sentence: what the context adds to each token's log-probability."""
+    """P-CXMI (T,) of each sentence: the increase of each token's log-probability by the context."""
     if [len(tokens) for tokens in without] != [len(tokens) for tokens in with_context]:
         raise ValueError("the two sets of scores are not of the same tokens")
     return [after - before for before, after in zip(without, with_context, strict=True)]
@@ -52,9 +53,9 @@ def gains(without: Sequence[Tensor], with_context: Sequence[Tensor]) -> list[Ten
 def draw_gains(
     sentences: Sequence[Sequence[str]], values: Sequence[Tensor], output: Path, title: str
 ) -> None:
-    """Draws a document, a sentence a row, each token in the colour of what context adds to it.
+    """Draws a document with one sentence a row. The colour of a token shows its P-CXMI.
 
-    sentences: the tokens of each sentence; values: as many numbers for each, in nats
+    sentences: the tokens of each sentence; values: the P-CXMI (T,) of each sentence, in nats
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable
@@ -68,20 +69,20 @@ def draw_gains(
     )
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    most = max(1e-6, max(float(tokens.abs().max()) for tokens in values))
-    colours = ScalarMappable(TwoSlopeNorm(0, -most, most), "RdBu")
+    largest = max(1e-6, max(float(tokens.abs().max()) for tokens in values))
+    colours = ScalarMappable(TwoSlopeNorm(0, -largest, largest), "RdBu")
     for row, (tokens, numbers) in enumerate(zip(sentences, values, strict=True)):
-        place = 0
+        left = 0
         for token, number in zip(tokens, numbers.tolist(), strict=True):
             width = len(token) + 1
             face = colours.to_rgba(number)
-            axes.barh(row, width, left=place, height=1, color=face)
+            axes.barh(row, width, left=left, height=1, color=face)
             dark = sum(face[:3]) < 1.5
             axes.text(
-                place + width / 2, row, token, ha="center", va="center", family="monospace",
+                left + width / 2, row, token, ha="center", va="center", family="monospace",
                 fontsize=8, color="white" if dark else "black",
             )  # fmt: skip
-            place += width
+            left += width
     axes.set(xlim=(0, max(widths)), ylim=(len(sentences) - 0.5, -0.5), title=title, xticks=[])
     axes.set_ylabel("sentence")
     axes.set_yticks(range(len(sentences)))

@@ -18,21 +18,21 @@ from fairseq_memattn.documents.sentence_windows import joined
 from fairseq_memattn.errors import MemAttnError, flag
 
 EncoderOuts = list[dict[str, list[Tensor]]]
-ROWS = ("prefixes", "limits")  # what `ContextEnsemble` takes beside the models' inputs
+ROWS = ("prefixes", "limits")  # inputs of `ContextEnsemble` that are not inputs of the models
 REFUSED = ("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size")
 
 
 class ContextEnsemble(EnsembleModel):
-    """An ensemble whose hypotheses begin with a given prefix at no cost.
+    """An ensemble whose hypotheses begin with a given prefix, which does not change their score.
 
-    Beam search sees probability 1 for the tokens of the prefix, so only what follows is searched
-    and scored. After the prefix, a hypothesis has `min_len` to `limits` tokens and never the
-    separator. Both hold for each row and not for the batch, so that a sentence's translation does
-    not depend on the other sentences of its batch.
+    The tokens of the prefix have probability 1, so beam search searches and scores only the tokens
+    after it. After the prefix, a hypothesis has `min_len` to `limits` tokens and no separator.
+    Prefix and limit belong to a row and not to the batch, so the translation of a sentence does not
+    depend on the other sentences of its batch.
 
-    `net_input` has, beside the models' inputs, `prefixes` (B, P), padded on the right, and
-    `limits` (B,), the most tokens after the prefix. They are the first of the encoder's outputs,
-    so beam search copies, moves and drops them with the rows they belong to.
+    Besides the models' inputs, `net_input` has `prefixes` (B, P), padded on the right, and `limits`
+    (B,), the largest number of tokens after the prefix. They become the first of the encoder's
+    outputs, so beam search repeats, reorders and removes them together with their rows.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class ContextEnsemble(EnsembleModel):
         return self._restrict(log_probs, tokens.shape[1] - 1, prefixes, limits), None
 
     def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor, limits: Tensor) -> Tensor:
-        """log_probs: (rows, V), of the token at position `step` of every row."""
-        written = step - prefixes.ne(self.pad).sum(dim=1)
+        """Changes in place log_probs (rows, V) of the token at position `step`; returns them."""
+        after_prefix = step - prefixes.ne(self.pad).sum(dim=1)
         log_probs[:, self.separator] = -math.inf
-        log_probs[written < self.min_len, self.eos] = -math.inf
-        full = written >= limits
+        log_probs[after_prefix < self.min_len, self.eos] = -math.inf
+        full = after_prefix >= limits
         log_probs[full, : self.eos] = -math.inf
         log_probs[full, self.eos + 1 :] = -math.inf
-        forced = written < 0
+        forced = after_prefix < 0
         if forced.any():
             log_probs[forced] = -math.inf
             log_probs[forced, prefixes[forced, step]] = 0.0
@@ -83,8 +83,9 @@ class ContextGenerator:
 
     generator: fairseq's generator over a `ContextEnsemble`, or its scorer of references
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
-    references: take the references as target context instead of the given translations
-    Raises MemAttnError for `references` of a data set without targets.
+    references: use the references as target context instead of the given translations
+
+    Raises MemAttnError for `references` if the data set has no targets.
     """
 
     def __init__(
@@ -110,16 +111,17 @@ class ContextGenerator:
     def __call__(
         self, sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
     ) -> list[Hypotheses]:
-        """For each sentence its hypotheses, best first: tokens, positional scores and score of the
-        sentence alone.
+        """The hypotheses of each sentence, best first, without their context.
 
-        contexts: for each sentence the translations before it, oldest first, each with its eos
+        Tokens, positional scores and score are those of the sentence alone.
+
+        contexts: the previous translations of each sentence, oldest first, each ending with eos
         """
         found: dict[int, Hypotheses] = {}
         rows = []
         for sentence, context in zip(sentences, contexts, strict=True):
             if len(self.dataset.source[sentence]) == 1:
-                found[sentence] = [self._nothing()]
+                found[sentence] = [self._empty_hypothesis()]
             else:
                 context = self._reference(sentence) if self.references else context
                 rows.append((sentence, self._prefix(sentence, context)))
@@ -137,15 +139,15 @@ class ContextGenerator:
         inputs["prefixes"] = dataset.collate.pad(prefixes, left=False)
         inputs["limits"] = torch.tensor(limits)
         batch = self._moved({"id": torch.tensor(sentences), "net_input": inputs})
-        room = [len(p) + limit for p, limit in zip(prefixes, limits, strict=True)]
-        found = _with_length(generator, max(room)).generate(self.models, batch)
+        lengths = [len(p) + limit for p, limit in zip(prefixes, limits, strict=True)]
+        found = _with_length(generator, max(lengths)).generate(self.models, batch)
         return [
             self._without_prefix(hypotheses, len(prefix))
             for hypotheses, prefix in zip(found, prefixes, strict=True)
         ]
 
     def _score(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
-        """Teacher forcing (--score-reference): the reference behind the context."""
+        """Scores the references after their context with teacher forcing (--score-reference)."""
         dataset = self.dataset
         sources = self._sources(sentences, prefixes)
         rows = [
@@ -178,33 +180,36 @@ class ContextGenerator:
         return dataset.sentences(dataset.target, sentence, back)[:-1]
 
     def _prefix(self, sentence: int, context: Sequence[Tensor]) -> Tensor:
-        """The context as in training: each sentence with a separator in the place of its eos."""
+        """The context in the form of training: each sentence ends with a separator, not with eos.
+
+        Whole sentences are left out, oldest first, if the target window would be too long.
+        """
         options = self.dataset.options
         count = int(self.dataset.target_counts[sentence])
         context = list(context)[max(0, len(context) - count) :]
-        room = self._longest() - min(self._wanted(sentence), self._longest() // 2)
+        room = self._max_window() - min(self._max_length(sentence), self._max_window() // 2)
         while sum(map(len, context)) > room:
             context.pop(0)
         end = torch.tensor([options.eos])
         return joined([*(tokens.cpu() for tokens in context), end], options.target_separator)[:-1]
 
-    def _longest(self) -> int:
-        """The most tokens, without eos, of context and translation together."""
+    def _max_window(self) -> int:
+        """The largest number of tokens of context and translation together, without eos."""
         positions = min(model.max_decoder_positions() for model in self.models)
         return min(self.dataset.options.max_target, positions) - 1
 
-    def _wanted(self, sentence: int) -> int:
-        """The most tokens of a translation, by --max-len-a and --max-len-b."""
+    def _max_length(self, sentence: int) -> int:
+        """The largest number of tokens of a translation, by --max-len-a and --max-len-b."""
         if isinstance(self.generator, SequenceScorer):
             return len(self.dataset.reference(sentence))
         length = len(self.dataset.source[sentence])
         return int(self.generator.max_len_a * length + self.generator.max_len_b)
 
     def _limit(self, sentence: int, prefix: int) -> int:
-        return min(self._wanted(sentence), self._longest() - prefix)
+        return min(self._max_length(sentence), self._max_window() - prefix)
 
     def _batches(self, rows: list[tuple[int, Tensor]]) -> list[list[tuple[int, Tensor]]]:
-        """Rows of about the same length together, as many as the limits allow."""
+        """Batches of rows of similar length, as large as the limits allow."""
 
         def tokens(row: tuple[int, Tensor]) -> int:
             sentence, prefix = row
@@ -226,12 +231,12 @@ class ContextGenerator:
         return sorted(alone, key=lambda hypothesis: -float(hypothesis["score"]))
 
     def _score_of(self, scores: Tensor) -> Tensor:
-        """scores: (T,) log-probabilities of a hypothesis. As fairseq's beam search scores it."""
+        """The score of a hypothesis in fairseq's beam search. scores: (T,) log-probabilities."""
         if not self.generator.normalize_scores:
             return scores.sum()
         return scores.sum() / len(scores) ** self.generator.len_penalty
 
-    def _nothing(self) -> dict[str, Any]:
+    def _empty_hypothesis(self) -> dict[str, Any]:
         """The translation of an empty sentence."""
         return {
             "tokens": torch.tensor([self.dataset.options.eos]),
@@ -242,21 +247,21 @@ class ContextGenerator:
         }
 
 
-def _with_length(generator: SequenceGenerator, longest: int) -> SequenceGenerator:
-    """A generator like this one that allows `longest` tokens, whatever the source's length.
+def _with_length(generator: SequenceGenerator, max_length: int) -> SequenceGenerator:
+    """A copy of the generator that allows `max_length` tokens for every source.
 
-    --max-len-a and --max-len-b are limits of the current sentence, which `limits` hold for each
-    row; the length of the whole search only leaves room for all of them.
+    --max-len-a and --max-len-b limit the current sentence. `limits` has this limit for each row;
+    the length of the search has to allow the longest row, prefix included.
     """
     search = copy.copy(generator)
-    search.max_len_a, search.max_len_b = 0, longest
+    search.max_len_a, search.max_len_b = 0, max_length
     return search
 
 
 def _after(
     hypothesis: dict[str, Any], prefix: int, score: Callable[[Tensor], Tensor]
 ) -> dict[str, Any]:
-    """The part of a hypothesis after its prefix, scored by itself."""
+    """The part of a hypothesis after its prefix. score: from the positional scores of this part"""
     scores = hypothesis["positional_scores"][prefix:]
     return {
         **hypothesis,
@@ -268,9 +273,9 @@ def _after(
 
 
 def check_generation(args: Any, target_context: int) -> None:
-    """Raises MemAttnError for options of generation that do not work with a target context.
+    """Raises MemAttnError for options of generation that do not work with the task.
 
-    target_context: the most previous sentences of a prefix
+    target_context: --target-context
     """
     for name in REFUSED:
         if getattr(args, name, None):

@@ -1,4 +1,4 @@
-"""Documents that come line by line, from `fairseq-interactive` and `from_pretrained`."""
+"""Documents that are read line by line, in `fairseq-interactive` and `from_pretrained`."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from fairseq_memattn.data.document_ids import Documents
 
 
 def documents_of_lines(lines: Sequence[Tensor]) -> Documents:
-    """The documents of lines. An empty line, eos alone, ends a document and is one by itself.
+    """The documents of lines. An empty line (eos only) ends a document, and is itself a document.
 
     lines: sentences that end with eos
     """
@@ -18,9 +18,9 @@ def documents_of_lines(lines: Sequence[Tensor]) -> Documents:
 
 
 class Conversation:
-    """The last sentences of the open document, and their translations.
+    """The last sentences of the current document, and their translations.
 
-    keep: how many sentences to keep, the most that the context of the next one holds
+    keep: number of sentences to keep, the largest number of context sentences
     """
 
     def __init__(self, keep: int) -> None:
@@ -29,7 +29,7 @@ class Conversation:
         self.translations: list[Tensor] = []
 
     def remember(self, source: Tensor, translation: Tensor) -> None:
-        """Adds a sentence. An empty line ends the document, which clears the conversation."""
+        """Adds a sentence. An empty line ends the document and clears the conversation."""
         self.sources.append(source)
         self.translations.append(translation)
         kept = self.keep if len(source) > 1 else 0

@@ -16,9 +16,13 @@ def document_batches(
     max_tokens: int | None,
     max_sentences: int | None,
 ) -> list[Indices]:
-    """The batches of one shard; empty ones make it as many as the largest shard has.
+    """The batches of one shard, and empty batches up to the largest number in a shard.
 
-    Processes that validate together wait for each other after every batch.
+    In distributed validation, all processes need the same number of batches, because they wait for
+    each other after each one.
+
+    shards, shard: number of shards, and the index of this one
+    max_tokens, max_sentences: limits of a batch; None is no limit
     """
     batches = [
         dataset.batch_by_size(
@@ -41,10 +45,10 @@ def check_sizes(
     max_positions: tuple[int, int],
     max_tokens: int | None,
 ) -> None:
-    """Raises MemAttnError for a sentence that fairseq would leave out, a line of the output.
+    """Raises MemAttnError for a sentence that fairseq would leave out of its output.
 
-    max_positions: the most tokens of a source and of a target sentence
-    max_tokens: of a batch, and so of a window; None is no limit
+    max_positions: the largest numbers of tokens of a source and of a target sentence
+    max_tokens: the limit of a batch, and therefore of a window; None is no limit
     """
     name = dataset.name or "the input"
     sides = {"source": dataset.source_sizes, "target": dataset.target_sizes}
@@ -52,14 +56,14 @@ def check_sizes(
         if lengths is not None and lengths.max(initial=0) > limit:
             number = int(np.argmax(lengths > limit))
             raise MemAttnError(
-                f"{name}, {side} sentence {number + 1}: {lengths[number]} "
-                f"tokens are more than the {limit} of --max-{side}-positions"
+                f"{name}, {side} sentence {number + 1} must have at most {limit} tokens "
+                f"(--max-{side}-positions), but has {lengths[number]}"
             )
     windows = dataset.num_tokens_vec(np.arange(len(dataset)))
     if max_tokens and windows.max(initial=0) > max_tokens:
         number = int(np.argmax(windows))
         raise MemAttnError(
-            f"{name}, sentence {number + 1}: its window has {windows[number]} tokens, more than "
-            f"--max-tokens {max_tokens}; raise --max-tokens, or lower --source-context, "
-            "--target-context or --max-source-positions"
+            f"{name}, sentence {number + 1}: its window must have at most {max_tokens} "
+            f"tokens (--max-tokens), but has {windows[number]}; raise --max-tokens, or lower "
+            "--source-context, --target-context or --max-source-positions"
         )

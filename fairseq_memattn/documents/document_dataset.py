@@ -1,4 +1,4 @@
-"""Windows of sentences, source and target, as fairseq trains on them."""
+"""The data set of windows of sentences, with source and target."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +19,16 @@ from fairseq_memattn.documents.sentence_windows import (
 
 
 class DocumentDataset(FairseqDataset):
-    """For each sentence of a corpus the window that ends with it.
+    """One window for each sentence of a corpus: previous sentences and the sentence itself.
 
     source, target: fairseq's data sets of single sentences that end with eos; target may be None
-    name: of the split, handed on in every batch
-    training: whether batches are drawn from it in any order, and not document by document
+    sizes: (N,) tokens of each source sentence, and of each target sentence or None
+    documents: the documents of the N sentences
+    name: name of the split, a part of every batch
+    training: whether examples are shuffled, and not in the order of the documents
+
+    `cropped` has the number of windows that have fewer previous sentences than `options` allow,
+    because of the largest number of tokens, by side.
     """
 
     def __init__(
@@ -47,18 +52,22 @@ class DocumentDataset(FairseqDataset):
         self.source_counts = context_counts(
             self.source_sizes, first, options.source_context, options.max_source
         )
-        self.cropped = {"source": _fewer(self.source_counts, available, options.source_context)}
+        self.cropped = {
+            "source": _count_cropped(self.source_counts, available, options.source_context)
+        }
         self._source_windows = window_sizes(self.source_sizes, self.source_counts)
         self._windows = self._source_windows
-        # Generation predicts the target's context, whatever its length will be.
+        # Without targets (in generation) the lengths of the target's context are not known yet.
         self.target_counts = np.minimum(available, options.target_context)
         if self.target_sizes is not None:
             self.target_counts = context_counts(
                 self.target_sizes, first, options.target_context, options.max_target
             )
-            self.cropped["target"] = _fewer(self.target_counts, available, options.target_context)
+            self.cropped["target"] = _count_cropped(
+                self.target_counts, available, options.target_context
+            )
         if options.target_context <= options.source_context:
-            # A target sentence whose source was cropped away could only be guessed.
+            # A target sentence without its source sentence in the window cannot be predicted.
             self.target_counts = np.minimum(self.target_counts, self.source_counts)
         if self.target_sizes is not None:
             self._target_windows = window_sizes(self.target_sizes, self.target_counts)
@@ -68,12 +77,12 @@ class DocumentDataset(FairseqDataset):
         return len(self.source)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """id, and the sentences of source and target, oldest first, each ending with eos."""
+        """`id`, and in `source` and `target` lists of sentences, oldest first, ending with eos."""
         back, back_target = int(self.source_counts[index]), int(self.target_counts[index])
         if self.options.sample_context and self.training:
             random = np.random.default_rng((self.options.seed, self.epoch, index))
-            most = max(self.options.source_context, self.options.target_context)
-            drawn = int(random.integers(0, most + 1))
+            max_context = max(self.options.source_context, self.options.target_context)
+            drawn = int(random.integers(0, max_context + 1))
             back, back_target = min(back, drawn), min(back_target, drawn)
         target = self.target
         return {
@@ -84,17 +93,17 @@ class DocumentDataset(FairseqDataset):
 
     @staticmethod
     def sentences(side: Any, index: int, back: int) -> list[Tensor]:
-        """A sentence of one side behind its `back` predecessors."""
+        """The `back` sentences before a sentence of one side, and the sentence itself."""
         return [side[i] for i in range(index - back, index + 1)]
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of B windows, as fairseq's criterions and generators want it.
+        """A batch of B windows, in the form that fairseq's criterions and generators take.
 
-        net_input: src_tokens (B, S), src_lengths (B,), prev_output_tokens (B, T); where the model
-            wants sequences, src_tokens are the current sentences, context_tokens (B, K, S') the
+        net_input: src_tokens (B, S), src_lengths (B,) and prev_output_tokens (B, T). With
+            `as_sequences`, src_tokens has the current sentences, context_tokens (B, K, S') the
             previous ones, oldest first, context_padding_mask (B, K, S') is True at padding, and
-            target_context (B,) says how many sentences of the target come before the current one's
-        target: (B, T), padding where the loss does not count; None without a target
+            target_context (B,) is the number of target sentences before the current one
+        target: (B, T), with padding where the loss is not computed; None without targets
         """
         if not samples:
             return {}
@@ -117,7 +126,7 @@ class DocumentDataset(FairseqDataset):
         return batch
 
     def reference(self, sentence: int) -> Tensor:
-        """The target of a sentence, without context, of a data set that has targets."""
+        """The target sentence (T,) without context. The data set must have targets."""
         assert self.target is not None
         return self.target[sentence].long()
 
@@ -132,7 +141,7 @@ class DocumentDataset(FairseqDataset):
         return int(self._source_windows[index]), target
 
     def ordered_indices(self) -> Indices:
-        """In training by length, shuffled where lengths are equal; else as the sentences come."""
+        """In training sorted by length, equal lengths shuffled; otherwise in order."""
         if not self.training:
             return np.arange(len(self))
         order = np.random.permutation(len(self))
@@ -151,6 +160,6 @@ class DocumentDataset(FairseqDataset):
         return False
 
 
-def _fewer(counts: Indices, available: Indices, wanted: int) -> int:
-    """How many windows hold fewer previous sentences than there are and were asked for."""
-    return int((counts < np.minimum(available, wanted)).sum())
+def _count_cropped(counts: Indices, available: Indices, max_context: int) -> int:
+    """The number of windows with fewer previous sentences than available, up to max_context."""
+    return int((counts < np.minimum(available, max_context)).sum())

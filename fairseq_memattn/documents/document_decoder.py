@@ -1,4 +1,4 @@
-"""The order in which sentences of many documents are translated: side by side, one a document."""
+"""The order of translation: one sentence of each of several documents at a time."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +18,8 @@ class DocumentDecoder:
 
     documents: the documents of the corpus
     order: the documents to translate, in the order in which their sentences are requested
-    context: the most previous translations that a sentence gets
-    side_by_side: the number of documents that advance together
+    context: the largest number of previous translations that a sentence gets as context
+    side_by_side: the number of documents that are translated together, one sentence of each
     known: translations that exist already, by sentence
     """
 
@@ -43,6 +43,7 @@ class DocumentDecoder:
         """The hypotheses of sentences, best first.
 
         translate: translates sentences of different documents in one call
+
         Raises RuntimeError for a sentence that was requested before, or is in no document of
         `order`.
         """
@@ -83,7 +84,7 @@ class DocumentDecoder:
 
 
 class _Position:
-    """The sentences of a document still to translate, and the last translations."""
+    """The sentences of a document that are not translated yet, and the last translations."""
 
     def __init__(self, context: int) -> None:
         self.todo: deque[int] = deque()

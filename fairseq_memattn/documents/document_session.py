@@ -17,15 +17,15 @@ from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 from fairseq_memattn.errors import MemAttnError
 
-LINES = ""  # the name of lines from fairseq-interactive or a program, which belong to no split
+LINES = ""  # the split's name of lines from fairseq-interactive and `translate`, which have none
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How a session translates.
+    """The options of a session.
 
-    side_by_side: the number of documents that advance together
-    gold_context: take the references of the previous sentences as target context
+    side_by_side: the number of documents that are translated together, one sentence of each
+    gold_context: use the references of the previous sentences as target context
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
     """
 
@@ -38,11 +38,12 @@ class SessionOptions:
 class DocumentSession:
     """Translates each sentence of a data set with the translations of the previous ones.
 
-    The session owns the decoder, the position in the data set, which is the next sentence, and
-    the conversation, which goes on from one buffer of lines to the next (`of_lines`).
+    The session owns the decoder, the index of the next sentence, and the conversation, which
+    continues from one buffer of lines to the next (`of_lines`).
 
-    dataset: the sentences of the conversation, then those to translate
+    dataset: the sentences of the conversation, followed by the sentences to translate
     order: the documents to translate, ascending
+    conversation: the last sentences of the current document, which are translated already
     """
 
     def __init__(
@@ -68,9 +69,10 @@ class DocumentSession:
         options: SessionOptions,
         earlier: "DocumentSession | None" = None,
     ) -> "DocumentSession":
-        """A session for a buffer of lines, of which an empty one ends a document.
+        """A session for a buffer of lines. An empty line ends a document.
 
-        earlier: the session of the buffer before, whose open document goes on
+        lines: sentences that end with eos
+        earlier: the session of the previous buffer, whose last document continues
         """
         keep = max(windows.source_context, windows.target_context)
         conversation = earlier.conversation if earlier else Conversation(keep)
@@ -100,7 +102,7 @@ class DocumentSession:
     ) -> list[Hypotheses]:
         """The hypotheses of the next sentences of the data set, best first.
 
-        A batch that begins with the first sentence starts again from there.
+        A batch that begins with the first sentence restarts the session.
         """
         if sentences[0] == self.first:
             self._begin()
@@ -132,21 +134,23 @@ class DocumentSession:
 def sentences_of_lines(
     lines: Sequence[Tensor], windows: WindowOptions, symbol: str
 ) -> SentenceDataset:
-    """Lines, as fairseq prints them.
+    """The data set of lines that fairseq prints.
 
-    symbol: the separator; raises MemAttnError for a line that holds it
+    lines: sentences that end with eos; symbol: the separator, for the error message
+
+    Raises MemAttnError for a line that contains the separator.
     """
     for number, line in enumerate(lines, start=1):
         if bool(line.eq(windows.source_separator).any()):
             raise MemAttnError(
-                f"line {number} of the input holds the separator {symbol!r}; give single "
-                "sentences, a line each"
+                f"line {number} of the input contains the separator {symbol!r}; the input must "
+                "have one sentence a line"
             )
     sizes = np.array([len(line) for line in lines], dtype=np.int64)
     return SentenceDataset(lines, None, (sizes, None), sizes, WindowCollater(windows), name=LINES)
 
 
 def dataset_of_lines(lines: Sequence[Tensor], windows: WindowOptions) -> DocumentDataset:
-    """Lines as a data set without targets; see `documents_of_lines`."""
+    """The data set of windows of lines, without targets; see `documents_of_lines`."""
     sizes = np.array([len(line) for line in lines], dtype=np.int64)
     return DocumentDataset(lines, None, (sizes, None), documents_of_lines(lines), windows)

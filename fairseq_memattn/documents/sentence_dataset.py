@@ -1,4 +1,4 @@
-"""Single sentences in the order of a corpus, as generation batches and prints them."""
+"""The data set of single sentences in the order of a corpus, for generation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +16,9 @@ from fairseq_memattn.documents.sentence_windows import WindowCollater
 class SentenceDataset(FairseqDataset):
     """Sentences with their ids, without context.
 
-    source, target: N sentences each that end with eos; target may be None
+    source, target: N sentences each, which end with eos; target may be None
     sizes: (N,) tokens of each source sentence, and of each target sentence or None
-    windows: (N,) tokens that a batch counts for each sentence
+    windows: (N,) tokens of each sentence's window, which count for the size of a batch
     name: name of the split, a part of every batch
     """
 
@@ -38,7 +38,7 @@ class SentenceDataset(FairseqDataset):
 
     @classmethod
     def of(cls, dataset: DocumentDataset) -> "SentenceDataset":
-        """The sentences of a data set of windows, each as large as its window."""
+        """The sentences of a data set of windows. Each counts as many tokens as its window."""
         return cls(
             dataset.source,
             dataset.target,
@@ -52,7 +52,7 @@ class SentenceDataset(FairseqDataset):
         return len(self.source)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """id, source (S,), and target (T,) or None."""
+        """A dictionary with `id`, `source` (S,), and `target` (T,) or None."""
         target = None if self.target is None else self.target[index]
         return {"id": index, "source": self.source[index], "target": target}
 

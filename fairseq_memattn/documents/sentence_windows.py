@@ -1,4 +1,4 @@
-"""Windows of sentences: how many sentences fit, and the tensors that models take."""
+"""Windows of sentences: the number of sentences in a window, and the tensors of a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +15,15 @@ from fairseq_memattn.data.indices import Indices
 class WindowOptions:
     """How windows are made.
 
-    source_context, target_context: the most previous sentences on either side
-    max_source, max_target: the most tokens of a window; it loses whole sentences, oldest first
-    source_separator, target_separator: the symbols between two sentences
-    pad, eos: the symbols that both dictionaries share
-    loss_on_window: whether the loss counts the target's context too, or the current sentence alone
-    as_sequences: whether a model wants the source's sentences as tensors of their own
-    sample_context: whether the number of previous sentences is drawn anew in every epoch
+    source_context, target_context: the largest number of previous sentences on either side
+    max_source, max_target: the largest number of tokens of a window on either side. A longer
+        window loses whole sentences, oldest first
+    source_separator, target_separator: indices of the symbol between two sentences
+    pad, eos: indices of these symbols, which both dictionaries share
+    loss_on_window: whether the loss includes the target's context, or the current sentence only
+    as_sequences: whether the model takes the sentences of a source as separate sequences
+    sample_context: whether each epoch draws the number of previous sentences at random
+    seed: of these random numbers
     """
 
     source_context: int
@@ -40,7 +42,10 @@ class WindowOptions:
 
 
 class WindowCollater:
-    """Makes batches of windows; a window is its sentences, oldest first, each ending with eos."""
+    """Makes the tensors of a batch of windows.
+
+    A window is a list of sentences, oldest first, each ending with eos.
+    """
 
     def __init__(self, options: WindowOptions) -> None:
         self.options = options
@@ -48,23 +53,23 @@ class WindowCollater:
     def sources(
         self, windows: Sequence[Sequence[Tensor]], target_context: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The input of the encoder: windows of B sentences, each oldest first.
+        """The encoder's arguments for B windows, see `DocumentDataset.collater`.
 
-        target_context: for each how many sentences of the target come before the current one's,
-            of which a model that wants sequences is told
+        target_context: the number of target sentences before the current one in each window, an
+            argument of models that take sequences
         """
         options = self.options
         if not options.as_sequences:
             rows = [joined(window, options.source_separator) for window in windows]
             return self.source_rows(rows)
-        most = max(options.source_context, 1)
+        size = max(options.source_context, 1)
         empty = torch.empty(0, dtype=torch.long)
         context = [
-            [empty] * (most - len(window) + 1) + [s.long() for s in window[:-1]]
+            [empty] * (size - len(window) + 1) + [s.long() for s in window[:-1]]
             for window in windows
         ]
         flat = self.pad([sentence for window in context for sentence in window], left=False)
-        tokens = flat.view(len(windows), most, flat.shape[1])
+        tokens = flat.view(len(windows), size, flat.shape[1])
         mask = tokens.eq(options.pad)
         sequences = {
             "context_tokens": tokens,
@@ -76,7 +81,10 @@ class WindowCollater:
     def targets(
         self, windows: Sequence[Sequence[Tensor]], loss_on_window: bool
     ) -> tuple[Tensor, Tensor]:
-        """What the decoder should say and what it is fed, both (B, T), padded on the right."""
+        """The decoder's targets and its inputs, both (B, T), padded on the right.
+
+        loss_on_window: whether the targets include the context; if not, padding replaces it
+        """
         options = self.options
         rows = [joined(window, options.target_separator) for window in windows]
         targets = self.pad(rows, left=False)
@@ -87,47 +95,48 @@ class WindowCollater:
         return targets, inputs
 
     def source_rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
-        """src_tokens (B, longest) and src_lengths (B,) of B sequences."""
+        """src_tokens (B, S) and src_lengths (B,) of B sequences."""
         return {
             "src_tokens": self.pad(rows, left=self.options.left_pad_source),
             "src_lengths": torch.tensor([len(row) for row in rows]),
         }
 
     def pad(self, rows: Sequence[Tensor], left: bool) -> Tensor:
-        """Rows as one tensor (B, longest)."""
+        """B rows as one tensor (B, T), where T is the length of the longest row."""
         return collate_tokens([row.long() for row in rows], self.options.pad, left_pad=left)
 
 
 def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:
-    """Sentences as one sequence: each but the last with a separator in the place of its eos."""
+    """Sentences as one sequence. A separator replaces the eos of each sentence but the last."""
     row = torch.cat(list(sentences)).long()
     ends = torch.tensor([len(sentence) for sentence in sentences]).cumsum(0) - 1
     row[ends[:-1]] = separator
     return row
 
 
-def context_counts(sizes: Indices, first: Indices, wanted: int, limit: int) -> Indices:
-    """How many previous sentences each window holds: as many whole ones as `limit` allows.
+def context_counts(sizes: Indices, first: Indices, max_context: int, max_tokens: int) -> Indices:
+    """(S,), the number of previous sentences in each window, at most the two limits.
 
-    sizes: (S,) tokens of each sentence, its separator or end of sentence included
-    first: (S,) the first sentence of each one's document
-    wanted: the most previous sentences; limit: the most tokens of a window
+    sizes: (S,), tokens of each sentence, with its separator or eos
+    first: (S,), the first sentence of the document of each sentence
+    max_context: the largest number of previous sentences
+    max_tokens: the largest number of tokens of a window
     """
     counts = np.zeros(len(sizes), dtype=np.int64)
     totals = sizes.astype(np.int64)
     sentences = np.arange(len(sizes))
     fits = np.ones(len(sizes), dtype=bool)
-    for back in range(1, wanted + 1):
+    for back in range(1, max_context + 1):
         previous = sentences - back
         fits &= previous >= first
         totals[fits] += sizes[previous[fits]]
-        fits &= totals <= limit
+        fits &= totals <= max_tokens
         counts[fits] = back
     return counts
 
 
 def window_sizes(sizes: Indices, counts: Indices) -> Indices:
-    """(S,) the tokens of each window, of `counts` previous sentences and the current one."""
+    """(S,), the tokens of each window, which has `counts` (S,) previous sentences."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     current = np.arange(len(sizes))
     return ends[current + 1] - ends[current - counts]

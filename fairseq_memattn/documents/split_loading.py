@@ -1,4 +1,4 @@
-"""Splits of binarised documents: two sides of sentences and their document ids."""
+"""Loading of the splits of binarised documents: sentences of two languages and document ids."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from fairseq_memattn.errors import MemAttnError
 
 @dataclass(frozen=True)
 class Side:
-    """A language of the data: its name and its dictionary."""
+    """One side of the data: the name of its language, and its dictionary."""
 
     language: str
     dictionary: Dictionary
@@ -29,10 +29,13 @@ def load_split(
     dataset_impl: str | None = None,
     training: bool = False,
 ) -> DocumentDataset:
-    """The windows of a split that `fairseq-preprocess` has binarised, source side first.
+    """The windows of a split that `fairseq-preprocess` has binarised.
 
-    Raises FileNotFoundError for a split that does not exist, MemAttnError for sides of different
-    lengths, document ids that do not fit, and a training set in several parts.
+    sides: source and target
+
+    Raises FileNotFoundError for a split that does not exist. Raises MemAttnError for sides with
+    different numbers of sentences, for document ids that do not fit, and for a training set in
+    several parts.
     """
     pair = "-".join(side.language for side in sides)
     source, target = (
@@ -44,8 +47,8 @@ def load_split(
     languages = [side.language for side in sides]
     if training and Path(f"{folder / split}1.{pair}.{languages[0]}.bin").exists():
         raise MemAttnError(
-            f"{folder} has {split}1 beside {split}; --task document_translation takes one "
-            "training set, so join them before binarising"
+            f"{folder} has {split} and {split}1, but --task document_translation takes a single "
+            "training set; join them before binarising"
         )
     if source is None:
         raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
@@ -60,9 +63,9 @@ def load_split(
 
 
 def check_separator(dataset: DocumentDataset, symbol: str) -> None:
-    """Raises MemAttnError for sentences that hold the separator, such as windows made beforehand.
+    """Raises MemAttnError for a sentence with a separator, as in windows made beforehand.
 
-    symbol: the separator
+    symbol: the separator, for the error message
     """
     options = dataset.options
     for side, sentences, separator in (
@@ -74,7 +77,7 @@ def check_separator(dataset: DocumentDataset, symbol: str) -> None:
         for number in range(len(sentences)):
             if bool(sentences[number].eq(separator).any()):
                 raise MemAttnError(
-                    f"{dataset.name}, {side} sentence {number + 1}: the text already holds the "
-                    f"separator {symbol!r}; binarise single sentences, or choose another "
+                    f"{dataset.name}, {side} sentence {number + 1}: the text already contains "
+                    f"the separator {symbol!r}; binarise single sentences, or choose another "
                     "--context-separator"
                 )

@@ -1,4 +1,4 @@
-"""How likely models find given translations, each behind given context."""
+"""Log-likelihoods of given translations after given context."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOpt
 
 
 class Pair(NamedTuple):
-    """A source and its translation, each as its sentences, oldest first, each ending with eos."""
+    """The sentences of a source and of its translation, oldest first, each ending with eos."""
 
     source: Sequence[Tensor]
     target: Sequence[Tensor]
@@ -22,10 +22,12 @@ class Pair(NamedTuple):
 class Scorer:
     """Log-likelihoods of translations under teacher forcing, in fp32.
 
-    models: one, or several whose probabilities are averaged
-    options: how many sentences of a pair a model sees, and how they are joined
-    max_tokens: of a padded batch, the source's or the target's
-    dropped: after `score`, how many pairs lost context because their window was too long
+    models: one model, or several whose probabilities are averaged
+    options: the number of context sentences, and how sentences are joined
+    max_tokens: the largest number of tokens of a padded batch, on the longer side
+
+    After `score`, `dropped` is the number of pairs that lost context because their window was too
+    long.
     """
 
     def __init__(
@@ -46,10 +48,13 @@ class Scorer:
     def score(
         self, pairs: Sequence[Pair], progress: Callable[[int], object] | None = None
     ) -> list[Tensor]:
-        """For each pair the log-probability of every token of its last target sentence, eos too.
+        """The log-probabilities (T,) of the last target sentence of each pair, eos included.
 
-        Natural logarithms, float32, on the CPU. progress: called with the size of every batch.
-        Raises ValueError where a last sentence alone is longer than the models allow.
+        They are natural logarithms in float32, on the CPU.
+
+        progress: called with the number of pairs of every batch
+
+        Raises ValueError for a last sentence that is longer than the models allow.
         """
         self.dropped = 0
         windows = [self._window(number, pair) for number, pair in enumerate(pairs)]
@@ -75,8 +80,8 @@ class Scorer:
                 side.pop(0)
             if len(side[-1]) > limit:
                 raise ValueError(
-                    f"the last {name} sentence of pair {number + 1} has {len(side[-1])} tokens, "
-                    f"more than the {limit} of the model's --max-{name}-positions"
+                    f"the last {name} sentence of pair {number + 1} must have at most {limit} "
+                    f"tokens (the model's --max-{name}-positions), but has {len(side[-1])}"
                 )
         if options.target_context <= options.source_context:
             target = target[-len(source) :]
@@ -84,7 +89,7 @@ class Scorer:
         return Pair(source, target)
 
     def _batches(self, sizes: Sequence[int]) -> list[list[int]]:
-        """Pairs of about the same size together, the largest first."""
+        """Batches of pairs of similar size, largest first."""
         batches: list[list[int]] = []
         limit = 0
         for number in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -96,7 +101,7 @@ class Scorer:
 
     @torch.no_grad()
     def _batch(self, windows: Sequence[Pair]) -> list[Tensor]:
-        """Per-token log-probabilities of the last target sentences of a batch."""
+        """The log-probabilities (T,) of the last target sentence of each window."""
         inputs = self.collate.sources(
             [window.source for window in windows], [len(window.target) - 1 for window in windows]
         )

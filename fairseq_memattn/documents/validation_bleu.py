@@ -1,4 +1,4 @@
-"""BLEU in validation, as fairseq's --eval-bleu gathers it batch by batch."""
+"""BLEU in validation (--eval-bleu), from the statistics that fairseq logs for each batch."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from fairseq_memattn.errors import MemAttnError
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
 BY_ORDER = ("_bleu_counts", "_bleu_totals")
-# What a batch logs, and what is summed up over batches and processes.
+# The statistics that a batch logs. They are summed over batches and processes.
 STATISTICS = [*LENGTHS, *(f"{kind}_{n}" for kind in BY_ORDER for n in range(EVAL_BLEU_ORDER))]
 
 
 def check_options(cfg: Any) -> None:
-    """Raises MemAttnError for --eval-bleu options that would fail in the first validation."""
+    """Raises MemAttnError for options of --eval-bleu that would fail in the first validation."""
     known = sorted(REGISTRIES["tokenizer"]["registry"])
     if cfg.eval_bleu_detok not in known:
         raise MemAttnError(
@@ -53,35 +53,35 @@ def _options(flag: str, value: str) -> dict[str, Any]:
 
 
 def _check_search(options: dict[str, Any]) -> None:
-    """Refuses options of the search that fairseq-generate has not, or not with such a value."""
+    """Raises MemAttnError for unknown options of the search, and for values of a wrong type."""
     known: dict[str, Any] = {field.name: field.type for field in fields(GenerationConfig)}
     for name, value in options.items():
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise MemAttnError(
-                f"--eval-bleu-args has {name!r}, which fairseq-generate has not{hint}"
+                f"--eval-bleu-args has {name!r}, which fairseq-generate does not have{hint}"
             )
         wanted = known[name]
-        # A whole number will do for a fraction; to JSON, other than to Python, true is none.
-        fitting = {int: (int,), float: (int, float), bool: (bool,)}.get(wanted)
-        if fitting and type(value) not in fitting:
+        # Not isinstance: in Python, bool is a subclass of int.
+        accepted = {int: (int,), float: (int, float), bool: (bool,)}.get(wanted)
+        if accepted and type(value) not in accepted:
             raise MemAttnError(
                 f"--eval-bleu-args: {name} must be {KINDS[wanted]}, but is {json.dumps(value)}"
             )
-    least = {"beam": 1, "max_len_a": 0, "max_len_b": 0, "min_len": 0}
-    for name, limit in least.items():
+    minima = {"beam": 1, "max_len_a": 0, "max_len_b": 0, "min_len": 0}
+    for name, limit in minima.items():
         if options.get(name, limit) < limit:
             raise MemAttnError(
-                f"--eval-bleu-args: {name} must be {limit} or more, but is {options[name]}"
+                f"--eval-bleu-args: {name} must be at least {limit}, but is {options[name]}"
             )
 
 
 def log_bleu(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-    """Adds batches to the BLEU of a validation.
+    """Logs the BLEU of a validation from the statistics of its batches.
 
-    fairseq's own leaves out batches whose translations are all empty, and with them the length of
-    their references; where there are no others it has no BLEU at all.
+    fairseq's implementation leaves out batches in which all translations are empty, with the
+    lengths of their references. If all batches are such, it logs no BLEU.
     """
     if not any(LENGTHS[0] in log for log in logging_outputs):
         return

@@ -319,7 +319,10 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
     [
         ("--source-context -1", "--source-context must be at least 0, but is -1"),
         ("--context-separator a\u00a0b", "--context-separator must be one symbol"),
-        ("--max-source-positions 5", "tokens are more than the 5 of --max-source-positions"),
+        (
+            "--max-source-positions 5",
+            "must have at most 5 tokens (--max-source-positions), but has",
+        ),
         ("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
         ("--prefix-size 1", "--prefix-size does not work"),
         ("--print-alignment", "--print-alignment does not work"),
@@ -327,9 +330,12 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
         ("--eval-bleu --eval-bleu-args {", "--eval-bleu-args must be JSON such as"),
         ("--eval-bleu --eval-bleu-detok-args 3", "--eval-bleu-detok-args must be JSON such as"),
-        ('--eval-bleu --eval-bleu-args {"beem":1}', "has 'beem', which fairseq-generate has not"),
+        (
+            '--eval-bleu --eval-bleu-args {"beem":1}',
+            "has 'beem', which fairseq-generate does not have",
+        ),
         ('--eval-bleu --eval-bleu-args {"beam":"2"}', "beam must be a whole number, but is"),
-        ('--eval-bleu --eval-bleu-args {"beam":0}', "beam must be 1 or more, but is 0"),
+        ('--eval-bleu --eval-bleu-args {"beam":0}', "beam must be at least 1, but is 0"),
         ("--eval-bleu --eval-bleu-remove-bpe x", "--eval-bleu-remove-bpe must be sentencepiece,"),
         ("--num-shards 99", "--num-shards must be at most the 4 documents of test"),
         ("--eval-bleu --eval-bleu-detok m", "--eval-bleu-detok must be one of moses, nltk, space"),
@@ -367,7 +373,8 @@ def test_text_that_holds_the_separator_is_refused(document_data, corpus, tmp_pat
         shutil.copy(document_data / f"{split}.en-ru.docids", folder)
     done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
     assert (
-        "train, target sentence 1: the text already holds the sep" in done.stderr.splitlines()[-1]
+        "train, target sentence 1: the text already contains the sep"
+        in done.stderr.splitlines()[-1]
     )
 
 
@@ -377,7 +384,7 @@ def test_typed_text_that_holds_the_separator_is_refused(document_model):
         "fairseq-interactive", document_model.data, *PLUGGED, *flags, stdin="a b\na _eos b\n"
     )
     assert done.returncode != 0
-    assert "line 2 of the input holds the separator '_eos'" in done.stderr.splitlines()[-1]
+    assert "line 2 of the input contains the separator '_eos'" in done.stderr.splitlines()[-1]
 
 
 def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
@@ -400,4 +407,4 @@ def test_a_second_part_of_the_training_set_is_not_left_out_in_silence(document_d
     for path in folder.glob("train.*.bin"):
         shutil.copy(path, folder / path.name.replace("train", "train1"))
     done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
-    assert "has train1 beside train" in done.stderr.splitlines()[-1]
+    assert "has train and train1, but" in done.stderr.splitlines()[-1]

@@ -51,7 +51,7 @@ def test_chunks_hold_the_tokens_in_order() -> None:
         full = (size - 1) // 3
         assert sizes == [0] * (3 - full) + [3] * full + [size - 3 * full]
     for size in (0, 13):
-        with pytest.raises(ValueError, match=f"take 1 to 12 tokens, but there are {size}"):
+        with pytest.raises(ValueError, match=f"must have 1 to 12 tokens, but there are {size}"):
             split_chunks(torch.arange(size), 4, 3)
 
 

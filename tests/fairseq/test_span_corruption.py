@@ -216,13 +216,13 @@ def test_processes_do_not_matter():
 
 def test_what_a_data_set_refuses():
     with pytest.raises(
-        MemAttnError, match=r"block 3 of the text has 30 tokens, but .* 16 has room"
+        MemAttnError, match=r"block 3 of the text must have .* --source-length 16, but has 30"
     ):
         dataset(16, 1, "eos")
     with pytest.raises(MemAttnError, match="no block of the text has 2 tokens or more"):
         dataset(lines=Corpus([torch.tensor([200, EOS])]))
     without_end = dataset(lines=Corpus([torch.tensor([200, 201, 202, 203])]))
-    with pytest.raises(MemAttnError, match="line 1 of the binarised text has no end"):
+    with pytest.raises(MemAttnError, match="line 1 of the binarised text must end with </s>"):
         without_end[0]
 
 
@@ -347,7 +347,7 @@ def begin(data, *flags):
         ("--chunks 4", "--chunks 4 needs a model that takes several sequences, such as t5mem_v4"),
         (
             "--chunks 16 --arch t5mem_v4",
-            "--chunks 16 are more sequences than --t5mem-sequences 8",
+            "--chunks must be at most --t5mem-sequences 8, but is 16",
         ),
         (
             "--sentinels 2",
@@ -356,7 +356,7 @@ def begin(data, *flags):
         ("--max-source-positions 50", "--max-source-positions must be at least the 64 tokens"),
         ("--max-target-positions 9", "--max-target-positions must be at least the 14 tokens"),
         ("--max-tokens 60", "--max-tokens must be at least the 64 tokens of the longest example"),
-        ("--sample-break-mode complete --source-length 4", "has room for what 3 become"),
+        ("--sample-break-mode complete --source-length 4", "must have at most 3 tokens with"),
     ],
 )
 def test_what_the_task_refuses(flags, message, monolingual):
