@@ -40,7 +40,7 @@ class ABCControlConfig(FairseqDataclass):
         default="separate",
         metadata={
             "help": "whether the heads of a layer write with a separate control each, or all "
-            "with a shared one, which costs less where heads times slots nears the model size"
+            "with a shared one, which costs less if heads times slots is close to the model size"
         },
     )
 
@@ -57,7 +57,7 @@ class ABCEncoderConfig(ABCControlConfig):
 
 @dataclass
 class ABCLanguageModelConfig(ABCControlConfig):
-    """The flags of a decoder without a source."""
+    """The flags of a language model."""
 
     abc_causal_slots: int = field(
         default=8,
@@ -70,13 +70,13 @@ class ABCLanguageModelConfig(ABCControlConfig):
 
 @dataclass
 class ABCDecoderConfig(ABCLanguageModelConfig):
-    """The flags of a decoder with a source."""
+    """The flags of an encoder-decoder's decoder."""
 
     abc_cross_slots: int = field(
         default=32,
         metadata={
-            "help": "memory slots of the decoder's cross attention, written once a sentence; "
-            "the paper finds it should be at least --abc-causal-slots; 0 means softmax attention"
+            "help": "memory slots of the decoder's cross attention; the paper recommends at least "
+            "as many as --abc-causal-slots; 0 means softmax attention"
         },
     )
 

@@ -1,4 +1,4 @@
-"""What encoder-decoder models share whose decoder may have bounded memories."""
+"""The base class of encoder-decoder models whose decoder may have bounded memories."""
 
 from typing import Any
 

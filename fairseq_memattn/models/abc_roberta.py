@@ -35,7 +35,7 @@ class ABCRobertaEncoder(RobertaEncoder):
         )
 
     def max_positions(self) -> int:
-        """fairseq's hook: the positions that embeddings and controls can tell apart."""
+        """fairseq's hook: the smaller of the numbers of positions of embeddings and controls."""
         return min(self.args.max_positions, self.sentence_encoder.max_positions())
 
 
@@ -51,8 +51,8 @@ class ABCRoberta(RobertaModel):
         controls = encoder.sentence_encoder.controls
         own = deepcopy(controls.state_dict())
         super().__init__(args, encoder)
-        # BERT's initialisation is made for projections: at its scale a control would write every
-        # token evenly into all slots.
+        # BERT's initialisation is for projections. With its small scale, a control would write
+        # every token with about equal weight into all slots.
         controls.load_state_dict(own)
 
     @classmethod
@@ -74,8 +74,8 @@ class ABCRoberta(RobertaModel):
 def base(args: Any) -> None:
     """Table 11: RoBERTa-base, 12 layers of 768, with 64 slots.
 
-    The heads share their controls, so that tokens can be written before they are projected:
-    without that a memory of 512 tokens is hardly faster than softmax attention.
+    The heads share their controls, so that tokens can be written before they are projected.
+    Otherwise a memory is hardly faster than softmax attention for 512 tokens.
     """
     args.abc_phi_heads = getattr(args, "abc_phi_heads", "shared")
     set_defaults(args, ABCEncoderConfig())

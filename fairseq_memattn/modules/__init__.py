@@ -1,1 +1,1 @@
-"""fairseq-shaped modules: projections, incremental state and padding around `attention`."""
+"""fairseq's modules with the layers of `attention`: layout, padding and incremental state."""

@@ -1,4 +1,4 @@
-"""ABC in the place of fairseq's `MultiheadAttention`: causal, cross and encoder attention."""
+"""ABC as a replacement of fairseq's `MultiheadAttention`: causal, cross and encoder attention."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ from fairseq_memattn.modules.layout import batch_first, time_first
 
 
 class CrossMemory(NamedTuple):
-    """The memory of the source sentences while their translations are decoded.
+    """The memory of the source sentences during decoding.
 
     state: of B sentences
-    copies: the hypotheses of a sentence, which are neighbouring rows of the queries
-    phi: (B, H or 1, S, M) if source weights are requested
+    copies: number of hypotheses of a sentence, which are adjacent rows of the queries
+    phi: (B, H or 1, S, M), or None if no source weights are requested
     """
 
     state: State
@@ -27,7 +27,7 @@ class CrossMemory(NamedTuple):
     phi: Tensor | None
 
     def reorder(self, new_order: Tensor) -> "CrossMemory":
-        """new_order: (B' copies,) indices of hypotheses, as beam search gives them."""
+        """new_order: (B' copies,), the indices of the hypotheses that beam search keeps"""
         sentences = new_order.div(self.copies, rounding_mode="floor")
         copies = self.copies
         if len(new_order) % copies or not _all_copies(sentences, copies):
@@ -43,14 +43,14 @@ class CrossMemory(NamedTuple):
 class ABCAttention(FairseqIncrementalState, BoundedAttention):
     """`attention.nn.ABCAttention` with the arguments, layout and decoding state of fairseq.
 
-    embed_dim: E; num_heads: H; control: which the model's `ControlPool` owns
-    source_dim: the size of the keys' and values' inputs; None is E
-    causal: a property of the module, because fairseq's decoder passes no mask while it decodes
-        incrementally
+    embed_dim: E; num_heads: H
+    control: owned by the model's `ControlPool`
+    causal: fixed for the module, because fairseq's decoder passes no mask in incremental decoding
+    source_dim: size of the inputs of keys and values; None is E
     dropout: probability to omit a write
     q_noise, qn_block_size: fairseq's quantization noise
 
-    Sequences come as (T, B, E) and padding masks as (B, S), True at padding, on either side.
+    Sequences are (T, B, E). Padding masks are (B, S), True at padding, which may be on either side.
     """
 
     get_incremental_state: Callable[..., Any]
@@ -93,12 +93,13 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         attn_mask: Tensor | None = None,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """query: (T, B, E); key and value: (S, B, source_dim), one and the same tensor.
+        """query: (T, B, E); key and value: (S, B, source_dim), the same tensor
 
-        Returns (T, B, E), and the weights of the source tokens (H, B, T, S) if fairseq requests
-        those of every head and `--print-alignment` is on, else None: computing them costs what a
-        bounded memory saves.
-        `attn_mask` is ignored: causality is a property of the module.
+        `attn_mask` is ignored, see `causal`.
+
+        Returns (T, B, E), and the attention weights of the source tokens (H, B, T, S) if fairseq
+        requests those of every head and `--print-alignment` is given. Otherwise the weights are
+        None, because computing them has the cost of softmax attention.
         """
         shared, weights = self.layer_control.shared, None
         x = batch_first(query).contiguous()
@@ -119,7 +120,7 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         return self._once("source", key, lambda: batch_first(key).contiguous())
 
     def _once(self, name: str, source: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        """What the layers of a forward pass make of the same source once."""
+        """The result of `make`, which is called once for all layers of a forward pass."""
         shared = self.layer_control.shared
         return make() if shared is None else shared.once(name, source, make)
 
@@ -140,14 +141,14 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         key_padding_mask: Tensor | None,
         incremental_state: IncrementalState,
     ) -> tuple[Tensor, Tensor | None]:
-        """Cross attention in decoding, which writes the source at the first step only."""
+        """Cross attention in incremental decoding. The first step writes the source's memory."""
         memory = self.get_incremental_state(incremental_state, "source")
         if memory is None:
             memory = self._write_source(self._source(key), key_padding_mask)
             self.set_incremental_state(incremental_state, "source", memory)
         q = self.split(self.q_proj(x))
         batch, heads, length, width = q.shape
-        # The hypotheses of a sentence read its memory side by side.
+        # The hypotheses of a sentence share its memory: (B copies, H, T, D) to (B, H, copies T, D).
         q = q.unflatten(0, (-1, memory.copies)).transpose(1, 2).flatten(2, 3)
         out = self.control.read(q, memory.state)
         weights = None
@@ -159,7 +160,7 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         return out.reshape(batch, heads, length, width), weights
 
     def _write_source(self, source: Tensor, key_padding_mask: Tensor | None) -> CrossMemory:
-        """Beam search repeats every sentence; here each is written once."""
+        """The memory of the source. Beam search repeats each sentence; it is written only once."""
         copies = self.beam_size if _all_copies(source, self.beam_size) else 1
         shared = self.layer_control.shared
         if copies > 1:
@@ -186,20 +187,20 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         return incremental_state
 
     def set_beam_size(self, beam_size: int) -> None:
-        """fairseq's hook: the hypotheses that beam search is about to keep for a sentence."""
+        """fairseq's hook: the number of hypotheses of a sentence in the next beam search."""
         self.beam_size = beam_size
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
-        """fairseq's hook: need_attn is `--print-alignment`."""
+        """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.return_source_weights = bool(need_attn)
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> IncrementalState:
-        """fairseq's decoder layer looks for cached keys here; a bounded memory has none."""
+        """fairseq's hook: the cached keys and values, of which a bounded memory has none."""
         return {}
 
 
 def _all_copies(x: Tensor, copies: int) -> bool:
-    """Whether the rows of x come in groups of `copies` equal neighbours."""
+    """Whether the rows of x are groups of `copies` adjacent equal rows."""
     if copies == 1 or len(x) % copies:
         return copies == 1
     groups = x.unflatten(0, (-1, copies))

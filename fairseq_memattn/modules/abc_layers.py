@@ -1,4 +1,4 @@
-"""fairseq's transformer encoder and decoder with bounded memories in the place of attention."""
+"""fairseq's transformer encoder and decoder with bounded memories instead of softmax attention."""
 
 import math
 from contextlib import nullcontext
@@ -24,7 +24,7 @@ from fairseq_memattn.modules.incremental import is_identity
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):
-    """An encoder layer whose self-attention is ABC, over the whole sequence."""
+    """fairseq's encoder layer with ABC as its self-attention."""
 
     def __init__(self, cfg: Any, control: LayerControl, return_fc: bool = False) -> None:
         self.layer_control = control
@@ -43,9 +43,9 @@ class ABCEncoderLayer(TransformerEncoderLayerBase):
 
 
 class ABCDecoderLayer(TransformerDecoderLayerBase):
-    """A decoder layer with ABC as its causal attention, its cross attention, or both.
+    """fairseq's decoder layer with ABC as its causal attention, its cross attention, or both.
 
-    A control of None leaves softmax attention in that place.
+    causal_control, cross_control: None means softmax attention
     """
 
     def __init__(
@@ -110,17 +110,17 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         return wrapped(layer, cfg)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """fairseq's forward pass, in which the layers share what their control computes."""
+        """fairseq's forward pass, in which the layers share values that a control computes once."""
         with nullcontext() if self.controls is None else self.controls.forward_pass():
             return super().forward(*args, **kwargs)
 
     def max_positions(self) -> int:
-        """fairseq's hook: sentences beyond it are refused, or left out on demand."""
+        """fairseq's hook: the largest number of tokens of a source sentence."""
         positions: int = super().max_positions()
         return positions if self.controls is None else self.controls.limit(positions)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
-        """Copies the source's states only where they move: a memory is not read from them."""
+        """fairseq's hook for beam search. If the order does not change, nothing is copied."""
         states = encoder_out["encoder_out"]
         if states and is_identity(new_order, states[0].shape[1]):
             return encoder_out
@@ -174,8 +174,8 @@ class ABCTransformerDecoder(TransformerDecoderBase):
     ) -> Any:
         if full_context_alignment and self.causal_controls is not None:
             raise MemAttnError(
-                "full-context alignment needs a decoder that sees the future, "
-                "which a causal memory never does; use --abc-causal-slots 0 for it"
+                "full-context alignment needs a decoder that attends to later tokens, which a "
+                "causal memory cannot do; use --abc-causal-slots 0"
             )
         with nullcontext() if self.cross_controls is None else self.cross_controls.forward_pass():
             return super().extract_features(
@@ -188,13 +188,15 @@ class ABCTransformerDecoder(TransformerDecoderBase):
             )
 
     def read_on(self, tokens: Tensor, incremental_state: dict[str, Any], start: int = 0) -> Tensor:
-        """Features (B, T, E) of T further tokens at once, after those of incremental_state.
+        """Features (B, T, E) of the T tokens after those of incremental_state, in one call.
 
-        tokens: (B, T), padding on the right; start: the position of the first of them.
-        fairseq's incremental decoding takes one token at a time. For language models alone, which
-        have no source.
+        This is for language models, which have no source. fairseq's incremental decoding takes one
+        token at a time.
 
-        Raises MemAttnError for positions beyond the learned ones.
+        tokens: (B, T), padding on the right
+        start: the position of the first token
+
+        Raises MemAttnError for positions that a learned embedding does not have.
         """
         padding = tokens.eq(self.padding_idx)
         x = self.embed_scale * self.embed_tokens(tokens)
@@ -224,7 +226,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         return positions if self.causal_controls is None else self.causal_controls.limit(positions)
 
     def max_source_positions(self, positions: int) -> int:
-        """The smaller one of `positions` and the limit of the cross attention."""
+        """The smaller of `positions` and the maximum length of the cross attention's controls."""
         return positions if self.cross_controls is None else self.cross_controls.limit(positions)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
@@ -243,7 +245,7 @@ def position_vectors(embedding: Any, start: int, length: int) -> Tensor:
     Raises MemAttnError for positions that a learned embedding does not have.
     """
     if isinstance(embedding, SinusoidalPositionalEmbedding):
-        # fairseq's table ends at the maximum; the formula goes on.
+        # fairseq's table ends at the maximum length, so positions are computed by its formula.
         half = embedding.embedding_dim // 2
         first = embedding.padding_idx + 1 + start
         positions = torch.arange(first, first + length, dtype=torch.float64)
@@ -309,15 +311,15 @@ def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
 
 
 def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> None:
-    """Raises MemAttnError for a checkpoint with another number of symbols."""
+    """Raises MemAttnError if the checkpoint's number of symbols is not the dictionary's."""
     weight = state_dict.get(f"{name}.embed_tokens.weight")
     if weight is None or len(weight) == module.embed_tokens.num_embeddings:
         return
     raise MemAttnError(
         f"the checkpoint has {len(weight)} symbols, but the dictionary has "
-        f"{module.embed_tokens.num_embeddings}. Either the data belongs to another model, or only "
-        "one of training and this command had --task document_translation, which adds a "
-        "separator, or --sentinels"
+        f"{module.embed_tokens.num_embeddings}. Either the data belongs to another model, or "
+        "--task document_translation (which adds a separator) or --sentinels was given only in "
+        "training or only now"
     )
 
 
@@ -329,7 +331,7 @@ FLAG_OF_POOL = {
 
 
 def _check_controls(module: nn.Module, state_dict: dict[str, Tensor], name: str) -> None:
-    """Raises MemAttnError for a checkpoint whose controls are not this model's."""
+    """Raises MemAttnError if the checkpoint's controls have other weights or shapes."""
     for pool_name, flag in FLAG_OF_POOL.items():
         prefix = f"{name}.{pool_name}."
         given = {key: tuple(w.shape) for key, w in state_dict.items() if key.startswith(prefix)}

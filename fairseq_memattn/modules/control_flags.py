@@ -1,4 +1,4 @@
-"""The options of controls as fairseq's flags: generated from the controls that are registered."""
+"""The options of the registered controls as flags of fairseq."""
 
 import logging
 from argparse import ArgumentParser
@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 def add_control_flags(parser: ArgumentParser, control: str | None = None) -> None:
     """Adds a flag --abc-OPTION for every option of every registered control.
 
-    control: the name of the control whose types and choices come first; None where a flag
-        chooses the control
+    control: the name of the control whose types and choices have priority; None if a flag chooses
+        the control
     """
     for name, of_controls in options_by_name(_first(control)).items():
         owner, entry = of_controls[0]
@@ -30,9 +30,9 @@ def add_control_flags(parser: ArgumentParser, control: str | None = None) -> Non
 
 
 def set_control_defaults(args: Any, control: str | None = None) -> None:
-    """Sets what is not set of every registered control's options.
+    """Sets the options of all registered controls that are not set to their defaults.
 
-    control: the name of the control whose defaults come first; None where a flag chooses it
+    control: the name of the control whose defaults have priority; None if a flag chooses it
     """
     for name, of_controls in options_by_name(_first(control)).items():
         default = of_controls[0][1].default
@@ -41,7 +41,7 @@ def set_control_defaults(args: Any, control: str | None = None) -> None:
 
 
 def control_options(args: Any, control: str) -> ControlOptions:
-    """The options of a control by name, from `abc_*` of args.
+    """The options of a control, from the attributes `abc_*` of args.
 
     Raises OptionError for a value out of range.
     """
@@ -54,7 +54,7 @@ def control_options(args: Any, control: str) -> ControlOptions:
 
 
 def warn_of_unused(args: Any, control: str) -> None:
-    """Warns of options that are set and that the control does not have."""
+    """Warns of options with other values than their defaults that the control does not have."""
     own = option_fields(control_class(control).Options)
     for name, of_controls in options_by_name(list(all_controls())).items():
         value = getattr(args, f"abc_{name}", None)
@@ -82,7 +82,7 @@ def option_errors(kind: str) -> Iterator[None]:
 
 
 def _help(of_controls: Iterable[tuple[str, Any]]) -> str:
-    """Every help text, behind the names of the controls that have it."""
+    """Every help text, after the names of the controls that have it."""
     texts: dict[str, list[str]] = {}
     for control, entry in of_controls:
         texts.setdefault(entry.metadata["help"], []).append(control)
@@ -90,7 +90,7 @@ def _help(of_controls: Iterable[tuple[str, Any]]) -> str:
 
 
 def _parsing(kind: Any, entry: Any) -> dict[str, Any]:
-    """What argparse is told of an option of this type."""
+    """The arguments of `add_argument` for an option of this type."""
     if kind is bool:
         return {"action": "store_true"}
     if kind == tuple[int, ...]:
@@ -105,7 +105,7 @@ def _parsing(kind: Any, entry: Any) -> dict[str, Any]:
 
 
 def _positions(name: str, given: Any) -> tuple[int, ...]:
-    """Positions in order, of a sequence (as YAML has it) or of a text with commas."""
+    """Sorted positions, from a sequence (in YAML) or a string with commas."""
     words = given.split(",") if isinstance(given, str) else [str(number) for number in given]
     words = [word.strip() for word in words if word.strip()]
     if not all(word.isdecimal() for word in words):
@@ -116,5 +116,5 @@ def _positions(name: str, given: Any) -> tuple[int, ...]:
 
 
 def _as_flag(default: Any) -> Any:
-    """A default as the flag would give it: a list of positions is a text."""
+    """A default in the form of the flag's value: positions are a string with commas."""
     return ",".join(map(str, default)) if isinstance(default, tuple) else default

@@ -1,4 +1,4 @@
-"""Which layers share a control, and what they share within a forward pass."""
+"""The controls of a stack of layers, which layers may share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +10,18 @@ from fairseq_memattn.attention.controls import Control, ControlOptions, Shared, 
 
 
 class ForwardScope:
-    """What the layers of a pool share while a forward pass runs; None at any other time."""
+    """The values that the layers of a pool share. `shared` is None outside of a forward pass."""
 
     def __init__(self) -> None:
         self.shared: Shared | None = None
 
 
 class LayerControl:
-    """A control as one layer uses it. The `ControlPool` of the model owns the control.
+    """A layer's reference to a control, which the `ControlPool` of the model owns.
 
-    No module: a layer that refers to it neither registers nor saves the control once more.
+    It is not a module, so that a layer that has it does not register and save the control again.
+
+    layer: number of the layer, from 0
     """
 
     def __init__(self, control: Control, layer: int, scope: ForwardScope) -> None:
@@ -27,7 +29,7 @@ class LayerControl:
 
     @property
     def shared(self) -> Shared | None:
-        """What the forward pass that is running shares with this layer."""
+        """The values that the current forward pass shares with this layer, or None."""
         shared = self.scope.shared
         return None if shared is None else shared.for_layer(self.layer)
 
@@ -38,7 +40,8 @@ class ControlPool(nn.ModuleList):
     The paper ties phi over the layers (section 4). The pool owns the controls and the layers refer
     to them, so that a tied control is one entry in the checkpoint and in the optimiser.
 
-    name: of a registered control
+    name: name of a registered control
+    tied: whether the layers share one control, if the control allows it
     """
 
     def __init__(self, name: str, sizes: Sizes, options: ControlOptions, *, tied: bool) -> None:
@@ -49,7 +52,7 @@ class ControlPool(nn.ModuleList):
         self.layers = 0
 
     def for_next_layer(self) -> LayerControl:
-        """The control of one layer more, the lowest layer first."""
+        """The control of the next layer. The first call is for the lowest layer."""
         if not self.tied or len(self) == 0:
             self.append(self.make(self.sizes, self.options.for_layer(len(self))))
         control = self[-1]
@@ -58,13 +61,13 @@ class ControlPool(nn.ModuleList):
         return LayerControl(control, self.layers - 1, self.scope)
 
     def limit(self, positions: int) -> int:
-        """The positions that both a model of `positions` and its controls can tell apart."""
+        """The smaller of `positions` and the maximum length of the controls."""
         controls = (control for control in self if isinstance(control, Control))
         return min([positions, *(control.max_length or positions for control in controls)])
 
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
-        """Lets the layers share values until the forward pass ends."""
+        """A context in which the layers share values."""
         self.scope.shared = Shared()
         try:
             yield
@@ -73,14 +76,14 @@ class ControlPool(nn.ModuleList):
 
 
 def insert_pools(stack: Any, pools: dict[str, ControlPool | None]) -> None:
-    """Registers the pools of a finished stack right behind its layers.
+    """Registers the pools of a stack directly after its layers.
 
-    This is the place of the pools in the optimiser states of existing checkpoints, which number
-    parameters in the order in which modules are registered.
+    Optimiser states number parameters in the order in which modules are registered, and existing
+    checkpoints have the pools at this place.
     """
     names = [name for name, _ in stack.named_children()]
-    behind = {name: getattr(stack, name) for name in names[names.index("layers") + 1 :]}
-    for name in behind:
+    following = {name: getattr(stack, name) for name in names[names.index("layers") + 1 :]}
+    for name in following:
         delattr(stack, name)
-    for name, module in (pools | behind).items():
+    for name, module in (pools | following).items():
         setattr(stack, name, module)

@@ -1,4 +1,4 @@
-"""GMAT's attention in the place of fairseq's `MultiheadAttention`."""
+"""GMAT's attention as a replacement of fairseq's `MultiheadAttention`."""
 
 from typing import Any
 

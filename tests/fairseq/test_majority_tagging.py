@@ -109,7 +109,7 @@ def test_no_such_split_and_too_small_a_batch():
     with pytest.raises(ValueError, match="has the splits train, valid, test, but not 'valid1'"):
         tagging.load_dataset("valid1")
     tagging.load_dataset("test")
-    with pytest.raises(ValueError, match="--max-tokens 49 is less than --length 50"):
+    with pytest.raises(ValueError, match="--max-tokens must be at least --length 50, but is 49"):
         tagging.get_batch_iterator(tagging.dataset("test"), max_tokens=49)
 
 
