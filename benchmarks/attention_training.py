@@ -1,17 +1,18 @@
 """Time and memory of training with causal attention, against the length of the sequence.
 
-Contenders, all on the same q, k, v of (B, H, T, D):
+The contenders compute attention of the same q, k, v (B, H, T, D):
 
-    abc       fairseq_memattn.attention.abc_attention, M slots, its own backward pass
-    plain     the same function by benchmarks/plain_chunked.py, with autograd's backward pass
+    abc       fairseq_memattn.attention.abc_attention, M slots, with its own backward pass
+    plain     the same function in benchmarks/plain_chunked.py, with autograd's backward pass
     softmax   torch.nn.functional.scaled_dot_product_attention, is_causal=True
 
-The time is that of one forward and one backward pass, median over rounds in which the contenders
-take turns. The memory is what autograd keeps between the two, each storage counted once.
+The time is that of one forward and one backward pass, as the median over rounds in which the
+contenders take turns. The memory is what autograd stores between the two passes; each storage
+counts once.
 
-How large the ratio softmax / abc could be at best is told by counting floating-point operations
-in matrix products, two for each multiplication with addition. Per head and token, with C the
-chunk length of `abc` and a product over a causal half counted as a half:
+The number of floating-point operations in matrix products gives the largest possible ratio
+softmax / abc. A multiplication with addition counts as two operations, and a product over a causal
+half as half a product. C is the chunk length of `abc`. For each head and token:
 
     softmax   forward 2 products over T/2 tokens, backward 5 (the logits are recomputed):
               7 * 2 * (T / 2) * D = 7 T D
@@ -19,7 +20,8 @@ chunk length of `abc` and a product over a causal half counted as a half:
                         skipped, 2 of width D and 2 of width M:   8 M D +  4 C D +  4 C M
               backward: 8 with memories, 5 of width D, 5 of M:   16 M D + 10 C D + 10 C M
 
-So `allowed` = 7 T D / (24 M D + 14 C (D + M)): what would be gained if both ran at one speed.
+`allowed` = 7 T D / (24 M D + 14 C (D + M)) is the ratio of the times if both do the same number of
+operations per second.
 """
 
 from argparse import Namespace
@@ -48,7 +50,7 @@ CONTENDERS: Contenders = {
 
 
 def ratios(args: Namespace, length: int, seconds: dict[str, float]) -> dict[str, float]:
-    """With the operations that are counted at the top of this file."""
+    """The measured ratios, and `allowed` as defined at the top of this file."""
     width, slots, chunk = args.head_size, args.slots, min(causal.CHUNK_SIZE, length)
     operations = 24 * slots * width + 14 * chunk * (width + slots)
     return {
@@ -59,7 +61,7 @@ def ratios(args: Namespace, length: int, seconds: dict[str, float]) -> dict[str,
 
 
 def check_agreement(args: Namespace) -> None:
-    """Two functions that differ would be compared for nothing."""
+    """Raises AssertionError unless `plain` and `abc` compute the same function."""
     inputs = [x.detach().float() for x in make_inputs(args, 8 * CHUNK_SIZE, args.slots)]
     torch.testing.assert_close(
         CONTENDERS["plain"](*inputs), CONTENDERS["abc"](*inputs), rtol=1e-3, atol=1e-4
@@ -72,7 +74,7 @@ def parse_arguments() -> Namespace:
     args = parse(parser)
     for length in args.lengths:
         if length < 1 or length % CHUNK_SIZE:
-            parser.error(f"--lengths must be multiples of {CHUNK_SIZE}, but got {length}")
+            parser.error(f"--lengths must be multiples of {CHUNK_SIZE}, but one is {length}")
     return args
 
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, clocks, turns, peak memory, reports. Needs no fairseq."""
+"""Options, timing, peak memory and reports of all benchmarks. Does not import fairseq."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler announces every start and stop
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Otherwise the profiler logs every start and stop.
 
 import torch  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
@@ -36,8 +36,8 @@ def add_common_options(parser: argparse.ArgumentParser, results: str) -> None:
         "--clock",
         choices=CLOCKS,
         default="wall",
-        help="what to time with: the clock on the wall, or the processor time that this program "
-        "used, which other programs disturb less and needs --threads 1 (%(default)s)",
+        help="clock of the measurement: wall time, or the processor time of this program, which "
+        "other programs affect less and which needs --threads 1 (%(default)s)",
     )
     add(
         "--device",
@@ -65,9 +65,9 @@ def parse(parser: argparse.ArgumentParser) -> Namespace:
     if args.threads:
         torch.set_num_threads(args.threads)
     if args.clock == "cpu" and torch.get_num_threads() > 1:
-        parser.error("--clock cpu adds up the time of all threads: give --threads 1 with it")
+        parser.error("--clock cpu adds up the time of all threads, so it needs --threads 1")
     if args.clock == "cpu" and args.device != "cpu":
-        parser.error(f"--clock cpu does not see what runs on --device {args.device}")
+        parser.error(f"--clock cpu does not measure --device {args.device}; use --clock wall")
     return args
 
 
@@ -77,7 +77,7 @@ def synchronize(device: str) -> None:
 
 
 def seconds(args: Namespace, work: Callable[[], object]) -> float:
-    """How long `work` takes, by --clock on --device."""
+    """The seconds that `work` takes on --device, measured with --clock."""
     clock = CLOCKS[args.clock]
     synchronize(args.device)
     start = clock()
@@ -89,7 +89,10 @@ def seconds(args: Namespace, work: Callable[[], object]) -> float:
 def take_turns(
     args: Namespace, contenders: Mapping[str, Callable[[], object]]
 ) -> dict[str, list[float]]:
-    """Seconds of the --repeats rounds, after --warmup others, in which each works once."""
+    """The seconds of each contender in --repeats rounds, which follow --warmup other rounds.
+
+    In a round, each contender runs once.
+    """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for round_ in tqdm(range(args.warmup + args.repeats), "rounds", leave=False, disable=None):
         for name, work in contenders.items():
@@ -100,7 +103,7 @@ def take_turns(
 
 
 def peak_bytes(args: Namespace, work: Callable[[], object]) -> int:
-    """The most memory that `work` holds at one time, its result included, its inputs not."""
+    """The peak memory of `work` in bytes, with its result and without its inputs."""
     if args.device.startswith("cuda"):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -110,7 +113,7 @@ def peak_bytes(args: Namespace, work: Callable[[], object]) -> int:
         return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()
-    # What torch's allocator gave out and, as negative numbers, took back.
+    # Allocations of torch's allocator, and deallocations as negative numbers.
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(accumulate(event.nbytes() for event in events), default=0)
@@ -126,10 +129,10 @@ def processor(device: str) -> str:
 
 
 def start_report(args: Namespace) -> dict[str, Any]:
-    """The machine and the setting. Warns where other programs will disturb the figures."""
+    """The machine and the options. Warns if other programs are running."""
     load = os.getloadavg()[0]
     if load > BUSY:
-        print(f"warning: the load average is {load:.2f} before the start: expect noisy figures")
+        print(f"warning: the load average is {load:.2f}: other programs may change the times")
     setting = {name: value for name, value in vars(args).items() if name != "out"}
     environment = {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "OMP_"))}
     report = {
@@ -152,7 +155,7 @@ def write_report(report: dict[str, Any], path: Path) -> None:
 
 
 def make_panels(count: int) -> tuple[Any, Any]:
-    """A figure and its `count` axes, side by side, for a file."""
+    """A figure with `count` axes in a row."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -165,7 +168,7 @@ def make_panels(count: int) -> tuple[Any, Any]:
 
 
 def over_lengths(axes: Any, lengths: list[int], **labels: Any) -> None:
-    """Lengths on a logarithmic x axis, a grid and a legend. labels: what `Axes.set` takes."""
+    """Adds a logarithmic x axis of lengths, a grid and a legend. labels: of `Axes.set`."""
     axes.set(xscale="log", xlabel="length", **labels)
     axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
     axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)

@@ -1,22 +1,23 @@
-"""Greedy decoding, step by step: time, speed and the size of what a step carries to the next.
+"""Greedy incremental decoding: time of a step, speed, and size of the decoding state.
 
-Contenders, of the same sizes and with random weights, fed with the same source:
+The contenders have the same sizes, random weights and the same source:
 
-    abc       abc_mlp_transformer, its cross and causal attention over a few memory slots
+    abc       abc_mlp_transformer, whose cross and causal attention have a few memory slots
     softmax   fairseq's transformer, with its cache of keys and values
 
-The source is as long as the target unless --source-length fixes it, and is encoded once.
-The target always grows to the length asked for: special symbols are never chosen.
+The source is as long as the target, unless --source-length is given, and is encoded once. Special
+symbols are never chosen, so the target always has the requested length.
 
-1. A step at length t. The memory of `abc` is filled by decoding t - 1 tokens; the cache of
-   `softmax` is filled with random keys and values instead, which take a step as long as real
-   ones and are there at once. From that state on the contenders take turns at the same step.
-2. Whole sentences, encoder included. `abc` decodes them for real. For `softmax`, whose time per
-   step grows evenly, the steps at the middles of --parts equal parts are timed as in 1 and stand
-   for their parts; with --whole it decodes for real too, and the estimate is reported beside.
+1. One step at length t. The memory of `abc` is filled by decoding t - 1 tokens. The cache of
+   `softmax` is filled with random keys and values, which takes no time and does not change the time
+   of a step. The contenders take turns to repeat the step from this state.
+2. Whole sentences, with the encoder. `abc` decodes all steps. The time per step of `softmax` grows
+   linearly. It is measured as in 1 in the middle of each of --parts equal parts, and multiplied by
+   the steps of the part. With --whole, `softmax` decodes all steps as well, and the report also has
+   the estimate.
 
---generator decodes with fairseq's SequenceGenerator on top, --beam hypotheses a sentence, the
-contenders in turns.
+--generator also measures fairseq's SequenceGenerator, with --beam hypotheses a sentence. The
+contenders take turns.
 """
 
 import statistics
@@ -80,13 +81,13 @@ def random_source(args: Namespace, dictionary: Dictionary, length: int) -> Tenso
 def decode(
     model: nn.Module, encoded: Encoded, state: State, words: Tensor, first: int, last: int
 ) -> None:
-    """Fills in the words from `first` to `last` of words (B, length + 1), whose 0 is given."""
+    """Decodes the words from `first` to `last` into words (B, length + 1); word 0 is given."""
     for t in range(first, last + 1):
         words[:, t] = next_words(model, words[:, :t], encoded, state)
 
 
 def make_step(model: nn.Module, encoded: Encoded, words: Tensor) -> Step:
-    """The step after `words` (B, t), from a state that t - 1 of them have left."""
+    """The step after `words` (B, t), with the state after t - 1 of them."""
     state: State = {}
     if isinstance(model.decoder.layers[0].self_attn, MultiheadAttention):
         next_words(model, words[:, :1], encoded, state)
@@ -97,7 +98,7 @@ def make_step(model: nn.Module, encoded: Encoded, words: Tensor) -> Step:
 
 
 def measure_steps(args: Namespace, models: Models, dictionary: Dictionary) -> list[dict[str, Any]]:
-    """Part 1. All lengths take turns, so that what slows the machine down hits them alike."""
+    """Part 1. All lengths take turns, so that other programs affect them equally."""
     steps: dict[int, dict[str, Step]] = {}
     for length in args.lengths:
         print(f"length {length}: filling memories and caches", flush=True)
@@ -197,7 +198,7 @@ def measure_generator(
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Time per step, state, and speed, against length: the panels that have rows."""
+    """Plots time per step, state and speed against length. Panels without rows are left out."""
     panels = [
         ("steps", "seconds_per_step", 1e3, "ms", "one step"),
         ("steps", "state_bytes", 1 / MIB, "MiB", "decoding state"),

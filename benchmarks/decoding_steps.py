@@ -1,4 +1,4 @@
-"""Decoding step by step, one step to be timed again and again."""
+"""A step of incremental decoding that can be repeated, for timing."""
 
 import statistics
 from argparse import Namespace
@@ -17,40 +17,39 @@ Encoded = dict[str, list[Tensor]]
 
 
 def for_inference(model: nn.Module) -> nn.Module:
-    """As fairseq's commands prepare a model for decoding."""
+    """Prepares a model for decoding as fairseq's commands do."""
     model.eval()
     model.prepare_for_inference_(Namespace(generation=Namespace(print_alignment=False)))
     return model
 
 
 def start_words(dictionary: Dictionary, args: Namespace, length: int) -> Tensor:
-    """A start and `length` random words of --batch sentences."""
+    """(B, length + 1): the start symbol and random words, for --batch sentences."""
     words = random_words(dictionary, args, args.batch, length + 1)
     words[:, 0] = dictionary.eos()
     return words
 
 
 def random_states(args: Namespace, length: int) -> Encoded:
-    """In the place of what the encoder makes of a source of this length.
+    """Random encoder output for a source of this length.
 
-    The encoder is no part of a decoding step, and takes minutes at great length.
+    The encoder is not part of a decoding step, and takes minutes for long sources.
     """
     states = torch.randn(length, args.batch, args.width, device=args.device)
     return {"encoder_out": [states], "encoder_padding_mask": []}
 
 
 def next_words(model: nn.Module, words: Tensor, encoded: Encoded, state: State) -> Tensor:
-    """One step: the likeliest word after `words` (B, t), of those that are no special symbols."""
+    """One step: the most likely word (B,) after `words` (B, t), without special symbols."""
     specials = model.decoder.dictionary.nspecial
     logits, _ = model.decoder(words, encoder_out=encoded, incremental_state=state)
     return logits[:, -1, specials:].argmax(dim=-1) + specials
 
 
 def fill_caches(model: nn.Module, words: Tensor, state: State) -> None:
-    """Random keys and values before the last of `words` (B, t), wherever there is a cache.
+    """Fills the caches with random keys and values for all of `words` (B, t) but the last.
 
-    A step takes as long with them as with real ones, and they are there at once. What a bounded
-    memory holds is left as it is.
+    They do not change the time of a step. Bounded memories are not changed.
     """
     for layer in model.decoder.layers:
         attention = layer.self_attn
@@ -64,12 +63,12 @@ def fill_caches(model: nn.Module, words: Tensor, state: State) -> None:
 
 
 def copy_state(state: State) -> State:
-    """Steps replace the tensors of a state but never write into them."""
+    """A shallow copy, which suffices because steps never change tensors of a state in place."""
     return {key: dict(v) if isinstance(v, dict) else v for key, v in state.items()}
 
 
 def storages(state: Any) -> dict[int, int]:
-    """Bytes by address, for all tensors in dictionaries and tuples within one another."""
+    """The bytes of each storage by its address, for the tensors in nested dicts and tuples."""
     if isinstance(state, Tensor):
         storage = state.untyped_storage()
         return {storage.data_ptr(): storage.nbytes()}
@@ -80,12 +79,12 @@ def storages(state: Any) -> dict[int, int]:
 
 
 def state_bytes(state: State) -> int:
-    """What the state keeps in memory, each storage counted once and in full."""
+    """The memory of a state in bytes; each storage counts once and in full."""
     return sum(storages(state).values())
 
 
 class Step:
-    """The step after `words` (B, t), to be repeated from the same state."""
+    """The step after `words` (B, t), which is repeated from the same state."""
 
     def __init__(self, model: nn.Module, encoded: Encoded, words: Tensor, state: State) -> None:
         self.model, self.encoded, self.words, self.state = model, encoded, words, state

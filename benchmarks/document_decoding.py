@@ -1,13 +1,13 @@
-"""Translating documents with predicted context, against plain batched decoding of the same windows.
+"""Speed of document translation with predicted context, against batched decoding of windows.
 
-Contenders, one model, one beam size, the same source windows:
+The contenders have the same model, beam size and source windows:
 
-    documents   --task document_translation: documents side by side, each sentence behind the
-                translations of the ones before it
-    windows     fairseq's generator on the windows sorted by length, each translated whole: what
-                one does without the task, at the cost of translating every sentence several times
+    documents   --task document_translation: translates one sentence of each document at a time,
+                with the translations of the previous sentences as context
+    windows     fairseq's generator on windows sorted by length. It translates whole windows, and
+                therefore every sentence several times
 
-Needs a trained model, since how long translations are decides the time:
+The benchmark needs a trained model, because the time depends on the length of the translations:
 
     document_decoding.py DATA --path checkpoint_last.pt
 """
@@ -89,7 +89,7 @@ def main() -> None:
     task.load_dataset(args.subset)
     dataset = task.datasets[args.subset]
     count = len(dataset.documents)
-    # All of them side by side.
+    # all documents at a time
     task.cfg.parallel_documents = count
     contenders: dict[str, Callable[..., list[Any]]] = {
         "documents": by_document,

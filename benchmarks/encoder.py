@@ -1,23 +1,23 @@
-"""Encoder inference, the last columns of the ABC paper's Table 4: time and memory against softmax.
+"""Time and memory of encoder inference against softmax attention (ABC paper, Table 4).
 
-At sizes of RoBERTa-base, batch 16 and 512 tokens, random weights, in three levels, each of which
-holds the one before it:
+The sizes are those of RoBERTa-base, batch 16 and 512 tokens, with random weights. There are three
+levels, and each includes the previous one:
 
-    attention   q, k and v are given, and x, from which ABC-MLP takes its control vectors
+    attention   q, k and v are given, and x, from which ABC-MLP computes its control vectors
     module      from x to x: projections, attention, output projection
     encoder     all layers, with their feed-forward layers, and embeddings
 
-Contenders:
+The contenders:
 
-    sdpa          torch's scaled_dot_product_attention, which never holds the T x T weights; what
-                  fairseq's attention module calls
-    explicit      softmax(Q K^T) V as it stands; as a module, fairseq's own code, from before
-                  there was such a function: what there was at the time of the paper
+    sdpa          torch's scaled_dot_product_attention, which does not store the T x T weights.
+                  fairseq's attention module calls it
+    explicit      softmax(Q K^T) V with stored weights. At the level `module` it is fairseq's code
+                  without scaled_dot_product_attention, which did not exist at the time of the paper
     abc_shared    ABC-MLP, n slots, one control for all heads (--abc-phi-heads shared)
     abc_separate  ABC-MLP, n slots, a control for each head
 
-Contenders take turns; times are medians over rounds. The memory is the most that is held at one
-time on top of inputs and weights, outputs included.
+The contenders take turns, and the times are medians over rounds. The memory is the peak on top of
+inputs and weights, outputs included.
 """
 
 import statistics
@@ -58,7 +58,7 @@ def explicit_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def make_explicit(module: nn.Module) -> nn.Module:
-    """Sends fairseq's attention modules past torch's function."""
+    """Makes fairseq's attention modules use their own code instead of torch's function."""
     for part in module.modules():
         if isinstance(part, MultiheadAttention):
             part.skip_embed_dim_check = True
@@ -66,7 +66,7 @@ def make_explicit(module: nn.Module) -> nn.Module:
 
 
 def make_input(args: Namespace) -> Tensor:
-    """x (T, B, E), as fairseq's layers have it."""
+    """x (T, B, E), the layout of fairseq's layers."""
     return torch.randn(args.length, args.batch, args.width, device=args.device)
 
 
@@ -80,7 +80,7 @@ def make_controls(args: Namespace, slots: int) -> dict[str, Control]:
 
 def attention_level(args: Namespace, slots: int) -> Work:
     x, *inputs = (make_input(args) for _ in range(4))
-    # (B, H, T, D) as views of projections, which is how a module has them.
+    # (B, H, T, D) as views of projections, as in a module
     q, k, v = (y.unflatten(2, (args.heads, -1)).permute(1, 2, 0, 3) for y in inputs)
     work: Work = {
         "sdpa": lambda: scaled_dot_product_attention(q, k, v),
@@ -156,7 +156,7 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Speed and memory, over sdpa's, by level, with the first number of slots."""
+    """Plots speed and memory relative to sdpa by level, for the first number of slots."""
     rows = [row for row in report["rows"] if row["slots"] == report["setting"]["slots"][0]]
     names = list(rows[0]["seconds"])
     figure, panels = make_panels(2)

@@ -1,23 +1,25 @@
-"""Figures 1 and 2 of the ABC paper: decoding speed and the memory of attention against length.
+"""Figures 1 and 2 of the ABC paper: decoding speed and memory of attention against length.
 
-Contenders, of the same sizes and with random weights, with the paper's sizes of cross and causal
-memory, which count features in RFA and T2R:
+The contenders have the same sizes and random weights. The sizes of cross and causal memory are the
+paper's, in features for RFA and T2R:
 
     softmax   fairseq's transformer, with its cache of keys and values
     abc       abc_mlp_transformer, 32 and 8
     rfa       rfa_transformer, 256 and 128
     t2r       t2r_transformer, 32 and 4
 
-Decoding is greedy, and the source as long as the target. It starts with the states of the source:
-the encoder is the same in all contenders, and left out. At each length N timed are the first step,
-which also reads the source into caches or memories, and the steps at --parts + 1 positions from 2
-to N. A step's time grows evenly with its position, or stays as it is, so the trapezoidal rule over
-them gives the time of N steps, and tokens a second. Before a step, caches are filled with random
-keys and values; a bounded memory is as large after one token as after any other.
+Decoding is greedy, and the source is as long as the target. Decoding starts from the states of the
+source. The encoder is the same in all contenders and is left out.
 
-The memory is what step N finds: caches or memories of both attentions in all layers.
+For each length N, the benchmark measures the first step, which also writes the source into caches
+or memories, and the steps at --parts + 1 positions from 2 to N. The time of a step is constant or
+grows linearly with its position, so the trapezoidal rule gives the time of N steps, and the tokens
+per second. Before a step, caches are filled with random keys and values. The size of a bounded
+memory does not depend on the position.
 
-Contenders take turns; medians over the rounds.
+The memory is that of the state before step N: caches or memories of both attentions in all layers.
+
+The contenders take turns, and the results are medians over the rounds.
 """
 
 import argparse
@@ -60,7 +62,7 @@ STEPS_IN_A_ROW = 3
 
 
 class Sentence:
-    """Decoding of one length by one contender: its first step, and steps on the way."""
+    """Decoding of one length by one contender: its first step, and later steps."""
 
     def __init__(
         self, model: nn.Module, encoded: Encoded, words: Tensor, positions: list[int]
@@ -82,7 +84,7 @@ class Sentence:
             step.run(args, STEPS_IN_A_ROW)
 
     def seconds(self) -> float:
-        """Of the whole sentence."""
+        """The seconds of the whole sentence."""
         total = statistics.median(self.first_taken)
         times = [(position, step.median()) for position, step in self.steps.items()]
         total += times[0][1]
@@ -177,9 +179,9 @@ def parse_arguments() -> Namespace:
     add_options(parser)
     args = parse(parser)
     if min(args.lengths) < 2:
-        parser.error(f"--lengths must be at least 2, but got {min(args.lengths)}")
+        parser.error(f"--lengths must be at least 2, but one is {min(args.lengths)}")
     if "abc" not in args.contenders:
-        parser.error("--contenders must have abc among them")
+        parser.error("--contenders must include abc")
     return args
 
 

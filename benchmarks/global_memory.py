@@ -1,17 +1,19 @@
 """Time and memory of training with GMAT's chunks and global memory, against the number of chunks.
 
-Contenders, on the same q, k, v of (B, H, S, D) and the same memory of M tokens, (B, H, M, D):
+The contenders compute attention of the same q, k, v (B, H, S, D) and the same memory of M tokens
+(B, H, M, D):
 
     chunks   fairseq_memattn.attention.global_memory_attention, in chunks of C
-    masked   torch.nn.functional.scaled_dot_product_attention over all M + S tokens, with a mask
-             that hides other chunks: the same function
+    masked   the same function: torch.nn.functional.scaled_dot_product_attention over all M + S
+             tokens, with a mask that hides other chunks
 
-The time is that of one forward and one backward pass, median over rounds in which the contenders
-take turns. The memory is the most that is held at one time on top of the inputs, outputs and
-gradients included. What does not grow with the square of the length has one number a chunk.
+The time is that of one forward and one backward pass, as the median over rounds in which the
+contenders take turns. The memory is the peak on top of the inputs, outputs and gradients included.
+The report also has the time and memory of `chunks` per chunk, which are constant if the cost is
+linear in the length.
 
-How large the ratio masked / chunks could be at best is told by counting pairs of queries and keys,
-which cost either contender the same: (M + S)^2 over S (C + M) + M (S + M).
+The number of pairs of queries and keys gives the largest possible ratio masked / chunks, if a pair
+has the same cost in both: (M + S)^2 over S (C + M) + M (S + M).
 """
 
 import statistics
@@ -40,7 +42,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention import global_memory_attention
 
-# Of tokens and memory, to what both get: (B, H, M + S, D).
+# From q, k, v of the tokens and of the memory to the outputs of both, (B, H, M + S, D).
 Contender = Callable[..., Tensor]
 Row = dict[str, Any]
 
@@ -53,7 +55,7 @@ def attend_in_chunks(chunk: int, *inputs: Tensor) -> Tensor:
 def attend_with_mask(
     mask: Tensor, q: Tensor, k: Tensor, v: Tensor, q_mem: Tensor, k_mem: Tensor, v_mem: Tensor
 ) -> Tensor:
-    """mask: (M + S, M + S), True where a key is seen."""
+    """mask: (M + S, M + S), True where a query attends to a key"""
     q, k, v = (torch.cat(pair, dim=2) for pair in ((q_mem, q), (k_mem, k), (v_mem, v)))
     return scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
@@ -73,7 +75,7 @@ def make_contenders(args: Namespace, length: int) -> Iterator[tuple[str, Contend
 
 
 def make_inputs(args: Namespace, length: int) -> list[Tensor]:
-    """q, k, v, then those of the memory."""
+    """q, k, v of the tokens, followed by those of the memory."""
     torch.manual_seed(0)
     lengths = [length] * 3 + [args.slots] * 3
     shapes = [(args.batch, args.heads, each, args.head_size) for each in lengths]
@@ -88,7 +90,7 @@ def train_once(contender: Contender, inputs: list[Tensor]) -> None:
 
 
 def pairs_ratio(args: Namespace, length: int) -> float:
-    """As counted at the top of this file."""
+    """The ratio of pairs as defined at the top of this file."""
     chunk, slots = min(args.chunk_size, length), args.slots
     return (slots + length) ** 2 / (length * (chunk + slots) + slots * (length + slots))
 
@@ -130,7 +132,7 @@ def describe(row: Row) -> str:
 
 
 def check_agreement(args: Namespace) -> None:
-    """Two functions that differ would be compared for nothing."""
+    """Raises AssertionError unless the contenders compute the same function."""
     length = 3 * args.chunk_size
     inputs = [x.detach() for x in make_inputs(args, length)]
     mask = make_mask(args.slots, args.chunk_size, length, args.device)
@@ -170,7 +172,7 @@ def parse_arguments() -> Namespace:
         type=int,
         nargs="+",
         default=[1, 2, 4, 8, 16, 32],
-        help="how many chunks there are (%(default)s)",
+        help="numbers of chunks (%(default)s)",
     )
     add("--chunk-size", type=int, default=512, help="C (%(default)s)")
     add("--slots", type=int, default=64, help="M, memory tokens (%(default)s)")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import fairseq_memattn
 
 fairseq_memattn.register()
-logging.disable(logging.INFO)  # fairseq turns every library's remarks on
+logging.disable(logging.INFO)  # fairseq enables the log messages of all libraries
 
 ARCHITECTURES = {
     "abc": "abc_mlp_transformer",
@@ -22,11 +22,11 @@ ARCHITECTURES = {
     "rfa": "rfa_transformer",
     "t2r": "t2r_transformer",
 }
-Slots = Mapping[str, tuple[int, int]]  # of cross and causal attention, none of them softmax's
+Slots = Mapping[str, tuple[int, int]]  # slots of cross and causal attention; 0 for softmax
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """The sizes of a model: those of transformer-base, but for a small vocabulary."""
+    """The sizes of a model. The defaults are transformer-base, with a small vocabulary."""
     add = parser.add_argument
     add("--layers", type=int, default=6, help="of the encoder and of the decoder (%(default)s)")
     add("--width", type=int, default=512, help="E (%(default)s)")
@@ -42,7 +42,7 @@ def add_slot_options(parser: argparse.ArgumentParser) -> None:
 
 
 def make_dictionary(size: int) -> Dictionary:
-    """Words that mean nothing, after fairseq's special symbols."""
+    """A dictionary of fairseq's special symbols and arbitrary words."""
     dictionary = Dictionary()
     for number in range(size - len(dictionary)):
         dictionary.add_symbol(f"word{number}")
@@ -54,12 +54,12 @@ def build_model(
 ) -> nn.Module:
     """A model with random weights, for up to `longest` tokens on either side.
 
-    options: more of fairseq's, which come before those of args
+    options: further options of fairseq, which replace those of args
     """
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
         "share_all_embeddings": True,
-        # Beyond its maximum fairseq computes the table of positions anew at every step.
+        # Beyond the maximum, fairseq would compute the table of positions at every step.
         "max_source_positions": longest,
         "max_target_positions": longest,
     }
@@ -80,7 +80,7 @@ def build_model(
 def build_contenders(
     args: Namespace, dictionary: Dictionary, longest: int, slots: Slots
 ) -> dict[str, nn.Module]:
-    """Some of `ARCHITECTURES`, by their slots."""
+    """The models of some of `ARCHITECTURES`. slots: of each, by name"""
     return {
         name: build_model(
             ARCHITECTURES[name],
@@ -95,11 +95,11 @@ def build_contenders(
 
 
 def abc_and_softmax(args: Namespace) -> Slots:
-    """The slots of `add_slot_options`."""
+    """The slots of abc and softmax, from the options of `add_slot_options`."""
     return {"abc": (args.cross_slots, args.causal_slots), "softmax": (0, 0)}
 
 
 def random_words(dictionary: Dictionary, args: Namespace, batch: int, length: int) -> Tensor:
-    """(B, length), none of them a special symbol."""
+    """Random words (B, length) without special symbols."""
     shape = (batch, length)
     return torch.randint(dictionary.nspecial, len(dictionary), shape, device=args.device)

@@ -1,8 +1,8 @@
-"""Causal ABC in chunks as one would first write it, with the backward pass left to autograd.
+"""A simple implementation of causal ABC in chunks, a contender of `attention_training.py`.
 
-The contender of `attention_training.py`: the same mathematics and the same linear cost as
-`fairseq_memattn.attention.abc_attention`, safe for any write logits, vectorised over the chunks.
-What it does not have is a backward pass of its own, nor factored write weights.
+It computes the same function as `fairseq_memattn.attention.abc_attention` with the same linear
+cost. It is vectorised over the chunks, and stable for all write logits. It has no backward pass of
+its own, and no factored write weights.
 """
 
 import torch

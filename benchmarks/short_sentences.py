@@ -1,14 +1,15 @@
-"""Training speed on short sentences, where a bounded memory has nothing to win.
+"""Training speed on short sentences, for which a bounded memory has no advantage.
 
-Contenders, of the same sizes and with random weights, on the same batches of sentences that all
+The contenders have the same sizes and random weights, and train on the same batches. All sentences
 have the same length on both sides:
 
     abc       abc_mlp_transformer
     softmax   fairseq's transformer
 
-A step is fairseq's label-smoothed cross entropy, forward and backward, clipping of the gradients
-and an update by fairseq's Adam. The contenders take turns, step by step; reported are target
-words a second by the median step, and the median over the rounds of the ratio of the two.
+A step consists of forward and backward pass of fairseq's label-smoothed cross entropy, clipping of
+the gradients, and an update by fairseq's Adam. The contenders take turns at every step. The report
+has the target words per second of the median step, and the median over the rounds of the ratio of
+the two times.
 """
 
 import statistics
@@ -79,7 +80,7 @@ def make_batch(args: Namespace, dictionary: Dictionary) -> Batch:
 
 
 def measure(args: Namespace) -> tuple[dict[str, list[float]], int]:
-    """Seconds of every step by contender, and the target words of a step."""
+    """The seconds of every step by contender, and the number of target words of a step."""
     dictionary = make_dictionary(args.vocabulary)
     models = build_contenders(args, dictionary, args.length + 1, abc_and_softmax(args))
     trainers = {name: Trainer(model, dictionary) for name, model in models.items()}
@@ -102,7 +103,7 @@ def summarise(taken: dict[str, list[float]], words: int) -> dict[str, Any]:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """The words a second of every round."""
+    """Plots the words per second of every round."""
     figure, (axes,) = make_panels(1)
     for name, times in report["seconds_per_step"].items():
         speeds = [report["words_per_step"] / time for time in times]

@@ -1,17 +1,17 @@
-"""T5Mem: the factorised cross attention, the encoder of K sequences, a step of decoding.
+"""Time of T5Mem's cross attention, encoder and decoding step.
 
-Random weights, --sequences sequences (K), in three parts:
+The models have random weights and --sequences (K) sequences. There are three parts:
 
-    cross    forward and backward of the cross attention over what the selector mixes, T = S =
-             --length: `factorised`, the package's, against `literal`, which builds the mixture
-             of every target token and projects it (the paper's equations 4 and 5 as they stand)
-    encoder  K sequences of each of --lengths: `t5mem`, against `t5` over one sequence of as many
-             tokens
-    step     a step of decoding after --length tokens, the source K sequences of each of --lengths:
-             `t5mem` with its selector, against `t5` over one sequence of as many tokens
+    cross    forward and backward pass of the cross attention to the selector's mixtures, with T = S
+             = --length. `factorised` is the package's implementation. `literal` is the paper's
+             equations 4 and 5: it computes the mixture of every target token and projects it
+    encoder  `t5mem` on K sequences of each of --lengths, against `t5` on one sequence with the same
+             number of tokens
+    step     a decoding step after --length tokens, with sources as in `encoder`: `t5mem` with its
+             selector, against `t5`
 
-Contenders take turns; times are medians over rounds. The ratio is the time of the other
-contender over that of the package's factorised or T5Mem's: above 1 it is the faster.
+The contenders take turns, and the times are medians over rounds. The ratio is the time of `literal`
+or `t5` divided by that of `factorised` or `t5mem`: above 1, T5Mem's implementation is faster.
 """
 
 import statistics
@@ -89,7 +89,7 @@ def build(args: Namespace, dictionary: Dictionary) -> dict[str, nn.Module]:
 
 
 def sources(args: Namespace, dictionary: Dictionary, length: int) -> dict[str, tuple[Tensor, ...]]:
-    """What the encoders are called with: the same words, cut into K sequences, and whole."""
+    """The inputs of both encoders: the same words as K sequences, and as one sequence."""
     words = random_words(dictionary, args, args.batch, args.sequences * length)
     parts = words.unflatten(1, (args.sequences, length))
     sizes = torch.full((args.batch,), length, device=args.device)

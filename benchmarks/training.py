@@ -1,4 +1,4 @@
-"""The loop of the training benchmarks: forward and backward passes of attention functions."""
+"""The measurement of the training benchmarks: forward and backward passes of attention."""
 
 import argparse
 import statistics
@@ -25,28 +25,29 @@ from torch.nn.functional import scaled_dot_product_attention
 Contender = Callable[..., Tensor]
 Contenders = dict[str, Contender]
 Row = dict[str, Any]
-# What a row's medians tell: ratios by name.
+# From the length and the median seconds by contender to ratios by name.
 Ratios = Callable[[int, dict[str, float]], dict[str, float]]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor, *unread: Tensor) -> Tensor:
-    """Causal softmax attention. unread: what only its rivals need."""
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, *unused: Tensor) -> Tensor:
+    """Causal softmax attention. unused: inputs of other contenders"""
     return scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def softmax_operations(length: int, width: int) -> int:
     """Floating-point operations in matrix products per head and token, forward and backward.
 
-    Two for each multiplication with addition, and a product over a causal half counted as a half:
-    forward 2 products over T/2 tokens, backward 5 (the logits are recomputed).
+    A multiplication with addition counts as two operations, and a product over a causal half as
+    half a product. The forward pass has 2 products over T/2 tokens, and the backward pass has 5,
+    because the logits are recomputed.
     """
     return 7 * length * width
 
 
 def make_inputs(args: Namespace, length: int, *widths: int) -> list[Tensor]:
-    """q, k, v (B, H, T, D), and tensors of other widths."""
+    """q, k, v (B, H, T, D), and a tensor (B, H, T, width) for each of `widths`."""
     torch.manual_seed(0)
     options = {"device": args.device, "dtype": DTYPES[args.dtype], "requires_grad": True}
     shape = (args.batch, args.heads, length)
@@ -61,7 +62,10 @@ def train_once(contender: Contender, inputs: list[Tensor]) -> None:
 
 
 def saved_bytes(contender: Contender, inputs: list[Tensor]) -> int:
-    """Bytes of the distinct storages kept for the backward pass, the inputs' own included."""
+    """The bytes of the distinct storages that autograd saves for the backward pass.
+
+    The storages of the inputs are included.
+    """
     storages = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -99,7 +103,7 @@ def describe(row: Row) -> str:
 def run(
     args: Namespace, contenders: Contenders, ratios: Ratios, widths: tuple[int, ...] = ()
 ) -> None:
-    """Measures, prints and writes. ratios: from the length and the median seconds."""
+    """Measures all lengths, and writes the report and the plot."""
     report = start_report(args)
     report["rows"] = []
     for length in args.lengths:
@@ -112,7 +116,7 @@ def run(
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Time and ratios against length; dotted what a count of operations allows."""
+    """Plots time and ratios against length. The dotted line is the ratio of operations."""
     rows = report["rows"]
     lengths = [row["length"] for row in rows]
     figure, (times, ratios) = make_panels(2)
@@ -136,7 +140,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
 def add_options(
     parser: argparse.ArgumentParser, results: str, lengths: list[int], slots: int
 ) -> None:
-    """results, lengths, slots: defaults."""
+    """results, lengths, slots: the defaults of options"""
     add = parser.add_argument
     add("--lengths", type=int, nargs="+", default=lengths, help="T (%(default)s)")
     add("--batch", type=int, default=1, help="B (%(default)s)")

@@ -1,21 +1,23 @@
 """Time and memory of training with causal window attention, against the length of the sequence.
 
-Contenders, on the same q, k, v of (B, H, T, D):
+The contenders compute attention of the same q, k, v (B, H, T, D):
 
-    window    fairseq_memattn.attention.window_attention, the last M tokens of each query
+    window    fairseq_memattn.attention.window_attention over the last M tokens of each query
     softmax   torch.nn.functional.scaled_dot_product_attention, is_causal=True
 
-The time is that of one forward and one backward pass, median over rounds in which the contenders
-take turns. The memory is what autograd keeps between the two, each storage counted once.
+The time is that of one forward and one backward pass, as the median over rounds in which the
+contenders take turns. The memory is what autograd stores between the two passes; each storage
+counts once.
 
-How large the ratio softmax / window could be at best is told by counting floating-point
-operations in matrix products, as in `attention_training.py`. A block of C queries sees a band of
-M + C keys, of which nothing is skipped, in forward's 2 products and backward's 5:
+The number of floating-point operations in matrix products, as in `attention_training.py`, gives the
+largest possible ratio softmax / window. A block of C queries attends to a band of M + C keys, none
+of which is skipped, in the 2 products of the forward pass and the 5 of the backward pass:
 
     softmax   7 * 2 * (T / 2) * D = 7 T D
     window    7 * 2 * (M + C) * D = 14 (M + C) D
 
-So `allowed` = T / (2 (M + C)): what would be gained if both ran at one speed.
+`allowed` = T / (2 (M + C)) is the ratio of the times if both do the same number of operations per
+second.
 """
 
 from argparse import Namespace
@@ -47,7 +49,7 @@ def make_contenders(args: Namespace) -> Contenders:
 
 
 def ratios(args: Namespace, length: int, seconds: dict[str, float]) -> dict[str, float]:
-    """With the operations that are counted at the top of this file."""
+    """The measured ratio, and `allowed` as defined at the top of this file."""
     block = min(max(BLOCK_SIZE, (args.slots - 1) // 2), length)
     operations = 14 * (args.slots + block) * args.head_size
     return {
@@ -57,7 +59,7 @@ def ratios(args: Namespace, length: int, seconds: dict[str, float]) -> dict[str,
 
 
 def check_agreement(args: Namespace, contenders: Contenders) -> None:
-    """With softmax attention of which a mask leaves the window."""
+    """Raises AssertionError unless `window` equals softmax attention with a mask."""
     length = 4 * args.slots
     q, k, v = (x.detach().float() for x in make_inputs(args, length))
     near = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()

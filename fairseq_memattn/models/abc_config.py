@@ -75,8 +75,8 @@ class ABCDecoderConfig(ABCLanguageModelConfig):
     abc_cross_slots: int = field(
         default=32,
         metadata={
-            "help": "memory slots of the decoder's cross attention; the paper recommends at least "
-            "as many as --abc-causal-slots; 0 means softmax attention"
+            "help": "memory slots of the decoder's cross attention; the paper finds that there "
+            "should be at least --abc-causal-slots; 0 means softmax attention"
         },
     )
 
