@@ -189,7 +189,7 @@ def parse_arguments() -> Namespace:
     add_common_options(parser, "global_memory")
     args = parse(parser)
     if min(args.chunk_size, *args.chunks) < 1:
-        parser.error("--chunk-size and --chunks must be at least 1")
+        parser.error("--chunk-size and all --chunks must be at least 1")
     return args
 
 

@@ -17,7 +17,7 @@ from data_prep.files import DataError, decode_line, read_lines, write_all_or_not
 
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
 BYTE_ORDER_MARK = "\ufeff"
-BLOCK = 2000  # lines for a process at a time
+BLOCK = 2000  # lines that a process gets at a time
 LineFunction = Callable[[str], str]
 
 
@@ -54,7 +54,7 @@ def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str
 
 
 def rewrite(source: Path, target: Path, make: Callable[[], LineFunction], workers: int) -> Counter:
-    """Write the function of every line of `source` to `target`; returns the number of lines.
+    """Apply a function to every line of `source`, write the results to `target`, and return counts.
 
     make: returns the function; it is called once in each process, and must be picklable
     """
@@ -70,7 +70,7 @@ def rewrite(source: Path, target: Path, make: Callable[[], LineFunction], worker
 def map_lines(
     make: Callable[[], LineFunction], lines: Iterable[str], workers: int
 ) -> Iterator[str]:
-    """The function of each line, in the order of the lines."""
+    """The results of the function for all lines, in order."""
     if workers == 1:
         yield from map(make(), lines)
         return

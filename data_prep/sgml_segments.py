@@ -28,10 +28,11 @@ class Segment(NamedTuple):
 def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     """The segments of a file, with entities resolved; text outside of <seg> is ignored.
 
-    sacreBLEU's reader needs every <seg> at the beginning of a line and whole on it, leaves
-    entities as they are, and skips what it does not expect. Here this is an error: raises
-    DataError, with the line, for a segment outside of a document or without an end, and for a
-    file without segments.
+    sacreBLEU's reader is not used, because it requires every <seg> to begin a line and to end on
+    it, does not resolve entities, and skips unexpected text.
+
+    Raises DataError, with the line, for a segment outside of a document or without an end, and for
+    a file without segments.
     """
     text = "\n".join(raw_lines(path, counts))
     document = None

@@ -70,9 +70,8 @@ WikiText-103 or WikiText-2 (Merity et al., 2017), word by word, for fairseq's la
 The numbers of tokens and words are checked against the published ones.
 
   %(prog)s --corpus wikitext-103 --output wikitext-103
-  %(prog)s --corpus wikitext-2 --output wikitext-2 --archive folder/with/train.txt/and/so/on
-
-The archive contains wiki.{train,valid,test}.tokens; {train,valid,test}.txt is accepted as well.
+  %(prog)s --corpus wikitext-2 --output wikitext-2 --archive my/wikitext-2
+      the archive, or a folder, with wiki.{train,valid,test}.tokens or {train,valid,test}.txt
 
 FOLDER/text/      the corpus as released, and the number of each line's article (docid)
 FOLDER/bin/       fairseq's data, with document ids

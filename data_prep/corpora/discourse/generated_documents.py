@@ -25,7 +25,9 @@ SPOKEN_EPISODES = (deixis, verb_ellipsis, pronoun)
 class Mix:
     """The share of conversations, and the weights of the episodes in stories and conversations.
 
-    told: of `TOLD`; spoken: of `SPOKEN_EPISODES`
+    spoken_documents: the share of conversations
+    told: the weights of `TOLD`, the episodes of stories
+    spoken: the weights of `SPOKEN_EPISODES`, the episodes of conversations
     """
 
     spoken_documents: float
@@ -37,7 +39,10 @@ EVEN = Mix(0.5, (1, 1, 1, 1, 1), (1, 1, 1))
 
 
 def training(name_weight: int, noun_weight: int) -> Mix:
-    """More of what takes a model longer to learn: gender, and the cohesion of names and nouns."""
+    """The mix of the training set, with more of the episodes that models learn slowly.
+
+    name_weight, noun_weight: the weights of the cohesion of names and of nouns in stories
+    """
     return Mix(0.3, (3, 1, 2, name_weight, noun_weight), (3, 1, 1))
 
 

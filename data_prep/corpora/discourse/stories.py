@@ -1,4 +1,4 @@
-"""What one document keeps from its first sentence to its last, and the episodes it consists of."""
+"""A document's scene, people and choices of words, and the episodes of which it consists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

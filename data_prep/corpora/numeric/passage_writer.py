@@ -59,7 +59,7 @@ class Passage:
         return used[-1]
 
     def agent(self, *others: str) -> str:
-        """An agent who is none of the others."""
+        """An agent other than `others`."""
         return self.word("agent", AGENTS, others)
 
     def place(self) -> str:
@@ -71,7 +71,7 @@ class Passage:
         return self.word(kind, [verb for verb in VERBS if verb.kind == kind])
 
     def entity(self, avoid: Container[Entity]) -> Entity:
-        """People who are not among those to avoid."""
+        """An entity that is not in `avoid`."""
         taken = {noun: [a for a in ATTRIBUTES if Entity(a, noun) in avoid] for noun in NOUNS}
         noun = self.word(
             "noun",
