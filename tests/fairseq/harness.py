@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forked import run_forked
+from forked import fork, run_forked
 from in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
@@ -100,21 +100,21 @@ def train(data: Path, folder: Path, *flags: object, **options: Any) -> Trained:
 
 
 def train_on_two(data: Path, folder: Path, *flags: object) -> Trained:
-    """Data-parallel training by torchrun, two processes on the CPU."""
-    # fairseq reads its rank from torchrun on GPUs only.
+    """Data-parallel training by two processes on the CPU."""
     folder.mkdir(parents=True, exist_ok=True)
-    launch = folder / "launch.sh"
-    launch.write_text('exec "$@" --distributed-rank "$RANK"\n')
-    done = run(
-        "torchrun",
-        *("--standalone", "--nproc_per_node", 2, "--no-python", "bash", launch),
-        *(script("fairseq-train"), data, *flags, "--save-dir", folder),
-        *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
-        *("--distributed-no-spawn", "--distributed-backend", "gloo"),
-        *("--ddp-backend", "legacy_ddp"),
-        fresh=True,
-    )
-    return Trained(data, folder / "checkpoint_last.pt", done.stdout)
+    argv = [script("fairseq-train"), str(data), *map(str, flags), "--save-dir", str(folder)]
+    argv += ["--distributed-world-size", "2", "--distributed-init-method"]
+    argv += [f"file://{folder}/rendezvous", "--distributed-no-spawn"]
+    argv += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    processes = []
+    for rank in ("0", "1"):
+        streams = folder / f"streams-{rank}"
+        streams.mkdir()
+        ranked = [*argv, "--distributed-rank", rank]
+        processes.append(fork(ranked, streams, None, None, environment()))
+    done = [process.wait() for process in processes]
+    assert [one.returncode for one in done] == [0, 0], done[0].stderr + done[1].stderr
+    return Trained(data, folder / "checkpoint_last.pt", done[0].stdout)
 
 
 def logged(log: str, tag: str) -> list[dict[str, str]]:

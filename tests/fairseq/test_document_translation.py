@@ -290,11 +290,12 @@ def test_validate_as_training_did(document_model):
     assert again["valid_loss"] == logged(document_model.log, "valid")[-1]["valid_loss"]
 
 
-def test_two_processes_validate_every_document_once(document_data, tmp_path):
+def test_two_processes_validate_every_document_once(document_data, document_model, tmp_path):
     """Each update sees the same two batches, so the model is the same but for rounding."""
     arguments = '{"beam": 1, "max_len_a": 1, "max_len_b": 10}'
     flags = [*TRANSLATOR, *WINDOWS, "--eval-bleu", "--eval-bleu-args", arguments]
-    flags += ["--max-update", 80, "--dropout", 0]
+    flags += ["--finetune-from-model", document_model.checkpoint, "--max-update", 2]
+    flags += ["--dropout", 0]
     one = train(document_data, tmp_path / "one", *flags, "--update-freq", 2)
     two = train_on_two(document_data, tmp_path / "two", *flags)
     ours, theirs = (logged(trained.log, "valid")[-1] for trained in (two, one))

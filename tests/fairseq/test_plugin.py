@@ -6,7 +6,8 @@ import tomllib
 
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from harness import PLUGIN, ROOT, attempt
+from forked import FAIRSEQ, run_forked
+from harness import PLUGIN, ROOT, environment
 
 import fairseq_memattn
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
@@ -21,22 +22,29 @@ ROBERTAS = ("", "_base", "_tiny")
 MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    """Runs code in a fresh process."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+@pytest.fixture
+def started(tmp_path):
+    """Runs code in a process of its own, which has imported nothing but some modules."""
+
+    def run(code: str, *imported: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        script.write_text(code, encoding="utf-8")
+        return run_forked([str(script)], ROOT, None, environment(), imported)
+
+    return run
 
 
 @pytest.fixture
-def forked(tmp_path):
+def python(started):
+    """Runs code in a process that has imported torch."""
+    return lambda code: started(code, "torch")
+
+
+@pytest.fixture
+def forked(started):
     """Runs code in a process that has imported fairseq, but nothing of this package."""
-
-    def run(code: str) -> subprocess.CompletedProcess[str]:
-        script = tmp_path / "script.py"
-        before = "import sys\nassert not [n for n in sys.modules if n.startswith('fairseq_mem')]\n"
-        script.write_text(f"{before}{code}", encoding="utf-8")
-        return attempt(str(script), cwd=ROOT, fresh=True)
-
-    return run
+    before = "import sys\nassert not [n for n in sys.modules if n.startswith('fairseq_mem')]\n"
+    return lambda code: started(f"{before}{code}", *FAIRSEQ)
 
 
 def test_registered_classes_are_ours():
@@ -136,7 +144,7 @@ def test_importing_a_model_registers_it(statement, name, forked):
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_the_package_changes_nothing():
+def test_importing_the_package_changes_nothing(python):
     """No module of others is loaded, no filter, hook, thread or attribute of fairseq is set."""
     done = python(
         "import numpy, sys, threading, warnings, torch\n"
@@ -159,7 +167,7 @@ def test_importing_the_package_changes_nothing():
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_the_package_alone_loads_nothing():
+def test_importing_the_package_alone_loads_nothing(python):
     done = python(
         "import sys, pkgutil; before = set(sys.modules)\nimport fairseq_memattn\n"
         "assert set(sys.modules) - before == {'fairseq_memattn'}, set(sys.modules) - before"
@@ -167,13 +175,13 @@ def test_importing_the_package_alone_loads_nothing():
     assert done.returncode == 0, done.stderr
 
 
-def test_one_version():
+def test_one_version(python):
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     done = python("import fairseq_memattn; print(fairseq_memattn.__version__)")
     assert done.stdout.strip() == stated
 
 
-def test_registering_without_fairseq_says_what_to_install():
+def test_registering_without_fairseq_says_what_to_install(python):
     done = python(
         "import sys; sys.modules['fairseq'] = None\n"
         "import fairseq_memattn; fairseq_memattn.register()"
@@ -200,7 +208,7 @@ ATTEND = (
         "abc_attention = load('fairseq_memattn.attention.ops.abc').abc_attention",
     ],
 )
-def test_attention_leaves_fairseq_alone(fairseq, statement):
+def test_attention_leaves_fairseq_alone(fairseq, statement, python):
     before = "import sys\n" + ("sys.modules['fairseq'] = None\n" if fairseq == "missing" else "")
     after = "assert sys.modules.get('fairseq') is None, 'fairseq was imported'"
     done = python(f"{before}{statement}\n{ATTEND}{after}")
@@ -220,7 +228,7 @@ def test_attention_first_and_models_later(forked):
 
 def test_prefetching_ends_before_the_interpreter():
     """A thread that frees tensors of numpy's memory while Python shuts down aborts the process."""
-    done = python(
+    code = (
         "import fairseq_memattn, numpy, torch\n"
         "fairseq_memattn.register()\n"
         "from fairseq.data.iterators import BufferedIterator\n"
@@ -233,4 +241,6 @@ def test_prefetching_ends_before_the_interpreter():
         "batches = BufferedIterator(10**6, Endless())\n"
         "next(batches)\n"
     )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -1,24 +1,25 @@
 """fairseq-train with the plugin: its options do what they do for fairseq's own models."""
 
 import json
+import os
 import shlex
 import shutil
 import signal
-import subprocess
 
 import pytest
 import torch
+from forked import fork
 from harness import (
     COMMON,
     PLUGIN,
     ROOT,
     TRANSLATOR,
+    Trained,
     environment,
     logged,
     run,
     script,
     train,
-    train_on_two,
 )
 from omegaconf import OmegaConf
 from questions import prepare, records
@@ -49,21 +50,13 @@ EXACT = {"rtol": 0, "atol": 0}
 # -------------------------------------------------------------------------------- resuming
 
 
-def train_and_kill(flags, data, folder):
+def train_and_kill(flags, data, folder, streams):
     """Kills a training, as a machine going down does, once it has written a checkpoint."""
     argv = [script("fairseq-train"), data, *flags, "--save-dir", folder]
-    with subprocess.Popen(
-        [str(arg) for arg in argv],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(),
-    ) as process:
-        for line in process.stdout:
-            if "Saved checkpoint" in line:
-                process.send_signal(signal.SIGKILL)
-                break
-    assert process.returncode == -signal.SIGKILL
+    process = fork([str(arg) for arg in argv], streams, None, None, environment())
+    process.wait_until_it_prints("Saved checkpoint")
+    os.kill(process.process, signal.SIGKILL)
+    assert process.wait().returncode == -signal.SIGKILL
 
 
 def test_killed_and_resumed_equals_uninterrupted(bilingual, tmp_path):
@@ -75,7 +68,8 @@ def test_killed_and_resumed_equals_uninterrupted(bilingual, tmp_path):
         *shlex.split("--max-tokens 500 --update-epoch-batch-itr True"),
     ]
     whole = train(bilingual, tmp_path / "whole", *flags)
-    train_and_kill(flags, bilingual, tmp_path / "killed")
+    (tmp_path / "streams").mkdir()
+    train_and_kill(flags, bilingual, tmp_path / "killed", tmp_path / "streams")
     resumed = train(bilingual, tmp_path / "killed", *flags)
     first = int(logged(resumed.log, "train_inner")[0]["num_updates"])
     assert 1 < first < 40
@@ -187,11 +181,28 @@ def test_half_precision_learns_as_full(precision, bilingual, tmp_path):
     assert all(weight.isfinite().all() for weight in weights(half).values())
 
 
+def train_by_torchrun(data, folder, *flags):
+    # fairseq reads its rank from torchrun on GPUs only.
+    folder.mkdir()
+    launch = folder / "launch.sh"
+    launch.write_text('exec "$@" --distributed-rank "$RANK"\n')
+    done = run(
+        "torchrun",
+        *("--standalone", "--nproc_per_node", 2, "--no-python", "bash", launch),
+        *(script("fairseq-train"), data, *flags, "--save-dir", folder),
+        *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
+        *("--distributed-no-spawn", "--distributed-backend", "gloo"),
+        *("--ddp-backend", "legacy_ddp"),
+        fresh=True,
+    )
+    return Trained(data, folder / "checkpoint_last.pt", done.stdout)
+
+
 def test_two_processes_equal_one_with_twice_the_updates(bilingual, tmp_path):
     """Data-parallel training by torchrun on CPU; each update sees the same two batches."""
     flags = [*TRANSLATOR, "--max-update", 10, "--dropout", 0]
     one = train(bilingual, tmp_path / "one", *flags, "--update-freq", 2)
-    two = train_on_two(bilingual, tmp_path / "two", *flags)
+    two = train_by_torchrun(bilingual, tmp_path / "two", *flags)
     assert "training on 2 devices" in two.log
     pairs = zip(logged(two.log, "train_inner"), logged(one.log, "train_inner"), strict=True)
     for ours, theirs in pairs:
@@ -319,7 +330,7 @@ def test_yaml_equals_flags(bilingual, tmp_path):
         *("--abc-cross-slots", 6, "--abc-phi-heads", "shared", "--max-update", 5),
         *flags,
     )
-    assert_same_weights(type(by_flags)(bilingual, by_yaml, ""), by_flags, **EXACT)
+    assert_same_weights(Trained(bilingual, by_yaml, ""), by_flags, **EXACT)
     saved = read_checkpoint(by_yaml)["cfg"]["model"]
     assert (saved["abc_causal_slots"], saved["abc_activation"]) == (8, "exp")
 
