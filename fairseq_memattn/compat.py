@@ -44,6 +44,7 @@ def prepare_fairseq() -> None:
     check_environment()
     allow_fairseq_globals()
     explain_checkpoint_errors()
+    broadcast_allowed_values()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()
@@ -125,6 +126,29 @@ def explain_checkpoint_errors() -> None:
             return _require_model(path, load(path, *args, **kwargs))
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+
+
+def broadcast_allowed_values() -> None:
+    """Let a process send a checkpoint that it has loaded to the others.
+
+    fairseq's `broadcast_object` reads what is sent with torch.load, which refuses the mark that it
+    puts in the place of a tensor and the configuration that fairseq makes of the checkpoint's
+    `cfg`. The mark is allowed, and the configuration is sent as the plain values it consists of.
+    """
+    import torch
+    from fairseq.distributed import utils
+    from omegaconf import DictConfig, OmegaConf
+
+    torch.serialization.add_safe_globals([utils._TensorPlaceholder])
+    broadcast = utils.broadcast_object
+
+    @functools.wraps(broadcast)
+    def broadcast_object(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(obj, dict) and isinstance(obj.get("cfg"), DictConfig):
+            obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
+        return broadcast(obj, *args, **kwargs)
+
+    utils.broadcast_object = broadcast_object
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
