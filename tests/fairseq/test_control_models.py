@@ -21,7 +21,9 @@ def test_trained_and_translating(name, bilingual, corpus, tmp_path):
     search = ["--beam", 3, "--max-len-b", 6]
     together = hypotheses(generate(trained, *search))
     assert len(together) == len(lines_of(corpus / "test.en"))
-    alone = hypotheses(generate(trained, *search, "--batch-size", 1))
+    fifth = ["--num-shards", 5, "--shard-id", 2]
+    alone = hypotheses(generate(trained, *search, "--batch-size", 1, *fifth))
+    assert len(alone) > 5
     for number, one in alone.items():
         assert one.positional == pytest.approx(together[number].positional, abs=1e-3)
 
