@@ -1,13 +1,10 @@
 """A tiny GPT-2 BPE in the files that RoBERTa's comes in, and fairseq on a tiny RoBERTa."""
 
-import importlib
 import json
-import logging
-import sys
+import os
 from pathlib import Path
-from typing import Any
 
-import pytest
+from in_process import run_in_process
 
 import fairseq_memattn
 
@@ -35,27 +32,7 @@ def write_gpt2_files(folder: Path) -> Path:
 def fairseq(command: str, data: object, flags: str) -> str:
     """What fairseq-COMMAND logs when this process runs it."""
     fairseq_memattn.register()
-    main = importlib.import_module(f"fairseq_cli.{command}").cli_main
-    said: list[str] = []
-    make, handlers, level = (
-        logging.getLogRecordFactory(),
-        logging.root.handlers[:],
-        logging.root.level,
-    )
-
-    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:  # fairseq replaces all handlers
-        made = make(*args, **kwargs)
-        said.append(made.getMessage())
-        return made
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [command, str(data), *COMMON.split(), *flags.split()])
-        logging.setLogRecordFactory(record)
-        logging.root.setLevel(logging.INFO)
-        try:
-            main()
-        finally:
-            logging.setLogRecordFactory(make)
-            logging.root.handlers[:] = handlers
-            logging.root.setLevel(level)
-    return "\n".join(said)
+    argv = [f"fairseq-{command}", str(data), *COMMON.split(), *flags.split()]
+    done = run_in_process(argv[0], argv, None, None, os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr

@@ -175,7 +175,6 @@ def test_killed_and_started_again(
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
-@pytest.mark.usefixtures("own_process")
 def test_two_workers_without_ids_further_splits_and_a_dictionary(
     made: tuple[dict[str, Path], Path], tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def run_in_process(
         streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
         streams[0].write_text(stdin or "", encoding="utf-8")
         stack.enter_context(_state_restored())
-        stack.enter_context(_hydra_in_less_time())
+        stack.enter_context(hydra_in_less_time())
         stack.enter_context(mock.patch.dict(os.environ, env, clear=True))
         stack.enter_context(preprocess_in_process())
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=False))
@@ -105,26 +105,8 @@ def preprocess_in_process() -> Iterator[None]:
         yield
 
 
-def _exit_code(main: Callable[[], object]) -> int:
-    sys.excepthook = sys.__excepthook__
-    install_excepthook()  # which depends on the name of the command
-    try:
-        with warnings.catch_warnings():
-            quiet_known_warnings()  # pytest undoes what registration has silenced
-            code = main()
-        return code if isinstance(code, int) else 0
-    except SystemExit as stop:
-        if stop.code is None or isinstance(stop.code, int):
-            return stop.code or 0
-        print(stop.code, file=sys.stderr)
-        return 1
-    except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 1
-
-
 @contextmanager
-def _hydra_in_less_time() -> Iterator[None]:
+def hydra_in_less_time() -> Iterator[None]:
     """Half of the time of a small command is hydra's, which composes its configuration.
 
     What the configuration store holds is copied when it is read, and not once more with the store;
@@ -147,6 +129,24 @@ def _parsed(text: str, rule: str) -> object:
 
 def _parse_rule(self: OverridesParser, text: str, rule: str) -> object:
     return copy.copy(_parsed(text, rule))
+
+
+def _exit_code(main: Callable[[], object]) -> int:
+    sys.excepthook = sys.__excepthook__
+    install_excepthook()  # which depends on the name of the command
+    try:
+        with warnings.catch_warnings():
+            quiet_known_warnings()  # pytest undoes what registration has silenced
+            code = main()
+        return code if isinstance(code, int) else 0
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
 
 
 @contextmanager
@@ -203,8 +203,8 @@ def _state_restored() -> Iterator[None]:
         sys.path[:], sys.excepthook = path, hook
         progress_bar._close_writers()  # of TensorBoard
         progress_bar._tensorboard_writers.clear()
-        GlobalHydra.instance().clear()
         Singleton._instances = singletons
+        GlobalHydra.instance().clear()
         HydraConfig.instance().cfg = None
         random.setstate(states[0])
         np.random.set_state(states[1])
