@@ -109,23 +109,31 @@ def allow_fairseq_globals() -> None:
 
 
 def explain_checkpoint_errors() -> None:
-    """Make fairseq's loader raise `CheckpointError` for a file it cannot load.
+    """Make fairseq's loaders raise `CheckpointError` for a file they cannot load.
 
-    All of fairseq (training, generation, `from_pretrained`) looks this one function up in
-    `checkpoint_utils` when it calls it, so replacing it there covers every route. torch's own
-    message names no file and advises to switch its protection off.
+    All of fairseq (training, generation, `from_pretrained`) looks these two functions up in
+    `checkpoint_utils` when it calls them, so replacing them there covers every route. torch's own
+    message names no file and advises to switch its protection off. fairseq's own names neither the
+    file nor the architecture that is not registered.
     It stays an exception, and no SystemExit, so that it can be caught in a notebook.
     """
     from fairseq import checkpoint_utils
 
     load = checkpoint_utils.load_checkpoint_to_cpu
+    build = checkpoint_utils.load_model_ensemble_and_task
 
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        with _checkpoint_errors(path):
+        with _checkpoint_errors(path), _registration_errors([path]):
             return _require_model(path, load(path, *args, **kwargs))
 
+    @functools.wraps(build)
+    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
+        with _registration_errors(filenames):
+            return build(filenames, *args, **kwargs)
+
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
 
 
 def broadcast_allowed_values() -> None:
@@ -159,6 +167,27 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     with _checkpoint_errors(path):
         state = torch.load(path, map_location="cpu", weights_only=True)
         return _require_model(path, state)
+
+
+def architecture(state: dict[str, Any]) -> str | None:
+    """The registered name of the checkpoint's model; None if the checkpoint has none."""
+    return _name_of(state, "model", "arch")
+
+
+def check_registered(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Raise CheckpointError for an architecture or a task that is not registered."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+
+    for kind, name, known in (
+        ("architecture", architecture(state), {*ARCH_MODEL_REGISTRY, *MODEL_DATACLASS_REGISTRY}),
+        ("task", _name_of(state, "task", "task"), TASK_REGISTRY),
+    ):
+        if name and name not in known:
+            raise CheckpointError(
+                f"{path} cannot be loaded: its {kind} {name} is not registered; --user-dir must be "
+                "the folder that registers it"
+            )
 
 
 def restore_older_numpy() -> None:
@@ -253,6 +282,27 @@ def _checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         # The first sentence will do: torch's zip reader goes on to explain miniz.
         reason = f"{type(error).__name__}: {_first_line(error).partition('. ')[0]}".rstrip(": ")
         raise CheckpointError(_damage(path, reason)) from error
+
+
+@contextmanager
+def _registration_errors(paths: list[str]) -> Iterator[None]:
+    """Raise CheckpointError where fairseq fails on an unregistered name, in one of several ways.
+
+    Checked afterwards only: a model that is not registered still has weights to restore.
+    """
+    try:
+        yield
+    except (AssertionError, LookupError):
+        for path in filter(os.path.isfile, paths):
+            check_registered(path, read_checkpoint(path))
+        raise
+
+
+def _name_of(state: dict[str, Any], part: str, option: str) -> str | None:
+    """The name of the model or the task, from `cfg` or from the `args` of older checkpoints."""
+    options = (state.get("cfg") or {}).get(part) or state.get("args") or {}
+    fields = vars(options) if isinstance(options, argparse.Namespace) else options
+    return fields.get("_name") or fields.get(option)
 
 
 def _refusal(path: str | os.PathLike[str], message: str) -> str:

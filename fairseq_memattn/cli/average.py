@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_memattn.cli.models import architecture
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.compat import read_checkpoint
+from fairseq_memattn.compat import architecture, read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")

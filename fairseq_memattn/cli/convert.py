@@ -14,8 +14,9 @@ from typing import Any
 
 from fairseq_memattn.cli.average import write
 from fairseq_memattn.cli.model_flags import model_flags
-from fairseq_memattn.cli.models import architecture, check_paths, open_checkpoint
+from fairseq_memattn.cli.models import check_paths, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.compat import architecture
 from fairseq_memattn.errors import flag
 
 
@@ -113,7 +114,9 @@ def check_kind(old: str, new: str) -> None:
 
     def kind(arch: str) -> str:
         if arch not in ARCH_MODEL_REGISTRY:
-            raise ValueError(f"--arch {arch} is not an architecture of fairseq or this plugin")
+            raise ValueError(
+                f"--arch {arch} is not registered; --user-dir must be the folder that registers it"
+            )
         model = ARCH_MODEL_REGISTRY[arch]
         if issubclass(model, FairseqEncoderDecoderModel):
             return "a translation model"

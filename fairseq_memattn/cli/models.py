@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairseq_memattn.compat import architecture, check_registered
 from fairseq_memattn.errors import MemAttnError, check_least
 
 if TYPE_CHECKING:
@@ -67,13 +68,6 @@ def check_one_folder(data: str) -> None:
         raise ValueError(f"the data must be one folder, but are {data}")
 
 
-def architecture(state: dict[str, Any]) -> str | None:
-    """The registered name of the checkpoint's model; None if the checkpoint has none."""
-    model = (state.get("cfg") or {}).get("model") or state.get("args") or {}
-    fields = vars(model) if isinstance(model, argparse.Namespace) else model
-    return fields.get("_name") or fields.get("arch")
-
-
 def open_checkpoint(
     path: str,
     data: str,
@@ -92,24 +86,12 @@ def open_checkpoint(
     lacks what the task reads.
     """
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-    from fairseq.tasks import TASK_REGISTRY
+    from fairseq.models import ARCH_MODEL_REGISTRY
 
     from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
 
     state = load_checkpoint_to_cpu(path, {"data": data, **overrides})
-    for kind, name, known in (
-        (
-            "architecture",
-            architecture(state),
-            ARCH_MODEL_REGISTRY.keys() | MODEL_DATACLASS_REGISTRY,
-        ),
-        ("task", state["cfg"]["task"]["_name"], TASK_REGISTRY),
-    ):
-        if name not in known:
-            raise ValueError(
-                f"--path {path}: its {kind} is {name}, which neither fairseq nor this plugin has"
-            )
+    check_registered(path, state)
     settings = state["cfg"]["task"]
     if only and settings["_name"] != only:
         raise ValueError(

@@ -51,7 +51,7 @@ def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
 @pytest.mark.parametrize(
     ("arch", "flags", "message"),
     [
-        ("no_transformer", "", "--arch no_transformer is not an architect"),
+        ("no_transformer", "", "--arch no_transformer is not registered; --user-dir"),
         ("t2r_transformer", "--encoder-layers 4", "but has --encoder-layers, which is the checkpo"),
         ("abc_mlp_transformer_lm", "", "transformer is a translation model, but --arch abc_mlp_tr"),
         ("abc_mlp_roberta", "", "--arch abc_mlp_roberta is a masked language model"),

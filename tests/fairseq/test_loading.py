@@ -42,7 +42,7 @@ def test_what_nobody_has_registered(kind, command, softmax, refusal, tmp_path):
         model.arch = model._name = "lost"
         state["cfg"]["model"] = model
     torch.save(state, tmp_path / "lost.pt")
-    sentence = f"--path {tmp_path}/lost.pt: its {kind} is lost, which neither fairseq nor"
+    sentence = f"{tmp_path}/lost.pt cannot be loaded: its {kind} lost is not registered; --user-dir"
     assert sentence in refusal(command, softmax.data, tmp_path / "lost.pt")
 
 
