@@ -4,7 +4,7 @@ import pytest
 import torch
 from abc_cases import Case, inputs
 
-from fairseq_memattn.attention import abc_attention, abc_step
+from fairseq_memattn.attention import Window, abc_attention, abc_step, kernel_read, window_read
 
 CASE = Case(5)  # 2 sentences, 2 heads, 5 tokens, 4 wide, 3 slots
 
@@ -91,3 +91,21 @@ def test_state_of_other_inputs(other, length):
     _, state = abc_step(*inputs(CASE._replace(**other)), None)
     with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
         abc_step(*inputs(CASE._replace(length=length)), state)
+
+
+@pytest.mark.parametrize("state", [1, {}, ()], ids=repr)
+def test_state_of_another_type(state):
+    kind = type(state).__name__
+    args = inputs(CASE)
+    with pytest.raises(
+        TypeError, match=f"`state` must be a MemoryState, but is of the type {kind}"
+    ):
+        abc_step(*args, state)
+    with pytest.raises(
+        TypeError, match=f"`state` must be a KernelState, but is of the type {kind}"
+    ):
+        kernel_read(args.q, state)
+    with pytest.raises(
+        TypeError, match=f"`state` must be a WindowState, but is of the type {kind}"
+    ):
+        window_read(args.q, state, Window(3))

@@ -1,5 +1,6 @@
 """ABCAttention with every control against its definition, and what it works under."""
 
+import re
 from typing import NamedTuple
 
 import nn_cases as cases
@@ -472,11 +473,77 @@ def test_a_centred_window_has_no_source(name):
         module.write(x)
 
 
-def test_a_memory_of_another_batch():
-    module = layer("mlp", "cross")
-    x, source = inputs("cross")
-    with pytest.raises(ValueError, match="`memory` must have the 2 rows of `x`, but has 3 instead"):
-        module.read(x[:2], module.write(source))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_in_the_place_of_a_source(kind):
+    module, (x, *_) = layer("window", kind), inputs(kind, 5, 5, batch=2)
+    mask = torch.zeros(2, 5, dtype=torch.bool)
+    message = (
+        r"`source` must be floating-point \(B, S, [68]\), but is \(2, 5\) of torch.bool instead; "
+        "a mask is given as `key_padding_mask`"
+    )
+    with pytest.raises(ValueError, match=message):
+        module(x, mask)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_in_the_place_of_representations(kind):
+    module, (_, *source) = layer("mlp", kind), inputs(kind, 5, 5, batch=2)
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    message = r"`x` must be floating-point \(B, length, 8\), but is \(2, 5\) of torch.int64 instead"
+    with pytest.raises(ValueError, match=message):
+        module(tokens, *source)
+
+
+def test_arguments_of_another_type():
+    module, (x,) = layer("mlp", "encoder"), inputs("encoder")
+    cross = layer("mlp", "cross")
+    for name, wanted, call in (
+        ("x", "a Tensor", lambda: module(x.tolist())),
+        ("source", "a Tensor", lambda: module(x, [1])),
+        ("source", "a Tensor", lambda: cross.write([1])),
+        ("key_padding_mask", "a Tensor or None", lambda: module(x, key_padding_mask=[1])),
+        ("shared", "a Shared or None", lambda: module(x, shared=[])),
+        ("control", "a str or a Control", lambda: ABCAttention(E, H, slots=M, control=[1])),
+    ):
+        message = f"`{name}` must be {wanted}, but is of the type list instead"
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    "name, method", [*((name, "step") for name in CAUSAL), *((name, "read") for name in DESIGNS)]
+)
+def test_a_state_of_another_layer(name, method):
+    kind = "causal" if method == "step" else "cross"
+    argument = "state" if method == "step" else "memory"
+    module, (x, *source) = layer(name, kind), inputs(kind)
+
+    def state(module, x):
+        return module.step(x)[1] if method == "step" else module.write(*source or x)
+
+    own = state(module, x)
+    other = layer("mlp" if type(own).__name__ == "WindowState" else "window", kind)
+    wrong = state(other, x)
+    for value, given in ((1, "int"), ({}, "dict"), (wrong, type(wrong).__name__)):
+        wanted = (
+            f"`{argument}` must be a {type(own).__name__}.*, but is of the type {given} instead"
+        )
+        with pytest.raises(TypeError, match=wanted):
+            getattr(module, method)(x, value)
+    first = own._fields[0]
+    message = rf"`{argument}\.{first}` must be {re.escape(str((2, *own[0].shape[1:])))}, but is "
+    with pytest.raises(ValueError, match=message):
+        getattr(module, method)(x[:2], own)
+    if name.startswith(("rfa", "elu", "local_global")):
+        return  # the number of features or slots is fixed
+    more = state(layer(name, kind, slots=M + 1), x)
+    message = rf"`{argument}\.{first}` must be {re.escape(str(tuple(own[0].shape)))}, but is "
+    with pytest.raises(ValueError, match=message):
+        getattr(module, method)(x, more)
+
+
+def test_a_source_in_the_place_of_x():
+    module, (_, source) = layer("mlp", "cross"), inputs("cross")
     with pytest.raises(ValueError, match=r"`x` must be \(B, length, 8\)"):
         module.read(source, module.write(source))
 
@@ -489,10 +556,3 @@ def test_positions_past_the_limit():
     _, state = module.step(x[:, :LONGEST])
     with pytest.raises(ValueError, match=message):
         module.step(x[:, LONGEST:], state)
-
-
-def test_a_state_of_another_batch():
-    module, (x,) = layer("mlp", "causal"), inputs("causal")
-    _, state = module.step(x[:, :3])
-    with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
-        module.step(x[:2, 3:], state)

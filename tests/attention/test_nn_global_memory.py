@@ -261,3 +261,14 @@ def test_refused_inputs(x, memory, mask, message):
     given = {} if mask is None else {"key_padding_mask": torch.zeros(mask, dtype=torch.bool)}
     with pytest.raises(ValueError, match=message):
         layer()(torch.zeros(x), torch.zeros(memory), **given)
+
+
+@pytest.mark.parametrize("name", ["x", "memory"])
+def test_refused_types(name):
+    given = dict(x=torch.zeros(2, 5, 8), memory=torch.zeros(2, 3, 8))
+    with pytest.raises(TypeError, match=f"`{name}` must be a Tensor, but is of the type list in"):
+        layer()(**given | {name: [1]})
+    mask = torch.zeros(2, 5, dtype=torch.bool)
+    message = f"`{name}` must be floating-point .* of torch.bool instead; a mask is given as `key"
+    with pytest.raises(ValueError, match=message):
+        layer()(**given | {name: mask})

@@ -207,3 +207,18 @@ def test_refused_inputs(tokens, memory, mask, message):
     given = {} if mask is None else {"key_padding_mask": torch.zeros(mask, dtype=torch.bool)}
     with pytest.raises(ValueError, match=message):
         layer()(torch.zeros(tokens), torch.zeros(memory), **given)
+
+
+@pytest.mark.parametrize("name", ["tokens", "memory", "position_bias"])
+def test_refused_types(name):
+    biases = torch.zeros(3, 2, 7, 11)
+    given = dict(tokens=torch.zeros(2, 3, 5, 8), memory=torch.zeros(2, 3, 2, 8))
+    module = layer()
+    module(**given, position_bias=biases)
+    with pytest.raises(TypeError, match=f"`{name}` must be a Tensor, but is of the type list in"):
+        module(**given | {name: [1]})
+    mask = torch.zeros(2, 3, 5, dtype=torch.bool)
+    with pytest.raises(ValueError, match=f"`{name}` must be floating-point .* of torch.bool inst"):
+        module(**given | {name: mask})
+    with pytest.raises(ValueError, match=r"`position_bias` must be \(3, 2, 7, 11\), but is \(3, 2"):
+        module(**given, position_bias=biases[:, :, :, 1:])

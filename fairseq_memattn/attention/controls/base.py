@@ -34,6 +34,9 @@ class Control(nn.Module, ABC):
     """
 
     Options: ClassVar[type[ControlOptions]] = ControlOptions
+    # What `step` and `write` return, for `ABCAttention` to check: a named tuple whose first tensor
+    # is (B, H, `state_slots`, D). None leaves checks to the strategy.
+    state_class: ClassVar[type | None] = None
     causal_refusal: ClassVar[str] = ""  # why the strategy has no causal form, if it has none
     can_tie: ClassVar[bool] = True  # whether layers may share one
     is_kernel: ClassVar[bool] = False  # whether it has features in the place of slots
@@ -108,6 +111,11 @@ class Control(nn.Module, ABC):
         """Attention of T queries over a memory."""
         return abc_read(q, state)
 
+    @property
+    def state_slots(self) -> int:
+        """The slots of a state."""
+        return self.slots
+
     @abstractmethod
     def vectors(
         self,
@@ -135,6 +143,8 @@ class Control(nn.Module, ABC):
 
 class NormalisedControl(Control):
     """Control vectors that are normalised: phi_i = alpha_i / sum_j alpha_j."""
+
+    state_class: ClassVar[type | None] = MemoryState
 
     @abstractmethod
     def log_alpha(
@@ -221,6 +231,8 @@ class PositionedState(NamedTuple):
 class PositionControl(Control):
     """Control vectors that depend on the position of a token alone. Padding has no position."""
 
+    state_class: ClassVar[type | None] = PositionedState
+
     @abstractmethod
     def phi(self, positions: Tensor) -> Tensor:
         """(B, H or 1, S, M) of positions (B, S), counted from 0."""
@@ -266,7 +278,8 @@ class PositionControl(Control):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
     ) -> Any:
-        return additive_write(k, v, self.vectors(k, x, key_padding_mask), key_padding_mask)
+        memory = additive_write(k, v, self.vectors(k, x, key_padding_mask), key_padding_mask)
+        return PositionedState(*memory, positions_of(k, key_padding_mask)[:, -1] + 1)
 
     def vectors(
         self,

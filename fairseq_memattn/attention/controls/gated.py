@@ -1,6 +1,6 @@
 """ABC-MLP with a forget gate, which section 4 of the ABC paper suggests and does not try."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ class GatedControl(Control):
 
     Over a whole sequence (cross and encoder attention) it is the memory after the last token.
     """
+
+    state_class: ClassVar[type | None] = MemoryState
 
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)

@@ -50,6 +50,7 @@ class KernelControl(Control):
     features: phi; gate: g of causal attention (Peng et al., 2021, section 3.2), None for no gate
     """
 
+    state_class: ClassVar[type | None] = KernelState
     can_tie: ClassVar[bool] = False
     is_kernel: ClassVar[bool] = True
 
@@ -62,6 +63,10 @@ class KernelControl(Control):
     ) -> None:
         super().__init__(sizes, options)
         self.features, self.gate = features, gate
+
+    @property
+    def state_slots(self) -> int:
+        return self.features.feature_size
 
     def attend(
         self,

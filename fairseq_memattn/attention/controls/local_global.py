@@ -1,7 +1,7 @@
 """Global tokens together with a sliding window (ABC paper, appendix A.1), as in Longformer."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,6 +67,7 @@ class LocalGlobalControl(Control):
     """
 
     Options = LocalGlobalOptions
+    state_class: ClassVar[type | None] = LocalGlobalState
 
     def __init__(self, sizes: Sizes, options: LocalGlobalOptions) -> None:
         super().__init__(sizes, options)

@@ -1,7 +1,7 @@
 """Sliding, dilated and strided windows (ABC paper, section 3.3 and appendix A.4)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,10 +36,16 @@ class WindowControl(Control):
     attention.
     """
 
+    state_class: ClassVar[type | None] = WindowState
+
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)
         self.is_centred = sizes.kind == "encoder"
         self.window = Window(sizes.slots)
+
+    @property
+    def state_slots(self) -> int:
+        return self.window.capacity
 
     def attend(
         self,

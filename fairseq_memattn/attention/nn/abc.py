@@ -3,6 +3,7 @@
 Source: Peng et al., "ABC: Attention with Bounded-memory Control", equations 3-5 and Table 1.
 """
 
+from types import NoneType
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +12,13 @@ from fairseq_memattn.attention.controls.base import Control
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import make_control
 from fairseq_memattn.attention.controls.sharing import Shared
-from fairseq_memattn.attention.nn.checks import check_batch, check_dropout, check_heads
+from fairseq_memattn.attention.nn.checks import (
+    check_batch,
+    check_dropout,
+    check_floating,
+    check_heads,
+)
+from fairseq_memattn.attention.ops.checks import check_type
 from fairseq_memattn.attention.ops.state import MemoryState, is_written
 
 
@@ -206,6 +213,7 @@ class ABCAttention(BoundedAttention):
         max_positions: int = 1024,
         **options: Any,
     ) -> None:
+        check_type("control", control, str, Control)
         super().__init__(
             embed_dim,
             num_heads,
@@ -261,6 +269,9 @@ class ABCAttention(BoundedAttention):
         Raises ValueError for shapes that do not fit, for a source of a causal layer or of a window
         of encoder attention, and for cross attention without a source.
         """
+        check_type("shared", shared, Shared, NoneType)
+        if source is not None:
+            check_floating("source", source, f"(B, S, {self.source_dim})")
         if self.causal and source is not None:
             raise ValueError("causal attention reads its own `x`, but was given a `source`.")
         if source is not None:
@@ -284,11 +295,14 @@ class ABCAttention(BoundedAttention):
 
         Returns (B, T, E) and the state after the last position.
 
-        Raises ValueError for a layer that is not causal and for shapes that do not fit.
+        Raises ValueError for a layer that is not causal and for shapes that do not fit, and
+        TypeError for a state of another control.
         """
         if not self.causal:
             raise ValueError("`step` needs causal attention, but this layer has causal=False.")
         self._check(x, x, key_padding_mask)
+        if state is not None:
+            self._check_state("state", state, x)
         q, k, v = self.project(x, x)
         heads, state = self.control.step(q, k, v, x, state, key_padding_mask=key_padding_mask)
         return self.join(heads), state
@@ -310,13 +324,10 @@ class ABCAttention(BoundedAttention):
     def read(self, x: Tensor, memory: Any) -> Tensor:
         """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
 
-        Raises ValueError for shapes that do not fit.
+        Raises ValueError for shapes that do not fit, and TypeError for a memory of another control.
         """
         check_batch("x", x, self.embed_dim)
-        if len(memory[0]) != len(x):
-            raise ValueError(
-                f"`memory` must have the {len(x)} rows of `x`, but has {len(memory[0])} instead."
-            )
+        self._check_state("memory", memory, x)
         return self.join(self.control.read(self.split(self.q_proj(x)), memory))
 
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
@@ -325,6 +336,18 @@ class ABCAttention(BoundedAttention):
         if len(source) != len(x):
             raise ValueError(
                 f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."
+            )
+
+    def _check_state(self, name: str, state: Any, x: Tensor) -> None:
+        """The tensors of one state belong together, so that the first is all that is compared."""
+        if self.control.state_class is None:
+            return
+        check_type(name, state, self.control.state_class)
+        given = tuple(state[0].shape)
+        wanted = (x.shape[0], self.num_heads, self.control.state_slots, self.head_dim)
+        if given != wanted:
+            raise ValueError(
+                f"`{name}.{state._fields[0]}` must be {wanted}, but is {given} instead."
             )
 
     def _check_not_centred(self) -> None:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from fairseq_memattn.attention.ops.checks import check_mask, check_type
+
 
 def check_heads(embed_dim: int, num_heads: int) -> None:
     """Raises ValueError for a number of heads that does not divide `embed_dim`."""
@@ -21,16 +23,25 @@ def check_dropout(dropout: float) -> None:
 def check_batch(
     name: str, x: Tensor, embed_dim: int, key_padding_mask: Tensor | None = None
 ) -> None:
-    """Raises ValueError unless x is (B, S, embed_dim) and the mask (B, S) of torch.bool."""
+    """Raises ValueError unless x is (B, S, embed_dim) and the mask (B, S) of torch.bool.
+
+    Raises TypeError for what is no tensor.
+    """
+    check_floating(name, x, f"(B, length, {embed_dim})")
     if x.dim() != 3 or x.shape[2] != embed_dim or x.numel() == 0:
         raise ValueError(
             f"`{name}` must be (B, length, {embed_dim}), none of them empty, "
             f"but is {tuple(x.shape)} instead."
         )
-    if key_padding_mask is None:
-        return
-    if key_padding_mask.shape != x.shape[:2] or key_padding_mask.dtype != torch.bool:
+    check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
+
+
+def check_floating(name: str, x: Tensor, axes: str) -> None:
+    """Raises TypeError for what is no tensor, and ValueError for one of integers or booleans."""
+    check_type(name, x, Tensor)
+    if not x.is_floating_point():
+        hint = "; a mask is given as `key_padding_mask`" if x.dtype == torch.bool else ""
         raise ValueError(
-            f"`key_padding_mask` must be {tuple(x.shape[:2])} of torch.bool, but is "
-            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype} instead."
+            f"`{name}` must be floating-point {axes}, "
+            f"but is {tuple(x.shape)} of {x.dtype} instead{hint}."
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fairseq_memattn.attention.nn.checks import check_dropout, check_heads
+from fairseq_memattn.attention.nn.checks import check_dropout, check_floating, check_heads
 from fairseq_memattn.attention.ops.checks import check_mask
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
@@ -249,6 +249,8 @@ class GlobalMemoryAttention(nn.Module):
         return x.transpose(1, 2).flatten(2)
 
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
+        check_floating("x", x, f"(B, S, {self.embed_dim})")
+        check_floating("memory", memory, f"(B, M, {self.embed_dim})")
         if x.dim() != 3 or x.shape[2] != self.embed_dim:
             raise ValueError(
                 f"`x` must be (B, S, {self.embed_dim}), but is {tuple(x.shape)} instead."

@@ -7,7 +7,7 @@ processing" (T5Mem), sections III-A and IV, equations 2 and 6 to 14.
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.checks import check_dropout, check_heads
+from fairseq_memattn.attention.nn.checks import check_dropout, check_floating, check_heads
 from fairseq_memattn.attention.ops.checks import check_mask
 from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias
@@ -132,7 +132,7 @@ class MemorySlotAttention(nn.Module):
 
         Raises ValueError for shapes that do not fit.
         """
-        self._check(tokens, memory, key_padding_mask)
+        self._check(tokens, memory, key_padding_mask, position_bias)
         count, slots, length = memory.shape[1], memory.shape[2], tokens.shape[2]
         if position_bias is None and self.position_bias is not None:
             position_bias = self.position_bias(count, slots, length)
@@ -172,7 +172,15 @@ class MemorySlotAttention(nn.Module):
         heads: Tensor = x.unflatten(3, (self.num_heads, -1)).transpose(2, 3)
         return heads
 
-    def _check(self, tokens: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
+    def _check(
+        self,
+        tokens: Tensor,
+        memory: Tensor,
+        key_padding_mask: Tensor | None,
+        position_bias: Tensor | None,
+    ) -> None:
+        check_floating("tokens", tokens, f"(B, K, S, {self.embed_dim})")
+        check_floating("memory", memory, f"(B, K, M, {self.embed_dim})")
         if tokens.dim() != 4 or tokens.shape[3] != self.embed_dim or not tokens.numel():
             raise ValueError(
                 f"`tokens` must be (B, K, S, {self.embed_dim}), none of them empty, "
@@ -187,3 +195,12 @@ class MemorySlotAttention(nn.Module):
         if not memory.shape[2]:
             raise ValueError("`memory` must have at least one memory token, but has 0 instead.")
         check_mask("key_padding_mask", key_padding_mask, (batch, count, length))
+        if position_bias is None:
+            return
+        slots = memory.shape[2]
+        biases = (count, self.num_heads, slots + length, count * slots + length)
+        check_floating("position_bias", position_bias, str(biases))
+        if position_bias.shape != biases:
+            raise ValueError(
+                f"`position_bias` must be {biases}, but is {tuple(position_bias.shape)} instead."
+            )

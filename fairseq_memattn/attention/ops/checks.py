@@ -1,5 +1,8 @@
 """Checks of tensors that do not fit together. The errors name the argument."""
 
+from types import NoneType
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,13 +37,7 @@ def check_shapes(
         )
     if control.shape[3] < 1:
         raise ValueError(f"`{name_of_control}` must have at least one slot, but has 0 instead.")
-    if key_padding_mask is None:
-        return
-    if key_padding_mask.shape != (batch, source) or key_padding_mask.dtype != torch.bool:
-        raise ValueError(
-            f"`key_padding_mask` must be {(batch, source)} of torch.bool, but is "
-            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype} instead."
-        )
+    check_mask("key_padding_mask", key_padding_mask, (batch, source))
 
 
 def check_causal(q: Tensor, k: Tensor) -> None:
@@ -52,11 +49,25 @@ def check_causal(q: Tensor, k: Tensor) -> None:
         )
 
 
-def check_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
+def check_type(name: str, value: object, *types: type) -> None:
+    """Raises TypeError for a value of none of these types."""
+    if not isinstance(value, types):
+        wanted = " or ".join("None" if kind is NoneType else f"a {kind.__name__}" for kind in types)
+        raise TypeError(
+            f"`{name}` must be {wanted}, but is of the type {type(value).__name__} instead."
+        )
+
+
+def check_memory_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
     """A memory of as many slots as the control has, and of k's sizes."""
     memory = (*k.shape[:2], control.shape[3], k.shape[3])
-    wanted = [memory, memory, (*control.shape[:2], control.shape[3])]
-    given = [tuple(tensor.shape) for tensor in state]
+    check_state(state, MemoryState, memory, memory, (*control.shape[:2], control.shape[3]))
+
+
+def check_state(state: Any, kind: type, *shapes: tuple[int, ...]) -> None:
+    """Raises TypeError for a state of another kind, and ValueError for one of other shapes."""
+    check_type("state", state, kind)
+    given, wanted = [tuple(tensor.shape) for tensor in state], [*shapes]
     if given != wanted:
         raise ValueError(
             f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
@@ -64,7 +75,8 @@ def check_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
 
 
 def check_mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raises ValueError for a mask of another shape or dtype than it has to be of."""
+    """Raises TypeError for what is no tensor, and ValueError for another shape or dtype."""
+    check_type(name, mask, Tensor, NoneType)
     if mask is None or (mask.shape == shape and mask.dtype == torch.bool):
         return
     raise ValueError(

@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
 from fairseq_memattn.attention.ops.backends import choose
-from fairseq_memattn.attention.ops.checks import check_causal, check_shapes, check_state
+from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
@@ -86,7 +86,7 @@ def abc_step(
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
     if state is None:
         state = MemoryState.empty(k, v, log_alpha)
-    check_state(state, k, log_alpha)
+    check_memory_state(state, k, log_alpha)
     if q.shape[2] == 1:
         state = _write_one(k, v, log_alpha, state)
         return abc_read(q, state, scale), state

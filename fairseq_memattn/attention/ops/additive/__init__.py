@@ -16,7 +16,7 @@ from fairseq_memattn.attention.ops.abc import abc_read
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.backends import choose
-from fairseq_memattn.attention.ops.checks import check_causal, check_shapes, check_state
+from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
 
@@ -69,7 +69,7 @@ def additive_step(
     phi = _masked(phi, key_padding_mask, q)
     if state is None:
         state = MemoryState.empty(k, v, phi)
-    check_state(state, k, phi)
+    check_memory_state(state, k, phi)
     if q.shape[2] == 1:
         written = _written(k, v, phi)
         state = MemoryState(

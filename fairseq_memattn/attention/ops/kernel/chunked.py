@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE, chunked
+from fairseq_memattn.attention.ops.checks import check_mask, check_state, check_type
 from fairseq_memattn.attention.ops.precision import full_precision
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
@@ -160,6 +161,7 @@ def kernel_read(phi_q: Tensor, state: KernelState, *, floor: float = 0.0) -> Ten
     """
     _check_axes("phi_q", phi_q)
     _check_floor(floor)
+    check_type("state", state, KernelState)
     _check_state(state, phi_q, state.values.shape[-1])
     q = phi_q.to(state.values.dtype)
     z = state.normaliser.unsqueeze(-1)
@@ -285,13 +287,7 @@ def _check_shapes(phi_q: Tensor, phi_k: Tensor, v: Tensor, key_padding_mask: Ten
         raise ValueError(
             f"`v` must be ({batch}, {heads}, {source}, D), but is {tuple(v.shape)} instead."
         )
-    if key_padding_mask is None:
-        return
-    if key_padding_mask.shape != (batch, source) or key_padding_mask.dtype != torch.bool:
-        raise ValueError(
-            f"`key_padding_mask` must be {(batch, source)} of torch.bool, but is "
-            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype} instead."
-        )
+    check_mask("key_padding_mask", key_padding_mask, (batch, source))
 
 
 def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None:
@@ -318,9 +314,4 @@ def _check_floor(floor: float) -> None:
 
 def _check_state(state: KernelState, phi: Tensor, width: int) -> None:
     normaliser = (*phi.shape[:2], phi.shape[3])
-    wanted = [(*normaliser, width), normaliser]
-    given = [tuple(tensor.shape) for tensor in state]
-    if given != wanted:
-        raise ValueError(
-            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
-        )
+    check_state(state, KernelState, (*normaliser, width), normaliser)

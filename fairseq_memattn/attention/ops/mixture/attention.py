@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.ops.checks import check_mask, check_state, check_type
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
@@ -209,6 +209,7 @@ def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
             "`q` must have the four axes (B, H, T, D), none of them empty, "
             f"but is {tuple(q.shape)} instead."
         )
+    check_type("state", state, MixtureState)
     batch, heads, length, width = q.shape
     if selection.dim() != 3 or selection.shape[:2] != (batch, length):
         raise ValueError(
@@ -217,9 +218,4 @@ def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
         )
     source, sequences = state.keys.shape[2], selection.shape[2]
     keys = (batch, heads, source, sequences * width)
-    wanted = [keys, keys, (batch, sequences, source)]
-    given = [tuple(tensor.shape) for tensor in state]
-    if given != wanted:
-        raise ValueError(
-            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
-        )
+    check_state(state, MixtureState, keys, keys, (batch, sequences, source))

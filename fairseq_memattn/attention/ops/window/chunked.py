@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
-from fairseq_memattn.attention.ops.checks import check_causal, check_shapes
+from fairseq_memattn.attention.ops.checks import check_causal, check_mask, check_shapes, check_state
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
 BLOCK_SIZE = 64
@@ -127,7 +127,7 @@ def window_attention(
     Raises ValueError for shapes that do not fit together.
     """
     _check_inputs(q, k, v, key_padding_mask)
-    _check_global_mask(k, global_mask)
+    check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
     _check_memory(k, memory)
     packing = _Packing.of(k, key_padding_mask)
     q, k, v = (packing.pack(x) for x in (q, k, v))
@@ -498,16 +498,6 @@ def _check_inputs(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | No
     check_causal(q, k)
 
 
-def _check_global_mask(k: Tensor, global_mask: Tensor | None) -> None:
-    wanted = (k.shape[0], k.shape[2])
-    if global_mask is None or (global_mask.shape == wanted and global_mask.dtype == torch.bool):
-        return
-    raise ValueError(
-        f"`global_mask` must be {wanted} of torch.bool, but is "
-        f"{tuple(global_mask.shape)} of {global_mask.dtype} instead."
-    )
-
-
 def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
     if memory is None:
         return
@@ -528,9 +518,4 @@ def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
 
 def _check_state(state: WindowState, k: Tensor, window: Window) -> None:
     queue = (*k.shape[:2], window.capacity, k.shape[3])
-    wanted = [queue, queue, (k.shape[0],)]
-    given = [tuple(tensor.shape) for tensor in state]
-    if given != wanted:
-        raise ValueError(
-            f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
-        )
+    check_state(state, WindowState, queue, queue, (k.shape[0],))
