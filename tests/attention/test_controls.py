@@ -88,6 +88,16 @@ def test_a_name_that_is_no_word(name, names):
 
 
 @pytest.mark.parametrize(
+    "name", [Own, lambda x: x, 3, None], ids=["class", "function", "int", "None"]
+)
+def test_a_name_that_is_missing(name, names):
+    """As in `@register_control` without parentheses."""
+    message = r'`name` must be a str, as in @register_control\("own"\), but is .* instead'
+    with pytest.raises(TypeError, match=message):
+        register_control(name)
+
+
+@pytest.mark.parametrize(
     "other", [torch.nn.Linear, lambda x: x, 3], ids=["module", "function", "number"]
 )
 def test_what_is_no_control(other, names):

@@ -27,9 +27,13 @@ def register_control(name: str) -> Callable[[C], C]:
     `abc_NAME_transformer_lm` (if it has a causal form) and `abc_NAME_roberta` have it.
 
     Raises ValueError for a name that is taken or is no word of lower-case letters, digits and
-    underscores, and TypeError for a class that is no `Control`.
+    underscores, and TypeError for a missing name and for a class that is no `Control`.
     """
-    if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name)):
+    if not isinstance(name, str):  # `@register_control` without parentheses
+        raise TypeError(
+            f'`name` must be a str, as in @register_control("own"), but is {name!r} instead.'
+        )
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(
             "the name of a control must consist of lower-case letters, digits and underscores, "
             f"but is {name!r}"
