@@ -10,6 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.nn.global_memory import SPARSITIES
 from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
@@ -293,14 +294,15 @@ def sparsity(cfg: Any, layer: int) -> dict[str, Any]:
     """
     first = cfg.gmat_compress_after
     alone = first <= layer < first + cfg.gmat_memory_layers
-    return {
-        "sparsity": "chunks" if alone else str(cfg.gmat_sparsity),
+    kind = "chunks" if alone else str(cfg.gmat_sparsity)
+    options = {
         "chunk_size": cfg.gmat_chunk,
         "window": cfg.gmat_window,
         "rounds": cfg.gmat_lsh_rounds,
         "buckets": cfg.gmat_lsh_buckets,
         "seed": layer,
     }
+    return {"sparsity": kind} | {name: options[name] for name in SPARSITIES[kind]}
 
 
 def memory_projections(cfg: Any, layer: int) -> str:

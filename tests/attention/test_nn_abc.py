@@ -363,6 +363,7 @@ def test_a_workspace_passes_through_the_layers(number, tied):
             "`source_dim` must be a multiple of the 2 heads .* 7",
         ),
         (dict(causal=True, source_dim=6), "`source_dim` must be None for causal .* but is 6 inst"),
+        (dict(causal=True, source_dim=E), "`source_dim` must be None for causal .* but is 8 inst"),
     ],
     ids=str,
 )
@@ -376,6 +377,25 @@ def test_an_option_of_another_control():
         ABCAttention(E, H, slots=M, stride=2)
     with pytest.raises(TypeError, match="`stride` is neither .* 'window' .which has none"):
         ABCAttention(E, H, slots=M, control="window", stride=2)
+
+
+WITHOUT_HEADS = [
+    *("window", "dilated", "strided", "global", "local_global", "compressive", "clustering"),
+    *("elu", "rfa", "t2r"),
+]
+
+
+@pytest.mark.parametrize("name", all_controls())
+def test_heads_share_what_they_could_have_each(name):
+    """One control for all heads is another layer, or it is refused."""
+    each = ABCAttention(E, H, slots=4, control=name)
+    if name not in WITHOUT_HEADS:
+        one = ABCAttention(E, H, slots=4, control=name, share_control=True)
+        assert (one.control.heads, each.control.heads) == (1, H)
+        return
+    message = f"`share_control` must be False for the control '{name}', on which .*, but is True"
+    with pytest.raises(ValueError, match=message):
+        ABCAttention(E, H, slots=4, control=name, share_control=True)
 
 
 def test_slots_are_required():
@@ -395,6 +415,12 @@ def control_of(name, **sizes):
         (control_of("mlp", heads=3), {}, ValueError, "must have 1 or 2 heads, but has 3 instead"),
         (control_of("elu"), {}, ValueError, "layers cannot share ELUControl; give its name"),
         (control_of("mlp"), dict(activation="exp"), TypeError, "options belong to the name of a"),
+        (
+            control_of("mlp"),
+            dict(share_control=True),
+            ValueError,
+            "`share_control` must be False .* is a Control, which has 2 heads, but is True instead",
+        ),
         (control_of("mlp"), dict(source_dim=6), ValueError, "`control` is made for .* 8, .* 6 in"),
         (
             control_of("window", kind="encoder"),

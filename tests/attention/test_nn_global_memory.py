@@ -156,7 +156,7 @@ def test_without_tokens_the_memory_attends_to_itself(kind, own, slots):
 
 @each_kind
 def test_hashing_is_fresh_in_training_and_seeded_in_evaluation(kind):
-    module, x = layer(kind, chunk_size=4), inputs(64, 0)
+    module, x = layer(kind), inputs(64, 0)
     module.eval()
     assert torch.equal(module(*x)[0], module(*x)[0])
     module.train()
@@ -240,6 +240,15 @@ def test_distributed(tmp_path):
         (dict(buckets=3), "`buckets` must be even, but is 3 instead"),
         (dict(memory_projections="qk"), '`memory_projections` must be .* but is "qk" instead'),
         (dict(dropout=1.0), "`dropout` must be from 0 to below 1, but is 1.0 instead"),
+        (
+            dict(sparsity="window", chunk_size=8),
+            "`chunk_size` must be left out with `sparsity` 'window', .* window, but is 8",
+        ),
+        (dict(window=8), "`window` must be left out with `sparsity` 'chunks'"),
+        (dict(rounds=2), "`rounds` must be left out with `sparsity` 'chunks'"),
+        (dict(sparsity="window", buckets=2), "`buckets` must be left out with `sparsity` 'window'"),
+        (dict(sparsity="window", seed=2), "`seed` must be left out with `sparsity` 'window'"),
+        (dict(sparsity="lsh", window=8), "`window` must .* 'lsh', .* are chunk_size, rounds"),
     ],
 )
 def test_refused_options(wrong, message):

@@ -185,6 +185,14 @@ def test_distributed(tmp_path):
         (dict(num_heads=3), "`num_heads` must divide `embed_dim` 8, but is 3 instead"),
         (dict(buckets=31), "`buckets` must be even, .* but is 31 instead"),
         (dict(max_distance=8), "`max_distance` must be above the 8 distances .* but is 8 instead"),
+        (
+            dict(relative_positions=False, buckets=8),
+            "`buckets` must be left out without `relative_",
+        ),
+        (
+            dict(relative_positions=False, max_distance=8),
+            "`max_distance` must be left out without .* is 8 in",
+        ),
         (dict(dropout=-0.1), "`dropout` must be from 0 to below 1, but is -0.1 instead"),
     ],
 )

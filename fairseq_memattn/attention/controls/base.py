@@ -39,6 +39,7 @@ class Control(nn.Module, ABC):
     state_class: ClassVar[type | None] = None
     causal_refusal: ClassVar[str] = ""  # why the strategy has no causal form, if it has none
     can_tie: ClassVar[bool] = True  # whether layers may share one
+    uses_heads: ClassVar[bool] = True  # whether `sizes.heads` makes a difference
     is_kernel: ClassVar[bool] = False  # whether it has features in the place of slots
     is_centred: bool = False  # whether encoder attention sees the tokens around each query
     max_length: int | None = None  # the longest sequence, if there is a limit

@@ -1,6 +1,6 @@
 """Clusters of keys, and of the values with them (ABC paper, section 3.2)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class ClusteringControl(NormalisedControl):
     with the nearest running centroid, which moves towards it. Memberships have no gradient; the
     means have one.
     """
+
+    uses_heads: ClassVar[bool] = False
 
     def log_alpha(
         self,

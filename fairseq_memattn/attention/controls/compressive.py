@@ -1,5 +1,7 @@
 """Mean pooling of neighbours (ABC paper, appendix A.3), after the compressive transformer."""
 
+from typing import ClassVar
+
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -19,6 +21,7 @@ class CompressiveControl(PositionControl):
     """
 
     Options = LengthOptions
+    uses_heads: ClassVar[bool] = False
 
     def __init__(self, sizes: Sizes, options: LengthOptions) -> None:
         super().__init__(sizes, options)

@@ -1,6 +1,7 @@
 """Local-to-global attention (ABC paper, appendix A.1): a few tokens that every query sees."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -50,6 +51,7 @@ class GlobalControl(PositionControl):
     """
 
     Options = GlobalOptions
+    uses_heads: ClassVar[bool] = False
     places: Tensor
 
     def __init__(self, sizes: Sizes, options: GlobalOptions) -> None:

@@ -52,6 +52,7 @@ class KernelControl(Control):
 
     state_class: ClassVar[type | None] = KernelState
     can_tie: ClassVar[bool] = False
+    uses_heads: ClassVar[bool] = False
     is_kernel: ClassVar[bool] = True
 
     def __init__(

@@ -68,6 +68,7 @@ class LocalGlobalControl(Control):
 
     Options = LocalGlobalOptions
     state_class: ClassVar[type | None] = LocalGlobalState
+    uses_heads: ClassVar[bool] = False
 
     def __init__(self, sizes: Sizes, options: LocalGlobalOptions) -> None:
         super().__init__(sizes, options)

@@ -37,6 +37,7 @@ class WindowControl(Control):
     """
 
     state_class: ClassVar[type | None] = WindowState
+    uses_heads: ClassVar[bool] = False
 
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)

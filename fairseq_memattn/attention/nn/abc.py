@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control
 from fairseq_memattn.attention.controls.options import Sizes
-from fairseq_memattn.attention.controls.registry import make_control
+from fairseq_memattn.attention.controls.registry import control_class, make_control
 from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.nn.checks import (
     check_batch,
@@ -45,7 +45,7 @@ class BoundedAttention(nn.Module):
         check_dropout(dropout)
         if source_dim is not None and source_dim < 1:
             raise ValueError(f"`source_dim` must be at least 1, but is {source_dim} instead.")
-        if causal and source_dim not in (None, embed_dim):
+        if causal and source_dim is not None:
             raise ValueError(
                 f"`source_dim` must be None for causal attention, which reads its own x, "
                 f"but is {source_dim} instead."
@@ -171,12 +171,14 @@ class ABCAttention(BoundedAttention):
         phi, as in section 4 of the paper
     causal: each position reads what the positions up to its own wrote. Otherwise all positions
         read the memory of the whole source
-    source_dim: the size of the source's representations; None is E
+    source_dim: the size of the source's representations; None is E, and the only value for causal
+        attention
     dropout: probability to omit a write, in training
     bias: whether the projections have biases
     share_control: one control for all heads in the place of one for each head; cheaper where H M
-        nears E
-    max_positions: the longest sequence, for controls that need to know it (Linformer, compressive)
+        nears E. Refused for controls on which it has no effect
+    max_positions: the longest sequence of the model. Controls that need to know it (Linformer,
+        compressive) use it, the others ignore it
     options: those of the control, by name, such as `activation="sigmoid"` of "mlp"
 
     Encoder attention is `causal=False` without a source, cross attention is `causal=False` with
@@ -227,6 +229,11 @@ class ABCAttention(BoundedAttention):
                 raise ValueError(
                     f"`slots` must be the {control.slots} of `control`, but is {slots}."
                 )
+            if share_control and control.heads > 1:
+                raise ValueError(
+                    "`share_control` must be False where `control` is a Control, which has "
+                    f"{control.heads} heads, but is True instead."
+                )
             if options:
                 raise TypeError(
                     "options belong to the name of a control, but "
@@ -235,6 +242,11 @@ class ABCAttention(BoundedAttention):
             self._check_shared(control, is_cross=source_dim is not None)
             self.control = control
             return
+        if share_control and not control_class(control).uses_heads:
+            raise ValueError(
+                f"`share_control` must be False for the control {control!r}, on which it has no "
+                "effect, but is True instead."
+            )
         if slots is None:
             raise TypeError("`slots` is required, unless `control` is a Control that exists")
         full = "encoder" if source_dim is None else "cross"
@@ -262,7 +274,7 @@ class ABCAttention(BoundedAttention):
         x: (B, T, E); source: (B, S, source_dim), x itself if None
         key_padding_mask: (B, S), True at padding, on either side; padding is never written
         shared: what layers share within this forward pass; a model gives `shared.for_layer(n)` to
-            its layer n
+            its layer n. A control that shares nothing ignores it
 
         Returns (B, T, E).
 

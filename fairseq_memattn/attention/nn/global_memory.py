@@ -4,7 +4,7 @@ Source: Gupta and Berant, "GMAT: Global Memory Augmentation for Transformers", s
 equation 3, and section 3.2 for projections of the memory's own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,12 @@ from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_
 from fairseq_memattn.attention.ops.lsh.chunked import lsh_memory_attention
 from fairseq_memattn.attention.ops.window.chunked import Window
 
-SPARSITIES = ("chunks", "lsh", "window")
+# The options that each sparsity has.
+SPARSITIES = {
+    "chunks": ("chunk_size",),
+    "lsh": ("chunk_size", "rounds", "buckets", "seed"),
+    "window": ("window",),
+}
 MEMORY_PROJECTIONS = ("", "qkv", "qkvo")
 
 
@@ -140,7 +145,7 @@ class GlobalMemoryAttention(nn.Module):
     `key_padding_mask` looks at the mask's values to see whether tokens must be moved, and "lsh" in
     evaluation makes a `torch.Generator`, which a graph cannot hold. The graph breaks there.
 
-    Raises ValueError for options out of range.
+    Raises ValueError for options out of range, and for those of another `sparsity`.
     """
 
     def __init__(
@@ -168,6 +173,7 @@ class GlobalMemoryAttention(nn.Module):
             )
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.sparsity = Sparsity(sparsity, chunk_size, window, rounds, buckets, seed)
+        self._check_unused(self.sparsity)
 
         def projection(name: str) -> nn.Linear:
             """Initialised as in fairseq's multi-head attention."""
@@ -247,6 +253,16 @@ class GlobalMemoryAttention(nn.Module):
     def joined(self, x: Tensor) -> Tensor:
         """(B, H, T, D) as (B, T, E)."""
         return x.transpose(1, 2).flatten(2)
+
+    def _check_unused(self, sparsity: Sparsity) -> None:
+        used = SPARSITIES[sparsity.kind]
+        for option in fields(Sparsity)[1:]:
+            value = getattr(sparsity, option.name)
+            if option.name not in used and value != option.default:
+                raise ValueError(
+                    f"`{option.name}` must be left out with `sparsity` {sparsity.kind!r}, whose "
+                    f"options are {', '.join(used)}, but is {value} instead."
+                )
 
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
         check_floating("x", x, f"(B, S, {self.embed_dim})")

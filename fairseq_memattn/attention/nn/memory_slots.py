@@ -12,6 +12,9 @@ from fairseq_memattn.attention.ops.checks import check_mask
 from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias
 
+# Of T5.
+BUCKETS, MAX_DISTANCE = 32, 128
+
 
 class SlotPositionBias(nn.Module):
     """T5's relative position biases over a slot and its sequence (equation 8).
@@ -27,7 +30,12 @@ class SlotPositionBias(nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, buckets: int = 32, max_distance: int = 128
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        buckets: int = BUCKETS,
+        max_distance: int = MAX_DISTANCE,
     ) -> None:
         super().__init__()
         check_buckets(bidirectional=True, buckets=buckets, max_distance=max_distance)
@@ -60,7 +68,7 @@ class MemorySlotAttention(nn.Module):
     relative_positions: whether the layer has a `SlotPositionBias` of its own, which `forward` adds
         unless it is given a `position_bias`. In T5Mem all layers share one: give it to each of
         them, and set this to False
-    buckets, max_distance: see `SlotPositionBias`
+    buckets, max_distance: see `SlotPositionBias`; refused without `relative_positions`
     dropout: of the attention weights, in training
     bias: whether the projections have biases
 
@@ -77,8 +85,8 @@ class MemorySlotAttention(nn.Module):
         head_dim: int | None = None,
         separate_output: bool = True,
         relative_positions: bool = True,
-        buckets: int = 32,
-        max_distance: int = 128,
+        buckets: int = BUCKETS,
+        max_distance: int = MAX_DISTANCE,
         dropout: float = 0.0,
         bias: bool = False,
     ) -> None:
@@ -87,6 +95,15 @@ class MemorySlotAttention(nn.Module):
             check_heads(embed_dim, num_heads)
             head_dim = embed_dim // num_heads
         check_dropout(dropout)
+        for name, value, default in (
+            ("buckets", buckets, BUCKETS),
+            ("max_distance", max_distance, MAX_DISTANCE),
+        ):
+            if not relative_positions and value != default:
+                raise ValueError(
+                    f"`{name}` must be left out without `relative_positions`, but is {value} "
+                    "instead."
+                )
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         inner = num_heads * head_dim
 
