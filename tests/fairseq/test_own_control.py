@@ -8,6 +8,7 @@ import torch
 from harness import (
     COMMON,
     LANGUAGE_MODEL,
+    PLUGIN,
     ROOT,
     SIZES,
     TRANSLATOR,
@@ -57,6 +58,32 @@ def test_translates_in_a_fresh_process(folder, bilingual, corpus, trained):
     flags += ["--beam", 3, "--required-batch-size-multiple", 1]
     together = hypotheses(run("fairseq-generate", bilingual, *flags, fresh=True).stdout)
     assert len(together) == len(lines_of(corpus / "test.en"))
+
+
+def test_a_folder_that_forgets_to_register(folder, bilingual, trained, tmp_path):
+    """What docs/controls.md says of it."""
+    code = (folder / "__init__.py").read_text(encoding="utf-8")
+    forgetful = tmp_path / "forgetful"
+    forgetful.mkdir()
+    without = re.sub(r"^fairseq_memattn\.register\(\).*$", "", code, flags=re.MULTILINE)
+    assert without != code
+    (forgetful / "__init__.py").write_text(without, encoding="utf-8")
+    flags = in_turn(TRANSLATOR, "abc_in_turn_transformer", forgetful)
+    done = attempt("fairseq-train", bilingual, *flags, fresh=True)
+    assert done.returncode == 2
+    assert "invalid choice: 'abc_in_turn_transformer'" in done.stderr.splitlines()[-1]
+    flags = ["--user-dir", forgetful, "--cpu", "--path", trained]
+    assert attempt("fairseq-generate", bilingual, *flags, fresh=True).returncode == 1
+
+
+def test_another_folder_than_in_training(bilingual, trained):
+    flags = ["--user-dir", PLUGIN, "--cpu", "--path", trained]
+    done = attempt("fairseq-generate", bilingual, *flags, fresh=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"fairseq-generate: error: {trained} cannot be loaded: its architecture "
+        "abc_in_turn_transformer is not registered; --user-dir must be the folder that registers it"
+    )
 
 
 def test_memattn_takes_the_folder(folder, bilingual, trained, tmp_path):
