@@ -23,7 +23,7 @@ Generate an English-Russian document corpus in which the translation of a senten
 sentence one to three lines earlier: the gender of a pronoun, the form of address, the verb or noun
 that an ellipsis stands for, or the earlier translation of a name or noun.
 
-  %(prog)s --out corpus --train-docs 2000 --valid-docs 100 --test-docs 100 --seed 1
+  %(prog)s --output corpus --train-docs 2000 --valid-docs 100 --test-docs 100 --seed 1
 
 OUT/{train,valid,test}.{en,ru,docid}   one sentence a line, and the document id of each line
 OUT/contrast/{pronoun,deixis,ellipsis,cohesion}.json
@@ -69,7 +69,7 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
     """Whether `out` contains exactly this corpus. Raises DataError for other contents."""
     record = out / RECORD
     if out.is_file():
-        raise DataError(f"--out {out} is a file; it must be a folder")
+        raise DataError(f"--output {out} is a file; it must be a folder")
     if not out.exists() or not any(out.iterdir()):
         return False
     try:
@@ -85,7 +85,7 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         reason = f"is not empty and has no complete {RECORD}"
     if force:
         return False
-    raise DataError(f"--out {out} {reason}; choose another folder or add --force")
+    raise DataError(f"--output {out} {reason}; choose another folder or add --force")
 
 
 def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
@@ -125,7 +125,13 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    top.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the corpus")
+    top.add_argument(
+        *("--output", "--out"),
+        required=True,
+        type=Path,
+        metavar="FOLDER",
+        help="folder for the corpus; --out is an earlier name",
+    )
     for option, default, what in (
         ("--train-docs", 2000, "training documents"),
         ("--valid-docs", 100, "validation documents"),
@@ -149,7 +155,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         top.add_argument(
             option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
-    top.add_argument("--force", action="store_true", help="replace the contents of --out")
+    top.add_argument("--force", action="store_true", help="replace the contents of --output")
     return top
 
 
@@ -157,10 +163,10 @@ def run(args: argparse.Namespace) -> None:
     """Run the command line."""
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
     check(options)
-    if is_done(args.out, options, args.force):
-        print(f"{args.out} already contains this corpus")
+    if is_done(args.output, options, args.force):
+        print(f"{args.output} already contains this corpus")
         return
-    for name, count in write_corpus(args.out, options).items():
+    for name, count in write_corpus(args.output, options).items():
         print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
 
 

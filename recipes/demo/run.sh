@@ -17,7 +17,7 @@ fi
 
 programs
 step "1/5  A corpus where context decides: English-Russian documents"
-"$BIN"/memattn prepare discourse --out "$OUT/corpus" --train-docs 4000 --valid-docs 50 \
+"$BIN"/memattn prepare discourse --output "$OUT/corpus" --train-docs 4000 --valid-docs 50 \
   --test-docs 50 --seed 1
 
 step "2/5  SentencePiece and fairseq-preprocess, with document ids"

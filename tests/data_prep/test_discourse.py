@@ -29,7 +29,7 @@ SMALL = ["--train-docs", "60", "--valid-docs", "7", "--test-docs", "8", "--contr
 
 def run(out: Path, *options: str) -> int:
     """The exit status of the command line."""
-    return discourse.main(["--out", str(out), *options])
+    return discourse.main(["--output", str(out), *options])
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +300,7 @@ def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(
     corpus: Path, tmp_path: Path
 ) -> None:
     subprocess.run(
-        [sys.executable, str(SCRIPT), "--out", str(tmp_path / "again"), *SMALL],
+        [sys.executable, str(SCRIPT), "--output", str(tmp_path / "again"), *SMALL],
         check=True,
         stdout=subprocess.DEVNULL,
         env={"PYTHONHASHSEED": "1"},  # neither the locale nor the hashes of this process
@@ -551,10 +551,13 @@ def test_somebody_elses_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    assert discourse.main(["--out", str(tmp_path), *SMALL]) == 2
-    assert "is not empty and has no complete corpus.json" in capsys.readouterr().err
+    assert discourse.main(["--output", str(tmp_path), *SMALL]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        f"error: --output {tmp_path} is not empty and has no complete corpus.json"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-    assert discourse.main(["--out", str(tmp_path / "thesis.tex"), *SMALL]) == 2
+    assert discourse.main(["--output", str(tmp_path / "thesis.tex"), *SMALL]) == 2
     assert "is a file; it must be a folder" in capsys.readouterr().err
 
 
@@ -574,7 +577,7 @@ def test_somebody_elses_directory_is_refused(
 def test_impossible_options(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert discourse.main(["--out", str(tmp_path / "new"), *options]) == 2
+    assert discourse.main(["--output", str(tmp_path / "new"), *options]) == 2
     assert capsys.readouterr().err == f"error: {message}\n"
     assert not (tmp_path / "new").exists()
 
@@ -609,3 +612,8 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tsv_tables.grouped(rows, "kind") == {"a": [rows[0], rows[2]], "": [rows[1]]}
     with pytest.raises(ValueError, match="broken.tsv, line 3: 3 cells in 2 columns"):
         tsv_tables.read_table("some_tables", "broken.tsv")
+
+
+def test_the_earlier_name_of_output(tmp_path: Path) -> None:
+    assert discourse.main(["--out", str(tmp_path / "corpus"), *SMALL]) == 0
+    assert (tmp_path / "corpus" / "train.en").is_file()

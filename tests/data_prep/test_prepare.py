@@ -1,5 +1,7 @@
 """`memattn prepare`: every preparation by name, without what it does not need."""
 
+import argparse
+import importlib
 import runpy
 import subprocess
 import sys
@@ -57,12 +59,33 @@ def test_the_script_of_a_preparation(
     assert shown.startswith(f"usage: {script.name} ") and f"\n  {script.name} " in shown
 
 
+# `documents check` writes nothing, `subword train` a model of a given --model.
+WITHOUT_OUTPUT = ["documents check", "subword train"]
+
+
+def leaves(parser: argparse.ArgumentParser, name: str) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of a command without subcommands, by name."""
+    found = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice, below in action.choices.items():
+                found |= leaves(below, f"{name} {choice}")
+    return found or {name: parser}
+
+
+@pytest.mark.parametrize("name", PREPARATIONS)
+def test_every_preparation_has_an_output(name: str) -> None:
+    module = importlib.import_module(f"data_prep.{MODULES[name]}")
+    for command, parser in leaves(module.parser(), name).items():
+        assert ("--output" in parser.format_help()) == (command not in WITHOUT_OUTPUT), command
+
+
 def test_a_script_runs_from_any_folder(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-E",
         FOLDER / "discourse.py",
-        "--out",
+        "--output",
         "corpus",
         "--train-docs",
         "3",

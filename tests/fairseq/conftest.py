@@ -44,7 +44,7 @@ def corpus(once) -> Path:
     def generate(folder: Path) -> Path:
         script = str(ROOT / "data_prep" / "discourse.py")
         sizes = ["--train-docs", "200", "--valid-docs", "4", "--test-docs", "4"]
-        run(script, "--out", folder / "text", *sizes, "--contrast-groups", "6")
+        run(script, "--output", folder / "text", *sizes, "--contrast-groups", "6")
         return folder / "text"
 
     return once("corpus", generate)
