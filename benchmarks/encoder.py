@@ -45,7 +45,7 @@ from models import add_model_options, build_model, make_dictionary, random_words
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.controls import Control, Sizes, make_control
+from fairseq_memattn.attention.controls import Control, Sizes, Tokens, make_control
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_pool import ForwardScope, LayerControl
 
@@ -87,7 +87,7 @@ def attention_level(args: Namespace, slots: int) -> Work:
         "explicit": lambda: explicit_attention(q, k, v),
     }
     for name, control in make_controls(args, slots).items():
-        work[name] = partial(control.attend, q, k, v, x.transpose(0, 1), causal=False)
+        work[name] = partial(control.attend, q, k, v, Tokens(x.transpose(0, 1)), causal=False)
     return work
 
 

@@ -7,7 +7,7 @@ from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control, State
+from fairseq_memattn.attention.controls.base import Control, State, Tokens
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.modules.control_pool import LayerControl
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
@@ -101,7 +101,7 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         requests those of every head and `--print-alignment` is given. Otherwise the weights are
         None, because computing them has the cost of softmax attention.
         """
-        shared, weights = self.layer_control.shared, None
+        weights = None
         x = batch_first(query).contiguous()
         if static_kv and incremental_state is not None:
             heads, weights = self._read_source(x, key, key_padding_mask, incremental_state)
@@ -109,9 +109,10 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
             heads = self._continue(x, key_padding_mask, incremental_state)
         else:
             source = x if key is query else self._source(key)
-            heads = self.attend(x, source, key_padding_mask, shared)
+            tokens = Tokens(source, key_padding_mask, self.layer_control.shared)
+            heads = self.attend(x, tokens)
             if need_head_weights and self.return_source_weights:
-                phi, p = self.inspect(x, source, key_padding_mask, shared)
+                phi, p = self.inspect(x, tokens)
                 weights = (p @ phi.transpose(2, 3)).transpose(0, 1)
         return time_first(self.join(heads)), weights if need_head_weights else None
 
@@ -130,7 +131,7 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         """Causal attention of the positions after those of the state: (B, H, T, D)."""
         q, k, v = self.project(x, x)
         state = self.get_incremental_state(incremental_state, "memory")
-        heads, state = self.control.step(q, k, v, x, state, key_padding_mask=key_padding_mask)
+        heads, state = self.control.step(q, k, v, Tokens(x, key_padding_mask), state)
         self.set_incremental_state(incremental_state, "memory", state)
         return heads
 
@@ -162,16 +163,16 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
     def _write_source(self, source: Tensor, key_padding_mask: Tensor | None) -> CrossMemory:
         """The memory of the source. Beam search repeats each sentence; it is written only once."""
         copies = self.beam_size if _all_copies(source, self.beam_size) else 1
-        shared = self.layer_control.shared
         if copies > 1:
             source = self._once("sentences", source, lambda: source[::copies])
             if key_padding_mask is not None:
                 key_padding_mask = key_padding_mask[::copies]
-        memory = self.write_memory(source, key_padding_mask, shared)
+        tokens = Tokens(source, key_padding_mask, self.layer_control.shared)
+        memory = self.write_memory(tokens)
         phi = None
         if self.return_source_weights:
             k = self.split(self.k_proj(source))
-            phi = self.control.vectors(k, source, key_padding_mask, shared)
+            phi = self.control.vectors(k, tokens)
         return CrossMemory(memory, copies, phi)
 
     def reorder_incremental_state(

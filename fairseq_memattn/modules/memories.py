@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls import KERNEL_ATTENTION
+from fairseq_memattn.attention.controls import KERNEL_ATTENTION, Tokens
 from fairseq_memattn.attention.ops.one_hot_values import unit_values
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
@@ -83,9 +83,8 @@ def _memory(attention: ABCAttention, given: dict[str, Any]) -> Memory:
     elif attention.control.is_centred:
         writing, reading = _centred(attention, key)
     else:
-        writing, reading = attention.inspect(
-            query, key, given["key_padding_mask"], attention.layer_control.shared
-        )
+        tokens = Tokens(key, given["key_padding_mask"], attention.layer_control.shared)
+        writing, reading = attention.inspect(query, tokens)
     heads = attention.num_heads
     return Memory(*(tensor.expand(-1, heads, -1, -1)[0] for tensor in (writing, reading)))
 
@@ -98,11 +97,13 @@ def _causal(attention: ABCAttention, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     q, k, v = attention.project(x, x)
     control, length = attention.control, x.shape[1]
-    held = [control.step(q, k, units, x, None)[1].values for units in unit_values(length, v)]
+    held = [
+        control.step(q, k, units, Tokens(x), None)[1].values for units in unit_values(length, v)
+    ]
     state, reading = None, []
     for t in range(length):
         now = slice(t, t + 1)
-        _, state = control.step(q[:, :, now], k[:, :, now], v[:, :, now], x[:, now], state)
+        _, state = control.step(q[:, :, now], k[:, :, now], v[:, :, now], Tokens(x[:, now]), state)
         reading.append(control.weights(q[:, :, now], state))
     return torch.cat(held, dim=3)[..., :length].transpose(2, 3), torch.cat(reading, dim=2)
 
@@ -112,6 +113,6 @@ def _centred(attention: ABCAttention, x: Tensor) -> tuple[Tensor, Tensor]:
     q, k, v = attention.project(x, x)
     length = x.shape[1]
     units = unit_values(length, v)
-    reading = [attention.control.attend(q, k, piece, x, causal=False) for piece in units]
+    reading = [attention.control.attend(q, k, piece, Tokens(x), causal=False) for piece in units]
     writing = torch.eye(length, dtype=v.dtype, device=v.device)[None, None]
     return writing, torch.cat(reading, dim=3)[..., :length]

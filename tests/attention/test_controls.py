@@ -10,6 +10,7 @@ from fairseq_memattn.attention.controls import (
     ControlOptions,
     OptionError,
     Sizes,
+    Tokens,
     make_control,
     option,
     registry,
@@ -172,13 +173,13 @@ def test_another_number_of_slots_than_declared(base, method):
     vectors = torch.zeros(2, 1, 5, 4)
     own = type("Own", (base,), {method: lambda self, *args: vectors})(Sizes(6, 3), ControlOptions())
     q, k, v = torch.randn(3, 2, 2, 5, 4)
-    x = torch.randn(2, 5, 6)
+    tokens = Tokens(torch.randn(2, 5, 6))
     message = rf"`{method}` of Own must return \(B, heads or 1, S, 3\), but returned \(2, 1, 5, 4\)"
     for call in (
-        lambda: own.attend(q, k, v, x, causal=True),
-        lambda: own.step(q, k, v, x, None),
-        lambda: own.write(k, v, x),
-        lambda: own.vectors(k, x),
+        lambda: own.attend(q, k, v, tokens, causal=True),
+        lambda: own.step(q, k, v, tokens, None),
+        lambda: own.write(k, v, tokens),
+        lambda: own.vectors(k, tokens),
     ):
         with pytest.raises(ValueError, match=message):
             call()

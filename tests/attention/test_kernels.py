@@ -11,7 +11,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import elu, linear, logsigmoid, normalize
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.controls import Sizes, make_control
+from fairseq_memattn.attention.controls import Sizes, Tokens, make_control
 from fairseq_memattn.attention.controls.elu import ELUFeatures
 from fairseq_memattn.attention.controls.rfa import Gate, RandomFeatures
 from fairseq_memattn.attention.controls.t2r import T2RFeatures
@@ -663,12 +663,12 @@ def test_attention_draws_in_training_alone():
     control = make_control("rfa", Sizes(8, 6, attention_heads=2, head_dim=4)).eval()
     q, k, v = torch.randn(3, 2, 2, 5, 4)
     x = torch.randn(2, 5, 8)
-    evaluated = control.attend(q, k, v, x, causal=True)
-    assert torch.equal(control.attend(q, k, v, x, causal=True), evaluated)
-    drawn = control.train().attend(q, k, v, x, causal=True)
+    evaluated = control.attend(q, k, v, Tokens(x), causal=True)
+    assert torch.equal(control.attend(q, k, v, Tokens(x), causal=True), evaluated)
+    drawn = control.train().attend(q, k, v, Tokens(x), causal=True)
     assert not torch.allclose(drawn, evaluated)
-    assert not torch.allclose(control.attend(q, k, v, x, causal=True), drawn)
-    assert torch.equal(control.eval().attend(q, k, v, x, causal=True), evaluated)
+    assert not torch.allclose(control.attend(q, k, v, Tokens(x), causal=True), drawn)
+    assert torch.equal(control.eval().attend(q, k, v, Tokens(x), causal=True), evaluated)
 
 
 def test_gate(device):

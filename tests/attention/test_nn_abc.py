@@ -11,7 +11,7 @@ from recurrences import GLOBAL, LONGEST, STRIDE, D, H, M, attend
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.controls import Shared, Sizes, control_class, make_control
+from fairseq_memattn.attention.controls import Shared, Sizes, Tokens, control_class, make_control
 from fairseq_memattn.attention.controls.registry import all_controls
 from fairseq_memattn.attention.nn import ABCAttention
 
@@ -327,7 +327,7 @@ def test_a_workspace_passes_through_the_layers(number, tied):
     out = second(x, shared=shared.for_layer(number))
     assert_close(below, first(x))
     control, memory = first.control, first.control.memory.expand(len(x), -1, -1)
-    phi = control.log_alpha(x, x).softmax(dim=2)
+    phi = control.log_alpha(x, Tokens(x)).softmax(dim=2)
     values = control.v_proj(x).unflatten(2, (H, -1)).transpose(1, 2)
     update = (phi.transpose(2, 3) @ values).transpose(1, 2).flatten(2)
     memory = torch.nn.functional.layer_norm(memory + update, (E,))

@@ -23,7 +23,14 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import fairseq_memattn
-from fairseq_memattn.attention.controls import CONTROLS, Shared, Sizes, make_control, registry
+from fairseq_memattn.attention.controls import (
+    CONTROLS,
+    Shared,
+    Sizes,
+    Tokens,
+    make_control,
+    registry,
+)
 from fairseq_memattn.attention.controls.options import option_fields
 
 E = 6
@@ -73,6 +80,10 @@ def seen(out, mask):
     return out if mask is None else out * ~mask[:, None, :, None]
 
 
+def attend(control, q, k, v, x, mask=None, **options):
+    return control.attend(q, k, v, Tokens(x, mask), **options)
+
+
 paddings = pytest.mark.parametrize("kind", ["none", "left", "right"])
 
 
@@ -81,7 +92,7 @@ paddings = pytest.mark.parametrize("kind", ["none", "left", "right"])
 def test_causal_form_is_the_recurrence(name, kind):
     control, tensors, mask = make(name), inputs(), padding(kind)
     expected = recurrence(control, name, *tensors, mask, causal=True)
-    out = control.attend(*tensors, causal=True, key_padding_mask=mask)
+    out = attend(control, *tensors, mask, causal=True)
     assert_close(seen(out, mask), expected)
 
 
@@ -90,7 +101,7 @@ def test_causal_form_is_the_recurrence(name, kind):
 @pytest.mark.parametrize("splits", [(1,) * LENGTH, (4, 1, 6)], ids=["ones", "parts"])
 def test_steps_are_the_causal_form(name, kind, splits):
     control, (q, k, v, x), mask = make(name), inputs(), padding(kind)
-    expected = control.attend(q, k, v, x, causal=True, key_padding_mask=mask)
+    expected = attend(control, q, k, v, x, mask, causal=True)
     parts, state, start = [], None, 0
     for length in splits:
         at = slice(start, start + length)
@@ -98,7 +109,7 @@ def test_steps_are_the_causal_form(name, kind, splits):
         before = state
         kept = None if state is None else [t.clone() for t in state]
         out, state = control.step(
-            q[:, :, at], k[:, :, at], v[:, :, at], x[:, at], state, key_padding_mask=here
+            q[:, :, at], k[:, :, at], v[:, :, at], Tokens(x[:, at], here), state
         )
         if kept is not None:
             assert all(map(torch.equal, before, kept))
@@ -111,10 +122,10 @@ def test_steps_are_the_causal_form(name, kind, splits):
 def test_a_state_follows_its_hypothesis(name):
     control, (q, k, v, x) = make(name), inputs()
     order = torch.tensor([2, 0, 0, 1])
-    _, state = control.step(q[:, :, :5], k[:, :, :5], v[:, :, :5], x[:, :5], None)
+    _, state = control.step(q[:, :, :5], k[:, :, :5], v[:, :, :5], Tokens(x[:, :5]), None)
     rest = [t[order][:, :, 5:] for t in (q, k, v)]
-    out, _ = control.step(*rest, x[order, 5:], state.reorder(order))
-    assert_close(out, control.attend(q, k, v, x, causal=True)[order][:, :, 5:])
+    out, _ = control.step(*rest, Tokens(x[order, 5:]), state.reorder(order))
+    assert_close(out, attend(control, q, k, v, x, causal=True)[order][:, :, 5:])
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -122,7 +133,7 @@ def test_a_state_follows_its_hypothesis(name):
 def test_full_form_reads_the_last_memory(name, kind):
     control, tensors, mask = make(name), inputs(), padding(kind)
     expected = recurrence(control, name, *tensors, mask, causal=False)
-    out = control.attend(*tensors, causal=False, key_padding_mask=mask)
+    out = attend(control, *tensors, mask, causal=False)
     assert_close(seen(out, mask), seen(expected, mask))
 
 
@@ -130,10 +141,10 @@ def test_full_form_reads_the_last_memory(name, kind):
 @paddings
 def test_what_is_written_once_is_read_like_the_full_form(name, kind):
     control, (q, k, v, x), mask = make(name), inputs(), padding(kind)
-    full = control.attend(q, k, v, x, causal=False, key_padding_mask=mask)
-    assert_close(control.read(q, control.write(k, v, x, mask)), full)
-    phi = control.vectors(k, x, mask).expand(-1, H, -1, -1).double()
-    keys = control.write(k, v, x, mask).keys
+    full = attend(control, q, k, v, x, mask, causal=False)
+    assert_close(control.read(q, control.write(k, v, Tokens(x, mask))), full)
+    phi = control.vectors(k, Tokens(x, mask)).expand(-1, H, -1, -1).double()
+    keys = control.write(k, v, Tokens(x, mask)).keys
     assert_close(phi.transpose(2, 3) @ k, keys)
 
 
@@ -145,7 +156,7 @@ def test_gradients_are_the_oracle_s(name, causal):
     wanted = [*tensors, *control.parameters()]
     results = []
     for out in (
-        control.attend(*tensors, causal=causal),
+        attend(control, *tensors, causal=causal),
         recurrence(control, name, *tensors, None, causal=causal),
     ):
         results.append(torch.autograd.grad((out * weights).sum(), wanted, allow_unused=True))
@@ -160,7 +171,7 @@ def test_gradients_are_the_oracle_s(name, causal):
 def test_the_future_is_not_seen(name):
     control, (q, k, v, x) = make(name), inputs()
     v.requires_grad_()
-    out = control.attend(q, k, v, x, causal=True)
+    out = attend(control, q, k, v, x, causal=True)
     (grad,) = torch.autograd.grad(out[:, :, 4].sum(), v)
     assert not grad[:, :, 5:].any()
     assert grad[:, :, :5].any()
@@ -169,10 +180,10 @@ def test_the_future_is_not_seen(name):
 @causal_ones
 def test_dropout_leaves_out_writes(name):
     control, tensors = make(name), inputs()
-    out = control.attend(*tensors, causal=True, dropout=0.0)
-    dropped = control.attend(*tensors, causal=True, dropout=0.5)
+    out = attend(control, *tensors, causal=True, dropout=0.0)
+    dropped = attend(control, *tensors, causal=True, dropout=0.5)
     assert dropped.isfinite().all() and not torch.equal(out, dropped)
-    assert not control.attend(*tensors, causal=True, dropout=1.0).any()
+    assert not attend(control, *tensors, causal=True, dropout=1.0).any()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +202,7 @@ def test_dropout_leaves_out_writes(name):
 def test_a_slot_for_every_token_is_softmax_attention(name, options, causal, kind):
     q, k, v, x = inputs()
     mask = padding(kind)
-    out = make(name, **options).attend(q, k, v, x, causal=causal, key_padding_mask=mask)
+    out = attend(make(name, **options), q, k, v, x, mask, causal=causal)
     allowed = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
     allowed = (allowed.tril() if causal else allowed).expand(B, 1, -1, -1)
     if mask is not None:
@@ -214,9 +225,9 @@ def test_the_strategy_that_the_documentation_makes(monkeypatch):
         make_control("in_turn", sizes, turns=0)
     q, k, v, x = inputs()
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert_close(control.attend(q, k, v, x, causal=True), expected)
-    first, state = control.step(q[:, :, :1], k[:, :, :1], v[:, :, :1], x[:, :1], None)
-    rest, _ = control.step(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], x[:, 1:], state)
+    assert_close(attend(control, q, k, v, x, causal=True), expected)
+    first, state = control.step(q[:, :, :1], k[:, :, :1], v[:, :, :1], Tokens(x[:, :1]), None)
+    rest, _ = control.step(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], Tokens(x[:, 1:]), state)
     assert_close(torch.cat([first, rest], dim=2), expected)
 
 
@@ -225,12 +236,14 @@ def test_positions_past_the_limit_are_refused(name):
     limit = make(name).max_length
     q, k, v, x = inputs(limit + 1)
     with pytest.raises(ValueError, match=rf"up to {limit} tokens .*, but there are {limit + 1}"):
-        make(name).attend(q, k, v, x, causal=True)
+        attend(make(name), q, k, v, x, causal=True)
     state = None
     with pytest.raises(ValueError, match=f"but there are {limit + 1}"):
         for t in range(limit + 1):
             at = slice(t, t + 1)
-            _, state = make(name).step(q[:, :, at], k[:, :, at], v[:, :, at], x[:, at], state)
+            _, state = make(name).step(
+                q[:, :, at], k[:, :, at], v[:, :, at], Tokens(x[:, at]), state
+            )
 
 
 def test_global_tokens_need_a_slot_each():
@@ -245,7 +258,7 @@ def test_global_tokens_by_position():
     q, k, v, x = inputs()
     chosen = torch.tensor([1, 5])
     expected = torch.nn.functional.scaled_dot_product_attention(q, k[:, :, chosen], v[:, :, chosen])
-    assert_close(control.attend(q, k, v, x, causal=False), expected)
+    assert_close(attend(control, q, k, v, x, causal=False), expected)
 
 
 def test_random_slots_are_spread_and_the_seed_s():
@@ -263,7 +276,7 @@ def test_k_means_groups_what_lies_together():
     torch.manual_seed(1)
     k = (heaps[member] + 0.1 * torch.randn(LENGTH, 2)).double()[None, None]
     control = make("clustering", heads=1)
-    phi = control.vectors(k, torch.zeros(1, LENGTH, E))[0, 0]
+    phi = control.vectors(k, Tokens(torch.zeros(1, LENGTH, E)))[0, 0]
     for heap in range(3):
         (slot,) = phi[member == heap].argmax(1).unique().tolist()
         assert_close(phi[:, slot], (member == heap).double() / (member == heap).sum())
@@ -274,7 +287,7 @@ def test_long_gated_sequences_do_not_lose_precision():
     torch.manual_seed(1)
     q, k, v = (torch.randn(1, H, 3000, D) for _ in range(3))
     x = 3 * torch.randn(1, 3000, E)
-    out = control.attend(q, k, v, x, causal=True)
+    out = attend(control, q, k, v, x, causal=True)
     *_, (keys, values, written) = gated(control, k[0].double(), v[0].double(), x[0].double())
     expected = read(q[0, :, -1].double(), keys, values, written)
     assert_close(out[0, :, -1].double(), expected, rtol=1e-3, atol=1e-3)
@@ -288,22 +301,18 @@ def test_a_workspace_is_handed_on_from_layer_to_layer(kind):
     q, k, v, x = inputs()
     memory = control.memory.expand(B, -1, -1)
     for layer, inputs_of_layer in enumerate((x, 2 * x.flip(2))):
-        out = control.attend(
-            *(q, k, v, inputs_of_layer),
-            causal=False,
-            key_padding_mask=mask,
-            shared=shared.for_layer(layer),
-        )
+        tokens = Tokens(inputs_of_layer, mask, shared.for_layer(layer))
+        out = control.attend(q, k, v, tokens, causal=False)
         updates = torch.zeros_like(memory)
         for b in range(B):
             real = torch.ones(LENGTH, dtype=torch.bool) if mask is None else ~mask[b]
-            tokens = inputs_of_layer[b, real]
+            x_real = inputs_of_layer[b, real]
             for h in range(H):
                 rows = slice(h * E // H, (h + 1) * E // H)
                 pseudo = memory[b] @ control.q_proj.weight[rows].T
-                logits = pseudo @ (tokens @ control.k_proj.weight[rows].T).T * (E / H) ** -0.5
+                logits = pseudo @ (x_real @ control.k_proj.weight[rows].T).T * (E / H) ** -0.5
                 phi = logits.softmax(-1)
-                updates[b, :, rows] = phi @ (tokens @ control.v_proj.weight[rows].T)
+                updates[b, :, rows] = phi @ (x_real @ control.v_proj.weight[rows].T)
                 written = torch.full((H, M), bool(real.any()))
                 keys, values = (t[b][:, real] for t in (k, v))
                 for t in real.nonzero().flatten().tolist():

@@ -16,6 +16,7 @@ from fairseq_memattn.attention.controls import (
     CONTROLS,
     KERNEL_ATTENTION,
     Sizes,
+    Tokens,
     make_control,
 )
 from fairseq_memattn.attention.controls.mlp import MLPControl
@@ -349,7 +350,7 @@ def test_inspect(phi_heads):
     query, key = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
     mask = torch.zeros(3, 7, dtype=torch.bool)
     mask[1, :3] = mask[2, 6:] = True
-    phi, p = module.inspect(query.transpose(0, 1), key.transpose(0, 1), mask)
+    phi, p = module.inspect(query.transpose(0, 1), Tokens(key.transpose(0, 1), mask))
     assert phi.shape == (3, phi_heads, 7, 4)
     assert p.shape == (3, 2, 5, 4)
     torch.testing.assert_close(phi.sum(2), torch.ones(3, phi_heads, 4))

@@ -15,6 +15,7 @@ from fairseq_memattn.attention.controls import (
     CONTROLS,
     KERNEL_ATTENTION,
     Sizes,
+    Tokens,
     all_controls,
     make_control,
 )
@@ -104,7 +105,7 @@ def test_control_vectors_are_those_of_the_strategy():
         if (control, kind) == ("clustering", "causal") or attention.control.is_centred:
             continue
         k = attention.k_proj(given["key"]).view(1, LENGTH, H, E // H).transpose(1, 2)
-        phi = attention.control.vectors(k, given["key"].transpose(0, 1))
+        phi = attention.control.vectors(k, Tokens(given["key"].transpose(0, 1)))
         torch.testing.assert_close(memory.writing, phi.expand(1, H, -1, -1)[0])
 
 

@@ -7,7 +7,7 @@ Every file of this folder is imported here, and registers the strategy that it h
 from importlib import import_module
 from pkgutil import iter_modules
 
-from fairseq_memattn.attention.controls.base import Control
+from fairseq_memattn.attention.controls.base import Control, Tokens
 from fairseq_memattn.attention.controls.options import (
     ControlOptions,
     OptionError,
@@ -35,6 +35,7 @@ __all__ = [
     "OptionError",
     "Shared",
     "Sizes",
+    "Tokens",
     "all_controls",
     "control_class",
     "make_control",

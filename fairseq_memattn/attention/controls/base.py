@@ -21,12 +21,23 @@ class State(Protocol):
     def reorder(self, new_order: Tensor) -> "State": ...
 
 
+class Tokens(NamedTuple):
+    """The tokens that a control writes: a whole sequence, or the positions of one step.
+
+    x: (B, S, E), the representations that keys and values are projected from
+    key_padding_mask: (B, S), True at padding, on either side
+    shared: what layers share within a forward pass; None shares nothing
+    """
+
+    x: Tensor
+    key_padding_mask: Tensor | None = None
+    shared: Shared | None = None
+
+
 class Control(nn.Module, ABC):
     """A control strategy (ABC paper, Table 1), for the attentions that it is defined for.
 
-    Shapes: q (B, H, T, D); k, v (B, H, S, D); x (B, S, E), the representations that k and v were
-    projected from; key_padding_mask (B, S), True at padding, on either side. `shared` holds what
-    layers share within a forward pass; None shares nothing.
+    Shapes: q (B, H, T, D); k, v (B, H, S, D).
 
     sizes: where the control works; options: an instance of the class's `Options`
 
@@ -53,30 +64,13 @@ class Control(nn.Module, ABC):
 
     @abstractmethod
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
         """Attention over whole sequences (B, H, T, D). dropout: probability to omit a write."""
 
     @abstractmethod
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
         """Causal attention of T >= 1 further positions, and the state after them.
 
@@ -84,24 +78,11 @@ class Control(nn.Module, ABC):
         """
 
     @abstractmethod
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         """The memory of a whole sequence, which `read` reads: cross attention in decoding."""
 
-    def write_tokens(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
-    ) -> MemoryState | None:
-        """The memory of x itself, (B, 1, M, E), whose keys and values can be projected afterwards.
+    def write_tokens(self, tokens: Tokens, dropout: float = 0.0) -> MemoryState | None:
+        """The memory of `tokens.x`, (B, 1, M, E), whose keys and values can be projected later.
 
         None if that is not the memory of the projected keys and values: if heads write
         differently, or if control vectors depend on the keys or do not sum to 1.
@@ -118,13 +99,7 @@ class Control(nn.Module, ABC):
         return self.slots
 
     @abstractmethod
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi (B, H or 1, S, M): the share of each token in each slot after the whole sequence."""
 
     def weights(self, q: Tensor, state: Any) -> Tensor:
@@ -148,72 +123,35 @@ class NormalisedControl(Control):
     state_class: ClassVar[type | None] = MemoryState
 
     @abstractmethod
-    def log_alpha(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
         """(B, H or 1, S, M); -inf writes nothing."""
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
-        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
+        log_alpha = self._log_alpha(k, tokens)
         log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
-        return abc_attention(q, k, v, log_alpha, causal=causal, key_padding_mask=key_padding_mask)
+        mask = tokens.key_padding_mask
+        return abc_attention(q, k, v, log_alpha, causal=causal, key_padding_mask=mask)
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
-        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
-        return abc_step(q, k, v, log_alpha, state, key_padding_mask=key_padding_mask)
+        log_alpha = self._log_alpha(k, tokens)
+        return abc_step(q, k, v, log_alpha, state, key_padding_mask=tokens.key_padding_mask)
 
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
-        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
-        return abc_write(k, v, log_alpha, key_padding_mask)
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
+        log_alpha = self._log_alpha(k, tokens)
+        return abc_write(k, v, log_alpha, tokens.key_padding_mask)
 
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
-        log_alpha = self._log_alpha(k, x, key_padding_mask, shared)
-        if key_padding_mask is not None:
-            log_alpha = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
+        log_alpha = self._log_alpha(k, tokens)
+        if tokens.key_padding_mask is not None:
+            log_alpha = log_alpha.masked_fill(tokens.key_padding_mask[:, None, :, None], -torch.inf)
         return log_alpha.softmax(dim=2).nan_to_num()
 
-    def _log_alpha(
-        self, k: Tensor, x: Tensor, key_padding_mask: Tensor | None, shared: Shared | None
-    ) -> Tensor:
-        return check_slots(self, "log_alpha", self.log_alpha(k, x, key_padding_mask, shared))
+    def _log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
+        return check_slots(self, "log_alpha", self.log_alpha(k, tokens))
 
 
 class PositionedState(NamedTuple):
@@ -239,60 +177,31 @@ class PositionControl(Control):
         """(B, H or 1, S, M) of positions (B, S), counted from 0."""
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
-        phi = drop_writes(self.vectors(k, x, key_padding_mask), dropout, 0.0)
-        return additive_attention(q, k, v, phi, causal=causal, key_padding_mask=key_padding_mask)
+        phi = drop_writes(self.vectors(k, tokens), dropout, 0.0)
+        mask = tokens.key_padding_mask
+        return additive_attention(q, k, v, phi, causal=causal, key_padding_mask=mask)
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
         start = None if state is None else state.position
-        positions = positions_of(k, key_padding_mask, start)
+        positions = positions_of(k, tokens.key_padding_mask, start)
         phi = self._phi(positions, state is None)
         memory = None if state is None else MemoryState(*state[:3])
-        out, memory = additive_step(q, k, v, phi, memory, key_padding_mask=key_padding_mask)
+        out, memory = additive_step(q, k, v, phi, memory, key_padding_mask=tokens.key_padding_mask)
         return out, PositionedState(*memory, positions[:, -1] + 1)
 
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
-        memory = additive_write(k, v, self.vectors(k, x, key_padding_mask), key_padding_mask)
-        return PositionedState(*memory, positions_of(k, key_padding_mask)[:, -1] + 1)
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
+        memory = additive_write(k, v, self.vectors(k, tokens), tokens.key_padding_mask)
+        return PositionedState(*memory, positions_of(k, tokens.key_padding_mask)[:, -1] + 1)
 
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
-        phi = self._phi(positions_of(k, key_padding_mask), True)
-        if key_padding_mask is None:
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
+        phi = self._phi(positions_of(k, tokens.key_padding_mask), True)
+        if tokens.key_padding_mask is None:
             return phi
-        return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        return phi.masked_fill(tokens.key_padding_mask[:, None, :, None], 0.0)
 
     def _phi(self, positions: Tensor, from_start: bool) -> Tensor:
         self.check_limit(positions, from_start)

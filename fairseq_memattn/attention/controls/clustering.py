@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import NormalisedControl, drop_writes
+from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_step
 from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
 
@@ -28,48 +27,25 @@ class ClusteringControl(NormalisedControl):
 
     uses_heads: ClassVar[bool] = False
 
-    def log_alpha(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
-        return k_means(k, self.slots, key_padding_mask)
+    def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
+        return k_means(k, self.slots, tokens.key_padding_mask)
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
         if not causal:
-            return super().attend(
-                q, k, v, x, causal=False, key_padding_mask=key_padding_mask, dropout=dropout
-            )
-        log_alpha = nearest_running(k, self.slots, None, key_padding_mask)
+            return super().attend(q, k, v, tokens, causal=False, dropout=dropout)
+        mask = tokens.key_padding_mask
+        log_alpha = nearest_running(k, self.slots, None, mask)
         log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
-        return abc_attention(q, k, v, log_alpha, causal=True, key_padding_mask=key_padding_mask)
+        return abc_attention(q, k, v, log_alpha, causal=True, key_padding_mask=mask)
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
-        log_alpha = nearest_running(k, self.slots, state, key_padding_mask)
-        return abc_step(q, k, v, log_alpha, state, key_padding_mask=key_padding_mask)
+        mask = tokens.key_padding_mask
+        log_alpha = nearest_running(k, self.slots, state, mask)
+        return abc_step(q, k, v, log_alpha, state, key_padding_mask=mask)
 
 
 @torch.no_grad()

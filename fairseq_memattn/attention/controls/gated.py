@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_memattn.attention.controls.base import Control, drop_writes
+from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_read, abc_step, abc_write
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState
 
@@ -37,55 +36,31 @@ class GatedControl(Control):
         nn.init.xavier_uniform_(self.proj.weight)
         nn.init.zeros_(self.proj.bias)
 
-    def log_gate(self, x: Tensor, key_padding_mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-        """log g (B, heads, S, M), in float32, of x (B, S, E)."""
-        logits = self.proj(x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
+    def log_gate(self, tokens: Tokens, dropout: float = 0.0) -> Tensor:
+        """log g (B, heads, S, M), in float32."""
+        logits = self.proj(tokens.x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
         if logits.dtype != torch.float64:
             logits = logits.float()
         log_gate = drop_writes(logsigmoid(logits) / DAMPING, dropout, 0.0)
-        if key_padding_mask is None:
+        if tokens.key_padding_mask is None:
             return log_gate
-        return log_gate.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        return log_gate.masked_fill(tokens.key_padding_mask[:, None, :, None], 0.0)
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
-        log_gate = self.log_gate(x, key_padding_mask, dropout)
+        log_gate = self.log_gate(tokens, dropout)
         if causal:
             return self._advance(q, k, v, log_gate, None)[0]
         return abc_read(q, self._memory(k, v, log_gate))
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
-        return self._advance(q, k, v, self.log_gate(x, key_padding_mask), state)
+        return self._advance(q, k, v, self.log_gate(tokens), state)
 
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
-        return self._memory(k, v, self.log_gate(x, key_padding_mask))
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
+        return self._memory(k, v, self.log_gate(tokens))
 
     def _memory(self, k: Tensor, v: Tensor, log_gate: Tensor) -> MemoryState:
         memory = abc_write(k, v, write_logits(log_gate))
@@ -104,14 +79,8 @@ class GatedControl(Control):
         # Only differences of normalisers matter: from 0 anew, they never grow out of precision.
         return out, state._replace(log_mass=torch.zeros_like(state.log_mass))
 
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
-        log_alpha = write_logits(self.log_gate(x, key_padding_mask))
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
+        log_alpha = write_logits(self.log_gate(tokens))
         start = torch.zeros_like(log_alpha[:, :, :1])
         return torch.cat([start, log_alpha], dim=2).softmax(dim=2)[:, :, 1:]
 

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Control, drop_writes
+from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
     kernel_attention,
@@ -70,16 +69,7 @@ class KernelControl(Control):
         return self.features.feature_size
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
         draw = self.features.draw() if self.training else None
         phi_k = self.features(k, is_query=False, draw=draw)
@@ -88,56 +78,35 @@ class KernelControl(Control):
             drop_writes(phi_k, dropout, 0.0),
             v,
             causal=causal,
-            key_padding_mask=key_padding_mask,
-            log_gate=self._log_gate(x) if causal else None,
+            key_padding_mask=tokens.key_padding_mask,
+            log_gate=self._log_gate(tokens.x) if causal else None,
             floor=self.features.floor,
         )
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
         return kernel_step(
             self.features(q, is_query=True),
             self.features(k, is_query=False),
             v,
             state,
-            key_padding_mask=key_padding_mask,
-            log_gate=self._log_gate(x),
+            key_padding_mask=tokens.key_padding_mask,
+            log_gate=self._log_gate(tokens.x),
             floor=self.features.floor,
         )
 
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
-        return kernel_write(self.features(k, is_query=False), v, key_padding_mask)
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
+        return kernel_write(self.features(k, is_query=False), v, tokens.key_padding_mask)
 
     def read(self, q: Tensor, state: KernelState) -> Tensor:
         return kernel_read(self.features(q, is_query=True), state, floor=self.features.floor)
 
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         phi: Tensor = self.features(k, is_query=False)
-        if key_padding_mask is None:
+        if tokens.key_padding_mask is None:
             return phi
-        return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        return phi.masked_fill(tokens.key_padding_mask[:, None, :, None], 0.0)
 
     def weights(self, q: Tensor, state: KernelState) -> Tensor:
         size = state.normaliser.shape[2]

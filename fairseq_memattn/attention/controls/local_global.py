@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.controls.base import Control, positions_of
+from fairseq_memattn.attention.controls.base import Control, Tokens, positions_of
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl, GlobalOptions
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.window.chunked import Window, window_attention, window_write
 
 
@@ -80,68 +79,45 @@ class LocalGlobalControl(Control):
         self.is_centred = sizes.kind == "encoder"
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
         if not causal and not self.is_centred:
-            return _read(q, self.write(k, v, x, key_padding_mask), dropout)
+            return _read(q, self.write(k, v, tokens), dropout)
         return window_attention(
             q,
             k,
             v,
             self.window,
             causal=causal,
-            key_padding_mask=key_padding_mask,
-            global_mask=self.tokens.vectors(k, x, key_padding_mask).any(dim=3).squeeze(1),
+            key_padding_mask=tokens.key_padding_mask,
+            global_mask=self.tokens.vectors(k, tokens).any(dim=3).squeeze(1),
             dropout=dropout,
         )
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
-        from_start = state is None
+        mask, from_start = tokens.key_padding_mask, state is None
         if state is None:
             state = self._empty(k, v)
-        positions = positions_of(k, key_padding_mask, state.position)
+        positions = positions_of(k, mask, state.position)
         self.tokens.check_limit(positions, from_start)
         slots = self.tokens.slots_of(positions)
         outputs = []
         for t in range(q.shape[2]):
             after = self._push(state, k[:, :, t], v[:, :, t], slots[:, t])
-            if key_padding_mask is not None:
-                after = _unless(key_padding_mask[:, t], after, state)
+            if mask is not None:
+                after = _unless(mask[:, t], after, state)
             state = after
             outputs.append(_read(q[:, :, t : t + 1], state))
         return torch.cat(outputs, dim=2), state
 
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
-        phi = self.tokens.vectors(k, x, key_padding_mask)
-        queue = window_write(k, v, self.window, key_padding_mask)
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
+        phi = self.tokens.vectors(k, tokens)
+        mask = tokens.key_padding_mask
+        queue = window_write(k, v, self.window, mask)
         is_global = phi.any(dim=3, keepdim=True).to(k.dtype)
-        hidden = window_write(is_global, is_global, self.window, key_padding_mask).keys
+        hidden = window_write(is_global, is_global, self.window, mask).keys
         places = torch.arange(self.window.slots, device=k.device)
         filled = places >= self.window.slots - queue.tokens.unsqueeze(1)
         write = phi.transpose(2, 3).to(k.dtype)
@@ -155,17 +131,11 @@ class LocalGlobalControl(Control):
     def read(self, q: Tensor, state: LocalGlobalState) -> Tensor:
         return _read(q, state)
 
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the memory after the last token: e_m for the token in slot m."""
         units = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
         units = units.expand(*k.shape[:2], -1, -1)
-        keys: Tensor = self.write(units, units, x, key_padding_mask).keys
+        keys: Tensor = self.write(units, units, tokens).keys
         return keys.transpose(2, 3)
 
     def weights(self, q: Tensor, state: LocalGlobalState) -> Tensor:

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
-from fairseq_memattn.attention.controls.base import NormalisedControl, drop_writes
+from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_write
 from fairseq_memattn.attention.ops.state import MemoryState
 
@@ -41,29 +40,17 @@ class MLPControl(NormalisedControl):
         self.proj = nn.Linear(sizes.embed_dim, self.heads * self.slots, bias=False)
         nn.init.normal_(self.proj.weight, std=4 * sizes.embed_dim**-0.5)
 
-    def log_alpha(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
         """Layers that read one source with one control compute it once."""
+        x, shared = tokens.x, tokens.shared
         return self.forward(x) if shared is None else shared.once(self, x, lambda: self.forward(x))
 
-    def write_tokens(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
-    ) -> MemoryState | None:
+    def write_tokens(self, tokens: Tokens, dropout: float = 0.0) -> MemoryState | None:
         if self.heads > 1:
             return None
-        tokens = x.unsqueeze(1)
-        log_alpha = self.log_alpha(tokens, x, key_padding_mask, shared)
-        log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
-        return abc_write(tokens, tokens, log_alpha, key_padding_mask)
+        x = tokens.x.unsqueeze(1)
+        log_alpha = drop_writes(self.log_alpha(x, tokens), dropout, -torch.inf)
+        return abc_write(x, x, log_alpha, tokens.key_padding_mask)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (B, S, E). Returns log alpha (B, heads, S, M), in float32."""

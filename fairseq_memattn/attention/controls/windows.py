@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control
+from fairseq_memattn.attention.controls.base import Control, Tokens
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.one_hot_values import unit_values
 from fairseq_memattn.attention.ops.window.chunked import (
     Window,
@@ -49,19 +48,10 @@ class WindowControl(Control):
         return self.window.capacity
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
         if not causal and not self.is_centred:
-            state = window_write(k, v, self.window, key_padding_mask)
+            state = window_write(k, v, self.window, tokens.key_padding_mask)
             return window_read(q, state, self.window, dropout=dropout)
         return window_attention(
             q,
@@ -69,47 +59,26 @@ class WindowControl(Control):
             v,
             self.window,
             causal=causal,
-            key_padding_mask=key_padding_mask,
+            key_padding_mask=tokens.key_padding_mask,
             dropout=dropout,
         )
 
     def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        state: Any,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
-        return window_step(q, k, v, self.window, state, key_padding_mask=key_padding_mask)
+        return window_step(q, k, v, self.window, state, key_padding_mask=tokens.key_padding_mask)
 
-    def write(
-        self,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Any:
-        return window_write(k, v, self.window, key_padding_mask)
+    def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
+        return window_write(k, v, self.window, tokens.key_padding_mask)
 
     def read(self, q: Tensor, state: WindowState) -> Tensor:
         return window_read(q, state, self.window)
 
-    def vectors(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the queue after the last token: e_m for the token in its m-th place."""
         length = k.shape[2]
         units = torch.eye(length, dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
-        state = window_write(units, units, self.window, key_padding_mask)
+        state = window_write(units, units, self.window, tokens.key_padding_mask)
         return state.keys.transpose(2, 3)
 
     def weights(self, q: Tensor, state: WindowState) -> Tensor:

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from fairseq_memattn.attention.controls.base import NormalisedControl
+from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
@@ -41,13 +40,8 @@ class WorkspaceControl(NormalisedControl):
             nn.Linear(size, size, bias=False) for _ in range(3)
         )
 
-    def log_alpha(
-        self,
-        k: Tensor,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
+    def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
+        x, shared = tokens.x, tokens.shared
         memory = self.memory.expand(x.shape[0], -1, -1)
         if shared is None:
             return self.look(memory, x)
@@ -56,8 +50,8 @@ class WorkspaceControl(NormalisedControl):
             memory = shared.values.get((WorkspaceControl, below), memory)
         log_alpha = self.look(memory, x)
         written = log_alpha
-        if key_padding_mask is not None:
-            written = log_alpha.masked_fill(key_padding_mask[:, None, :, None], -torch.inf)
+        if tokens.key_padding_mask is not None:
+            written = log_alpha.masked_fill(tokens.key_padding_mask[:, None, :, None], -torch.inf)
         phi = written.softmax(dim=2).nan_to_num()
         shared.values[WorkspaceControl, shared.layer] = self.update(memory, x, phi)
         return log_alpha

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Control
+from fairseq_memattn.attention.controls.base import Control, Tokens
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
 from fairseq_memattn.attention.controls.sharing import Shared
@@ -70,55 +70,36 @@ class BoundedAttention(nn.Module):
         if self.out_proj.bias is not None:
             nn.init.zeros_(self.out_proj.bias)
 
-    def attend(
-        self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None, shared: Shared | None
-    ) -> Tensor:
+    def attend(self, x: Tensor, source: Tokens) -> Tensor:
         """Attention over whole sequences, (B, H, T, D)."""
         dropout = self.dropout if self.training else 0.0
         if not self.causal:
-            memory = self.write_tokens(source, key_padding_mask, dropout, shared)
+            memory = self.write_tokens(source, dropout)
             if memory is not None:
                 return self.control.read(self.split(self.q_proj(x)), memory)
-        q, k, v = self.project(x, source)
-        return self.control.attend(
-            q,
-            k,
-            v,
-            source,
-            causal=self.causal,
-            key_padding_mask=key_padding_mask,
-            dropout=dropout,
-            shared=shared,
-        )
+        q, k, v = self.project(x, source.x)
+        return self.control.attend(q, k, v, source, causal=self.causal, dropout=dropout)
 
-    def write_memory(
-        self, source: Tensor, key_padding_mask: Tensor | None, shared: Shared | None
-    ) -> Any:
+    def write_memory(self, source: Tokens) -> Any:
         """The memory of a whole source."""
-        memory = self.write_tokens(source, key_padding_mask, 0.0, shared)
+        memory = self.write_tokens(source)
         if memory is not None:
             return memory
-        k, v = self.split(self.k_proj(source)), self.split(self.v_proj(source))
-        return self.control.write(k, v, source, key_padding_mask, shared)
+        k, v = self.split(self.k_proj(source.x)), self.split(self.v_proj(source.x))
+        return self.control.write(k, v, source)
 
-    def write_tokens(
-        self,
-        source: Tensor,
-        key_padding_mask: Tensor | None,
-        dropout: float,
-        shared: Shared | None,
-    ) -> MemoryState | None:
+    def write_tokens(self, source: Tokens, dropout: float = 0.0) -> MemoryState | None:
         """The memory of keys and values that are projected after the tokens are written.
 
         Writing and projecting are both linear, and slots are fewer than tokens. None where the
         control has no such memory, or where it saves nothing.
         """
-        if self.control.slots >= source.shape[1]:
+        if self.control.slots >= source.x.shape[1]:
             return None
-        memory = self.control.write_tokens(source, key_padding_mask, dropout, shared)
+        memory = self.control.write_tokens(source, dropout)
         if memory is None:
             return None
-        tokens = memory.keys.squeeze(1).to(source.dtype)
+        tokens = memory.keys.squeeze(1).to(source.x.dtype)
         # A projection has a bias; an empty slot must stay zero.
         written = is_written(memory.log_mass).unsqueeze(3)
         keys, values = (
@@ -127,22 +108,15 @@ class BoundedAttention(nn.Module):
         )
         return MemoryState(keys, values, memory.log_mass)
 
-    def inspect(
-        self,
-        x: Tensor,
-        source: Tensor,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def inspect(self, x: Tensor, source: Tokens) -> tuple[Tensor, Tensor]:
         """The weights of cross or encoder attention: phi (B, H or 1, S, M) and p (B, H, T, M).
 
         phi: the share of each token in each slot, over the whole source
         p: the weight of each slot for each query; p phi^T are the weights of the tokens
         """
-        q, k, v = self.project(x, source)
-        state = self.control.write(k, v, source, key_padding_mask, shared)
-        phi = self.control.vectors(k, source, key_padding_mask, shared)
-        return phi, self.control.weights(q, state)
+        q, k, v = self.project(x, source.x)
+        state = self.control.write(k, v, source)
+        return self.control.vectors(k, source), self.control.weights(q, state)
 
     def project(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, T, D), k and v (B, H, S, D)."""
@@ -293,7 +267,7 @@ class ABCAttention(BoundedAttention):
         else:
             source = x
         self._check(x, source, key_padding_mask)
-        return self.join(self.attend(x, source, key_padding_mask, shared))
+        return self.join(self.attend(x, Tokens(source, key_padding_mask, shared)))
 
     def step(
         self, x: Tensor, state: Any = None, *, key_padding_mask: Tensor | None = None
@@ -316,7 +290,7 @@ class ABCAttention(BoundedAttention):
         if state is not None:
             self._check_state("state", state, x)
         q, k, v = self.project(x, x)
-        heads, state = self.control.step(q, k, v, x, state, key_padding_mask=key_padding_mask)
+        heads, state = self.control.step(q, k, v, Tokens(x, key_padding_mask), state)
         return self.join(heads), state
 
     def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Any:
@@ -331,7 +305,7 @@ class ABCAttention(BoundedAttention):
             raise ValueError("`write` needs causal=False; a causal layer has `step`.")
         self._check_not_centred()
         check_batch("source", source, self.source_dim, key_padding_mask)
-        return self.write_memory(source, key_padding_mask, None)
+        return self.write_memory(Tokens(source, key_padding_mask))
 
     def read(self, x: Tensor, memory: Any) -> Tensor:
         """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
