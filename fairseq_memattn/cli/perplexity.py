@@ -160,7 +160,7 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     blocks = tasks.setup_task(settings)
     blocks.load_dataset(args.subset)
     batches = blocks.eval_lm_dataloader(
-        blocks.dataset(args.subset), args.max_tokens, context_window=window
+        blocks.dataset(args.subset), args.max_tokens, num_workers=0, context_window=window
     )
     pad, on_gpu = task.source_dictionary.pad(), next(model.parameters()).is_cuda
     read, total, tokens = 0, 0.0, 0

@@ -27,6 +27,10 @@ def pairs_of(row):
 
 def pairwise(indirect=(), **axes):
     """`pytest.mark.parametrize`, by name: any two values of two arguments meet in some test."""
-    return pytest.mark.parametrize(
-        tuple(axes), rows([list(axis) for axis in axes.values()]), indirect=list(indirect), ids=str
-    )
+    values = rows([list(axis) for axis in axes.values()])
+    return pytest.mark.parametrize(tuple(axes), values, indirect=list(indirect), ids=name)
+
+
+def name(value):
+    """Of a parameter: the same in every process, also for a function."""
+    return getattr(value, "__name__", str(value))

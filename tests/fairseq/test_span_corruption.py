@@ -15,6 +15,7 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterionConfig
 from fairseq.data import Dictionary, TokenBlockDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from harness import COMMON, PLUGGED, SIZES, attempt, hypotheses, logged, preprocess, run, train
+from in_process import hydra_in_less_time
 from torch.utils.data import DataLoader
 
 from fairseq_memattn.data.corrupted_spans import (
@@ -327,7 +328,8 @@ def begin(data, *flags):
     """What fairseq-train does before its first update, in this process."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, [str(data), *MODEL[3:], *flags])
-    cfg = convert_namespace_to_omegaconf(args)
+    with hydra_in_less_time():
+        cfg = convert_namespace_to_omegaconf(args)
     task = tasks.setup_task(cfg.task)
     task.build_model(cfg.model)
     task.load_dataset("train", combine=True)
