@@ -1,61 +1,34 @@
-"""Inputs that the attention tests share, and the slow oracle's answers to them."""
+"""How the write logits of ABC are drawn, its forms, and the slow oracle's answers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any
 
+import cases
 import torch
+from cases import Inputs, draw, in_pieces, padding, run, shapes_of_tokens
 from torch import Tensor
 
-from fairseq_memattn.attention import MemoryState, abc_attention, abc_step
+from fairseq_memattn.attention import abc_attention, abc_step
 from fairseq_memattn.attention.ops.abc import chunked as causal
 from fairseq_memattn.attention.ops.abc import naive as reference
 
 
-class Case(NamedTuple):
-    """One set of inputs, in float32 on the CPU and the same wherever it is asked for.
+@dataclass(frozen=True, kw_only=True)
+class Case(cases.Case):
+    """control: of `CONTROLS`; shared: one control for all heads."""
 
-    control names a function below; pad a key of `PADDING`; source is `length` unless told.
-    """
-
-    length: int
     control: str = "plain"
-    pad: str = "none"
     shared: bool = False
-    source: int | None = None
-    batch: int = 2
-    heads: int = 2
-    width: int = 4
-    slots: int = 3
-
-
-class Inputs(NamedTuple):
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    log_alpha: Tensor
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Inputs":
-        return Inputs(*(function(tensor) for tensor in self))
-
-    def leaves(self, dtype: torch.dtype, device: torch.device) -> "Inputs":
-        """Copies that require a gradient."""
-        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
-
-    def span(self, start: int, end: int) -> "Inputs":
-        return self.map(lambda x: x[:, :, start:end])
 
 
 def inputs(case: Case) -> Inputs:
-    torch.manual_seed(case.length)
-    source = case.length if case.source is None else case.source
-    log_alpha = torch.randn(case.batch, 1 if case.shared else case.heads, source, case.slots)
-    return Inputs(
-        torch.randn(case.batch, case.heads, case.length, case.width),
-        torch.randn(case.batch, case.heads, source, case.width),
-        torch.randn(case.batch, case.heads, source, case.width),
-        CONTROLS[case.control](log_alpha),
-    )
+    """q, k, v and log_alpha."""
+    of_control = (case.batch, 1 if case.shared else case.heads, case.keys, case.slots)
+    drawn = draw(case.length, log_alpha=of_control, **shapes_of_tokens(case))
+    log_alpha = CONTROLS[case.control](drawn.log_alpha)
+    return Inputs(q=drawn.q, k=drawn.k, v=drawn.v, log_alpha=log_alpha)
 
 
 def _relu(log_alpha: Tensor) -> Tensor:
@@ -72,7 +45,7 @@ def _with(log_alpha: Tensor, at: slice, logit: float) -> Tensor:
 
 def _spikes(log_alpha: Tensor) -> Tensor:
     """+-500 at a tenth of the entries."""
-    sign = torch.randn_like(log_alpha)
+    sign = torch.randn(log_alpha.shape, generator=torch.Generator().manual_seed(log_alpha.numel()))
     return log_alpha + 500 * ((sign > 1.6).float() - (sign < -1.6).float())
 
 
@@ -83,53 +56,23 @@ CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
     "first +500": lambda s: _with(s, slice(0, 1), 500.0),
     "dip -500": lambda s: _with(s, slice(3, 6), -500.0),
     "late +200": lambda s: _with(s, slice(-9, -8), 200.0),
-    "rise +12": lambda s: _with(s, slice(18, None), 12.0),
-    "rise +50": lambda s: _with(s, slice(18, None), 50.0),
+    "rise +12": lambda s: _with(s, slice(s.shape[2] // 2, None), 12.0),
+    "rise +50": lambda s: _with(s, slice(s.shape[2] // 2, None), 50.0),
 }
 
 # Write logits that rise within a chunk by more than the factored form can hold.
 STEEP = {"spikes", "late +200"}
 
-# How many tokens of padding on the left and on the right of the first sentence; the second
-# has one more token on each side that has any.
-PADDING = {"none": (0, 0), "left": (3, 0), "right": (0, 5), "both": (2, 4)}
-
-
-def padding(case: Case) -> Tensor | None:
-    """key_padding_mask of a case: True at padding. "sentence" pads a whole sentence."""
-    source = case.length if case.source is None else case.source
-    if case.pad == "none":
-        return None
-    mask = torch.zeros(case.batch, source, dtype=torch.bool)
-    if case.pad == "sentence":
-        mask[0] = True
-        return mask
-    left, right = PADDING[case.pad]
-    for b in range(case.batch):
-        mask[b, : left + b * (left > 0)] = True
-        mask[b, source - right - b * (right > 0) :] = True
-    return mask
-
-
-def run(function: Callable[..., Tensor], leaves: Inputs) -> list[Tensor]:
-    """The output of function(*leaves), and the gradients of a fixed sum over it."""
-    out = function(*leaves)
-    generator = torch.Generator().manual_seed(out.numel())
-    # Eighths, which every dtype holds exactly.
-    weights = (torch.randint(-16, 17, out.shape, generator=generator) / 8).to(out)
-    return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
-
 
 @cache
-def oracle(case: Case, is_causal: bool) -> list[Tensor]:
+def oracle(case: Case, is_causal: bool) -> dict[str, Tensor]:
     """Output and gradients of q, k, v, log_alpha from the definition, in float64 on the CPU."""
-    leaves = inputs(case).leaves(torch.float64, torch.device("cpu"))
     mask = padding(case)
 
     def attend(*args: Tensor) -> Tensor:
         return reference.abc_attention(*args, causal=is_causal, key_padding_mask=mask)
 
-    return run(attend, leaves)
+    return run(attend, inputs(case).leaves(torch.float64, "cpu"))
 
 
 def fast(
@@ -138,40 +81,19 @@ def fast(
     dtype: torch.dtype,
     device: torch.device,
     chunk_size: int | None = None,
-) -> list[Tensor]:
+) -> dict[str, Tensor]:
     """What `oracle` computes, by the function under test."""
-    mask = padding(case)
+    mask = padding(case, device)
 
     def attend(*args: Tensor) -> Tensor:
-        return abc_attention(
-            *args,
-            causal=is_causal,
-            key_padding_mask=None if mask is None else mask.to(device),
-            chunk_size=chunk_size,
-        )
+        return abc_attention(*args, causal=is_causal, key_padding_mask=mask, chunk_size=chunk_size)
 
     return run(attend, inputs(case).leaves(dtype, device))
 
 
-def in_pieces(
-    args: Inputs,
-    sizes: Iterable[int],
-    state: MemoryState | None = None,
-    key_padding_mask: Tensor | None = None,
-) -> tuple[Tensor, MemoryState | None]:
-    """Causal attention continued from piece to piece, `sizes` tokens at a time."""
-    outputs, start = [], 0
-    for size in sizes:
-        mask = None if key_padding_mask is None else key_padding_mask[:, start : start + size]
-        out, state = abc_step(*args.span(start, start + size), state, key_padding_mask=mask)
-        outputs.append(out)
-        start += size
-    return torch.cat(outputs, dim=2), state
-
-
 def _step_by_step(*args: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
     ones = [1] * args[0].shape[2]
-    return in_pieces(Inputs(*args), ones, key_padding_mask=key_padding_mask)[0]
+    return in_pieces(abc_step, args, ones, key_padding_mask=key_padding_mask)[0]
 
 
 def _full(*args: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -187,16 +109,6 @@ CAUSAL_FORMS = {"causal": _causal, "step by step": _step_by_step}
 FORMS = {"full": _full, **CAUSAL_FORMS}
 
 
-def assert_all_close(actual: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
-    """tolerance: relative to each expected tensor's largest entry (at least 1)."""
-    names = ("out", "grad q", "grad k", "grad v", "grad log_alpha")
-    for name, a, e in zip(names, actual, expected, strict=True):
-        atol = tolerance * max(1.0, e.abs().max().item())
-        torch.testing.assert_close(
-            a.double().cpu(), e, rtol=0, atol=atol, msg=lambda m, name=name: f"{name}: {m}"
-        )
-
-
 class CountingStable:
     """Stands in for `causal._stable_attention`, and counts its calls."""
 
@@ -204,6 +116,6 @@ class CountingStable:
         self.calls = 0
         self.original = causal._stable_attention
 
-    def __call__(self, *args: Tensor) -> object:
+    def __call__(self, *args: Any) -> object:
         self.calls += 1
         return self.original(*args)

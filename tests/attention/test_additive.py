@@ -4,14 +4,14 @@ from functools import cache
 
 import pytest
 import torch
-from abc_cases import Case, Inputs, assert_all_close, inputs, padding, run
+from abc_cases import Case, inputs
+from cases import PADS, TOLERANCE, assert_all_close, in_pieces, padding, run
 from pairwise import pairwise
 
 from fairseq_memattn.attention import additive_attention, additive_step
 from fairseq_memattn.attention.ops.abc import abc_read
 from fairseq_memattn.attention.ops.additive import additive_write, naive
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
 # phi of what `inputs` draws: of any sign; nothing in half of the entries and in the last slot, but
 # something in the first slot (a phi of exactly 0 has no defined gradient where nothing is written).
 CONTROLS = {
@@ -22,42 +22,27 @@ CONTROLS = {
 
 def given(case, control):
     drawn = inputs(case)
-    return drawn._replace(log_alpha=CONTROLS[control](drawn.log_alpha))
+    return drawn.replace(log_alpha=CONTROLS[control](drawn.log_alpha))
 
 
 @cache
 def oracle(case, control, is_causal):
-    leaves, mask = given(case, control).leaves(torch.float64, torch.device("cpu")), padding(case)
+    mask = padding(case)
 
     def attend(*args):
         return naive.additive_attention(*args, causal=is_causal, key_padding_mask=mask)
 
-    return run(attend, leaves)
+    return run(attend, given(case, control).leaves(torch.float64, "cpu"))
 
 
 def check(case, control, is_causal, dtype, device, attend):
-    leaves, mask = given(case, control).leaves(dtype, device), padding(case)
-    mask = mask if mask is None else mask.to(device)
+    mask, leaves = padding(case, device), given(case, control).leaves(dtype, device)
     actual = run(lambda *args: attend(*args, key_padding_mask=mask), leaves)
     assert_all_close(actual, oracle(case, control, is_causal), TOLERANCE[dtype])
 
 
 def written_and_read(q, k, v, phi, key_padding_mask):
     return abc_read(q, additive_write(k, v, phi, key_padding_mask))
-
-
-def in_pieces(*args, key_padding_mask, sizes):
-    outputs, state, start = [], None, 0
-    for size in sizes:
-        at = slice(start, start + size)
-        mask = None if key_padding_mask is None else key_padding_mask[:, at]
-        out, state = additive_step(*(x[:, :, at] for x in args), state, key_padding_mask=mask)
-        outputs.append(out)
-        start += size
-    return torch.cat(outputs, dim=2)
-
-
-PADS = ["none", "left", "right", "both", "sentence"]
 
 
 @pairwise(
@@ -70,7 +55,7 @@ PADS = ["none", "left", "right", "both", "sentence"]
     chunk_size=[None, 1, 4],
 )
 def test_whole_sequences(length, control, pad, shared, is_causal, dtype, chunk_size, device):
-    case = Case(length, pad=pad if length > 7 else "none", shared=shared)
+    case = Case(length, pad, shared=shared)
 
     def attend(*args, key_padding_mask):
         options = dict(causal=is_causal, key_padding_mask=key_padding_mask, chunk_size=chunk_size)
@@ -81,23 +66,23 @@ def test_whole_sequences(length, control, pad, shared, is_causal, dtype, chunk_s
 
 @pairwise(control=CONTROLS, pad=PADS, shared=[False, True], sizes=[(1,) * 15, (5, 1, 9), (15,)])
 def test_pieces(control, pad, shared, sizes, device):
-    case = Case(15, pad=pad, shared=shared)
+    case = Case(15, pad, shared=shared)
 
     def attend(*args, key_padding_mask):
-        return in_pieces(*args, key_padding_mask=key_padding_mask, sizes=sizes)
+        return in_pieces(additive_step, args, sizes, key_padding_mask=key_padding_mask)[0]
 
     check(case, control, True, torch.float64, device, attend)
 
 
 @pairwise(control=CONTROLS, pad=PADS, shared=[False, True], queries=[1, 4, 15])
 def test_written_once(control, pad, shared, queries, device):
-    case = Case(queries, pad=pad, shared=shared, source=15)
+    case = Case(queries, pad, shared=shared, source=15)
     check(case, control, False, torch.float64, device, written_and_read)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_scale(is_causal, device):
-    q, *rest = Inputs(*(x.double().to(device) for x in given(Case(7), "signed")))
+    q, *rest = given(Case(7), "signed").to(device, torch.float64)
     scaled = additive_attention(q, *rest, causal=is_causal, scale=1.7)
     expected = naive.additive_attention(q, *rest, causal=is_causal, scale=1.7)
     torch.testing.assert_close(scaled, expected)

@@ -49,7 +49,7 @@ WRONG_SHAPES = {
 def test_shapes(form, shapes, message):
     wrong = {name: torch.zeros(shape) for name, shape in shapes.items()}
     with pytest.raises(ValueError, match=message):
-        form(*inputs(CASE)._replace(**wrong))
+        form(*inputs(CASE).replace(**wrong))
 
 
 @EVERY_FORM
@@ -72,7 +72,7 @@ def test_key_padding_mask_of_another_dtype(form):
 @pytest.mark.parametrize("form", [causal, step])
 def test_causal_attention_over_another_length(form):
     with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
-        form(*inputs(CASE._replace(length=4, source=5)))
+        form(*inputs(CASE.replace(length=4, source=5)))
 
 
 @pytest.mark.parametrize("chunk_size", [0, -3])
@@ -88,9 +88,9 @@ def test_chunk_size(chunk_size):
     ids=str,
 )
 def test_state_of_other_inputs(other, length):
-    _, state = abc_step(*inputs(CASE._replace(**other)), None)
+    _, state = abc_step(*inputs(CASE.replace(**other)), None)
     with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
-        abc_step(*inputs(CASE._replace(length=length)), state)
+        abc_step(*inputs(CASE.replace(length=length)), state)
 
 
 @pytest.mark.parametrize("state", [1, {}, ()], ids=repr)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from cases import saved_for_backward
 from pairwise import pairwise
-from test_memory_use import saved_for_backward
 from torch.autograd import gradcheck
 from torch.nn.functional import elu, linear, logsigmoid, normalize
 from torch.testing import assert_close
