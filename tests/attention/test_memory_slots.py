@@ -1,10 +1,22 @@
 """MemAttention against its definition, and who sees whom."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from typing import NamedTuple
 
+import cases
 import pytest
 import torch
+from cases import (
+    PADS_OF_SEQUENCES,
+    TOLERANCE,
+    assert_all_close,
+    draw,
+    lengthened,
+    nbytes,
+    padding,
+    run,
+    saved_for_backward,
+)
 from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
@@ -13,61 +25,33 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import mem_attention, slot_position_bias
 from fairseq_memattn.attention.ops.memory_slots import naive as reference
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+any_padding = pytest.mark.parametrize("pad", PADS_OF_SEQUENCES)
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case(cases.Case):
+    """length: of every sequence; slots: of every sequence; biased: whether positions count."""
+
+    length: int = 5
+    _: KW_ONLY
     sequences: int = 3
     slots: int = 2
-    length: int = 5
-    pad: str = "none"
     biased: bool = True
-    batch: int = 2
-    heads: int = 2
-    width: int = 4
-
-
-class Inputs(NamedTuple):
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    table: torch.Tensor
-
-    def map(self, function):
-        return Inputs(*map(function, self))
-
-    def leaves(self, dtype, device):
-        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
 
 
 def inputs(case):
-    generator = torch.Generator().manual_seed(case.length)
+    """q, k and v (B, K, H, M + S, D), and the table of biases."""
     shape = (case.batch, case.sequences, case.heads, case.slots + case.length, case.width)
-    states = (torch.randn(shape, generator=generator) for _ in range(3))
-    return Inputs(*states, torch.randn(9, case.heads, generator=generator))
+    return draw(case.length, q=shape, k=shape, v=shape, table=(9, case.heads))
 
 
-def padding(case):
-    """ "right" and "holes" in the first two inputs, "absent" sequences, "nothing" at all."""
-    mask = torch.zeros(case.batch, case.sequences, case.length, dtype=torch.bool)
-    if case.pad == "none":
-        return None
-    if case.pad == "right":
-        mask[0, 0, -1:] = mask[1, -1, 1:] = True
-    elif case.pad == "holes":
-        mask[0, :, 1::3] = mask[1, 0, ::2] = True
-    elif case.pad == "absent":
-        mask[0, 0] = mask[1, 1:] = True
-        mask[1, 0, -2:] = True
-    else:
-        mask[0] = True
-    return mask
+def double(case, device):
+    return inputs(case).to(device, torch.float64)
 
 
 def attend_by(function, case, device="cpu", **options):
     """q, k, v and the table of biases to the output of either form."""
-    mask = padding(case)
-    mask = None if mask is None else mask.to(device)
+    mask = padding(case, device)
     sizes = (case.sequences, case.slots, case.length)
 
     def attend(q, k, v, table):
@@ -77,56 +61,43 @@ def attend_by(function, case, device="cpu", **options):
     return attend
 
 
-def run(function, leaves):
-    """The output of function(*leaves), and the gradients of a fixed sum over it."""
-    out = function(*leaves)
-    generator = torch.Generator().manual_seed(out.numel())
-    weights = torch.randint(-16, 17, out.shape, generator=generator).to(out) / 8
-    gradients = torch.autograd.grad((out * weights).sum(), leaves, materialize_grads=True)
-    return [out.detach(), *gradients]
-
-
 @cache
 def oracle(case, scale):
     leaves = inputs(case).leaves(torch.float64, "cpu")
-    return run(attend_by(reference.mem_attention, case, scale=scale), leaves)
+    attend = attend_by(reference.mem_attention, case, scale=scale)
+    return run(attend, leaves, allow_unused=not case.biased)
 
 
 def assert_matches_the_oracle(case, dtype, device, scale=1.0):
+    attend = attend_by(mem_attention, case, device, scale=scale)
     leaves = inputs(case).leaves(dtype, device)
-    actual = run(attend_by(mem_attention, case, device, scale=scale), leaves)
-    names = ("out", *(f"grad {name}" for name in Inputs._fields))
-    for name, a, e in zip(names, actual, oracle(case, scale), strict=True):
-        atol = TOLERANCE[dtype] * max(1.0, e.abs().max().item())
-        assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=f"{name}: {{}}".format)
+    actual = run(attend, leaves, allow_unused=not case.biased)
+    assert_all_close(actual, oracle(case, scale), TOLERANCE[dtype])
 
 
-PADDING = ["none", "right", "holes", "absent", "nothing"]
-any_padding = pytest.mark.parametrize("pad", PADDING)
-
-
-@pairwise(length=[4, 7], slots=[1, 3], pad=PADDING, dtype=TOLERANCE)
+@pairwise(length=[4, 7], slots=[1, 3], pad=PADS_OF_SEQUENCES, dtype=TOLERANCE)
 def test_equations_6_to_14(length, slots, pad, dtype, device):
-    assert_matches_the_oracle(Case(slots=slots, length=length, pad=pad), dtype, device)
+    assert_matches_the_oracle(Case(length, pad, slots=slots), dtype, device)
 
 
-@pytest.mark.parametrize(
-    "case", [Case(sequences=1), Case(4, 1, 1), Case(2, 5, 3), Case(biased=False)], ids=str
+@pairwise(
+    case=[
+        Case(sequences=1),
+        Case(1, sequences=4, slots=1),
+        Case(3, sequences=2, slots=5),
+        Case(biased=False),
+    ],
+    scale=[1.0, 0.5],
 )
-@pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
 
 
 @any_padding
 def test_gradients(pad, device):
-    case = Case(2, 2, 3, pad, heads=1, width=2)
+    case = Case(3, pad, sequences=2, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)
     assert gradcheck(attend_by(mem_attention, case, device), tuple(leaves))
-
-
-def double(case, device):
-    return inputs(case).map(lambda x: x.to(device, torch.float64))
 
 
 def test_one_sequence_is_softmax_attention_with_its_slot(device):
@@ -170,7 +141,7 @@ def test_padding_gets_zeros(device):
     case = Case(pad="absent")
     out = attend_by(mem_attention, case, device)(*double(case, device))
     zero = (out == 0).all(dim=4).all(dim=2)
-    mask = padding(case).to(device)
+    mask = padding(case, device)
     assert torch.equal(zero[:, :, 2:], mask)
     assert torch.equal(zero[:, :, :2], mask.all(dim=2, keepdim=True).expand(-1, -1, 2))
 
@@ -178,24 +149,25 @@ def test_padding_gets_zeros(device):
 # --- What changes nothing
 
 
-def attend(inputs, slots, mask, other_slots="learned"):
-    q, k, v, table = inputs
+def attend(args, slots, mask, other_slots="learned"):
+    q, k, v, table = args
     sizes = (q.shape[1], slots, q.shape[3] - slots)
     bias = slot_position_bias(table, *sizes, max_distance=4, other_slots=other_slots)
     return mem_attention(q, k, v, slots=slots, bias=bias, key_padding_mask=mask)
 
 
-def enlarged(x, dim, by, value):
-    return torch.cat([x, x.new_full((*x.shape[:dim], by, *x.shape[dim + 1 :]), value)], dim)
+def with_states(args, function):
+    """The same inputs after a function of q, k and v."""
+    return args.replace(**{name: function(getattr(args, name)) for name in "qkv"})
 
 
 @pytest.mark.parametrize("pad", ["right", "holes"])
 def test_more_absent_sequences(pad, device):
     case = Case(pad=pad)
-    args, mask = double(case, device), padding(case).to(device)
+    args, mask = double(case, device), padding(case, device)
     expected = attend(args, 2, mask)
-    more = Inputs(*(enlarged(x, 1, 2, 9.0) for x in args[:3]), args.table)
-    actual = attend(more, 2, enlarged(mask, 1, 2, True))
+    more = with_states(args, lambda x: lengthened(x, 1, 2, 9.0))
+    actual = attend(more, 2, lengthened(mask, 1, 2, True))
     assert_close(actual[:, :3], expected)
     assert not actual[:, 3:].any()
 
@@ -203,10 +175,10 @@ def test_more_absent_sequences(pad, device):
 @pytest.mark.parametrize("pad", ["right", "holes", "absent"])
 def test_more_padding_on_the_right(pad, device):
     case = Case(pad=pad)
-    args, mask = double(case, device), padding(case).to(device)
+    args, mask = double(case, device), padding(case, device)
     expected = attend(args, 2, mask)
-    more = Inputs(*(enlarged(x, 3, 3, 9.0) for x in args[:3]), args.table)
-    actual = attend(more, 2, enlarged(mask, 2, 3, True))
+    more = with_states(args, lambda x: lengthened(x, 3, 3, 9.0))
+    actual = attend(more, 2, lengthened(mask, 2, 3, True))
     assert_close(actual[:, :, :, :-3], expected)
     assert not actual[:, :, :, -3:].any()
 
@@ -215,35 +187,34 @@ def test_more_padding_on_the_right(pad, device):
 def test_order(dim, order, device):
     """Sequences have no positions among themselves: in another order each gets the same."""
     case = Case(pad="right")
-    args, mask = double(case, device), padding(case).to(device)
+    args, mask = double(case, device), padding(case, device)
     order = torch.tensor(order, device=device)
-    moved = Inputs(*(x.index_select(dim, order) for x in args[:3]), args.table)
+    moved = with_states(args, lambda x: x.index_select(dim, order))
     actual = attend(moved, 2, mask.index_select(dim, order))
     assert_close(actual, attend(args, 2, mask).index_select(dim, order))
 
 
 def test_inputs_of_the_same_batch_do_not_meet(device):
     case = Case(pad="absent")
-    args, mask = double(case, device), padding(case).to(device)
+    args, mask = double(case, device), padding(case, device)
     together = attend(args, 2, mask)
     for b in range(2):
-        alone = Inputs(*(x[b : b + 1] for x in args[:3]), args.table)
+        alone = with_states(args, lambda x, b=b: x[b : b + 1])
         assert_close(attend(alone, 2, mask[b : b + 1]), together[b : b + 1])
 
 
 # --- Numbers
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("pad", ["none", "absent", "nothing"])
+@pairwise(dtype=[torch.bfloat16, torch.float16], pad=["none", "absent", "nothing"])
 def test_half_precision(pad, dtype, device):
     case = Case(pad=pad)
     attend = attend_by(mem_attention, case, device)
     leaves = inputs(case).leaves(dtype, device)
-    actual, *gradients = run(attend, leaves)
+    actual, *gradients = run(attend, leaves).values()
     assert actual.dtype == dtype
     assert all(gradient.isfinite().all() for gradient in gradients)
-    expected = attend(*leaves.map(torch.Tensor.float))
+    expected = attend(*leaves.to(torch.float32))
     assert_close(actual.float(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
@@ -251,14 +222,15 @@ def test_half_precision(pad, dtype, device):
 def test_logits_beyond_the_range_of_half_precision(pad, device):
     case = Case(pad=pad)
     args = inputs(case)
-    leaves = args._replace(q=200 * args.q, k=200 * args.k).leaves(torch.float16, device)
+    leaves = args.replace(q=200 * args.q, k=200 * args.k).leaves(torch.float16, device)
     assert (leaves.q.float() * leaves.k.float()).sum(dim=4).abs().max() > 65504
-    assert all(x.isfinite().all() for x in run(attend_by(mem_attention, case, device), leaves))
+    results = run(attend_by(mem_attention, case, device), leaves)
+    assert all(result.isfinite().all() for result in results.values())
 
 
 def test_autocast_leaves_the_softmax_alone(device):
     case = Case()
-    args = inputs(case).map(lambda x: x.to(device))
+    args = inputs(case).to(device)
     expected = attend_by(mem_attention, case, device)(*args)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         assert torch.equal(attend_by(mem_attention, case, device)(*args), expected)
@@ -282,18 +254,11 @@ def test_dropout_of_the_weights(device):
 
 
 def test_slots_are_not_copied_for_every_sequence(device):
-    sequences, slots, width = 64, 2, 32
-    args = inputs(Case(sequences, slots, 2, batch=1, heads=1, width=width))
-    saved = []
-
-    def pack(tensor):
-        saved.append(tensor.untyped_storage().nbytes())
-        return tensor
-
-    q, k, v, _ = args.leaves(torch.float32, device)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        assert mem_attention(q, k, v, slots=slots).requires_grad
-    assert max(saved) < 4 * sequences * (sequences * slots) * width / 4
+    case = Case(2, sequences=64, batch=1, heads=1, width=32)
+    leaves = inputs(case).without("table").leaves(torch.float32, device)
+    saved = saved_for_backward(lambda *x: mem_attention(*x, slots=case.slots), leaves)
+    copied = case.sequences * (case.sequences * case.slots) * case.width
+    assert max(map(nbytes, saved)) < 4 * copied / 4
 
 
 # --- Refusals

@@ -1,10 +1,23 @@
 """The selector and its cross attention against the definition, in which every mixture is built."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from typing import NamedTuple
 
+import cases
 import pytest
 import torch
+from cases import (
+    PADS_OF_SEQUENCES,
+    TOLERANCE,
+    Inputs,
+    assert_all_close,
+    draw,
+    lengthened,
+    nbytes,
+    padding,
+    run,
+    saved_for_backward,
+)
 from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
@@ -20,65 +33,36 @@ from fairseq_memattn.attention import (
 )
 from fairseq_memattn.attention.ops.mixture import naive as reference
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+any_padding = pytest.mark.parametrize("pad", PADS_OF_SEQUENCES)
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case(cases.Case):
+    """length: of the target; source: of every sequence."""
+
+    length: int = 4
+    _: KW_ONLY
+    source: int = 5
     sequences: int = 3
     slots: int = 2
-    target: int = 4
-    source: int = 5
-    pad: str = "none"
-    batch: int = 2
-    heads: int = 2
     width: int = 3
 
 
-class Inputs(NamedTuple):
-    """The decoder's queries and states, and the encoder's, with E = 6."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    q: torch.Tensor
-    states: torch.Tensor
-    w_key: torch.Tensor
-    w_value: torch.Tensor
-
-    def map(self, function):
-        return Inputs(*map(function, self))
-
-    def leaves(self, dtype, device):
-        return self.map(lambda x: x.to(device, dtype, copy=True).requires_grad_())
-
-
 def inputs(case):
-    generator = torch.Generator().manual_seed(case.source)
-    shapes = (
-        (case.batch, case.target, case.slots * 6),
-        (case.batch, case.sequences, case.slots * 6),
-        (case.batch, case.heads, case.target, case.width),
-        (case.batch, case.sequences, case.source, 6),
-        (case.heads, 6, case.width),
-        (case.heads, 6, case.width),
+    """The decoder's queries and states, and the encoder's, with E = 6."""
+    return draw(
+        case.source,
+        query=(case.batch, case.length, case.slots * 6),
+        key=(case.batch, case.sequences, case.slots * 6),
+        q=(case.batch, case.heads, case.length, case.width),
+        states=(case.batch, case.sequences, case.source, 6),
+        w_key=(case.heads, 6, case.width),
+        w_value=(case.heads, 6, case.width),
     )
-    return Inputs(*(torch.randn(shape, generator=generator) for shape in shapes))
 
 
-def padding(case):
-    """ "right" and "holes" (one of them in all sequences), "absent" sequences, "nothing" at all."""
-    mask = torch.zeros(case.batch, case.sequences, case.source, dtype=torch.bool)
-    if case.pad == "none":
-        return None
-    if case.pad == "right":
-        mask[0, 0, -1:] = mask[1, :, -2:] = mask[1, -1, 1:] = True
-    elif case.pad == "holes":
-        mask[0, :, 1] = mask[0, 0, 1::3] = mask[1, -1, ::2] = True
-    elif case.pad == "absent":
-        mask[0, 0] = mask[1, 1:] = True
-        mask[1, 0, -2:] = True
-    else:
-        mask[0] = True
-    return mask
+def double(case, device):
+    return inputs(case).to(device, torch.float64)
 
 
 def absent(mask):
@@ -108,63 +92,44 @@ def literal(mask, scale=1.0):
     return attend
 
 
-def run(function, leaves):
-    """The output of function(*leaves), and the gradients of a fixed sum over it."""
-    out = function(*leaves)
-    generator = torch.Generator().manual_seed(out.numel())
-    weights = torch.randint(-16, 17, out.shape, generator=generator).to(out) / 8
-    return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
-
-
 @cache
 def oracle(case, scale):
     return run(literal(padding(case), scale), inputs(case).leaves(torch.float64, "cpu"))
 
 
-def mask_on(case, device):
-    mask = padding(case)
-    return None if mask is None else mask.to(device)
-
-
 def assert_matches_the_oracle(case, dtype, device, scale=1.0):
-    actual = run(fast(mask_on(case, device), scale), inputs(case).leaves(dtype, device))
-    names = ("out", *(f"grad {name}" for name in Inputs._fields))
-    for name, a, e in zip(names, actual, oracle(case, scale), strict=True):
-        atol = TOLERANCE[dtype] * max(1.0, e.abs().max().item())
-        assert_close(a.double().cpu(), e, rtol=0, atol=atol, msg=f"{name}: {{}}".format)
+    actual = run(fast(padding(case, device), scale), inputs(case).leaves(dtype, device))
+    assert_all_close(actual, oracle(case, scale), TOLERANCE[dtype])
 
 
-PADDING = ["none", "right", "holes", "absent", "nothing"]
-any_padding = pytest.mark.parametrize("pad", PADDING)
-
-
-@pairwise(source=[4, 7], slots=[1, 3], pad=PADDING, dtype=TOLERANCE)
+@pairwise(source=[4, 7], slots=[1, 3], pad=PADS_OF_SEQUENCES, dtype=TOLERANCE)
 def test_equations_3_to_5(source, slots, pad, dtype, device):
-    assert_matches_the_oracle(Case(slots=slots, source=source, pad=pad), dtype, device)
+    assert_matches_the_oracle(Case(pad=pad, slots=slots, source=source), dtype, device)
 
 
-@pytest.mark.parametrize(
-    "case", [Case(sequences=1), Case(target=1), Case(source=1), Case(5, 1, 9, 3)], ids=str
+@pairwise(
+    case=[
+        Case(sequences=1),
+        Case(1),
+        Case(source=1),
+        Case(9, sequences=5, slots=1, source=3),
+    ],
+    scale=[1.0, 0.5],
 )
-@pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
 
 
 @any_padding
 def test_gradients(pad, device):
-    case = Case(2, 1, 2, 3, pad, heads=1, width=2)
+    case = Case(2, pad, source=3, sequences=2, slots=1, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)
-    assert gradcheck(fast(mask_on(case, device)), tuple(leaves))
-
-
-def double(case, device):
-    return inputs(case).map(lambda x: x.to(device, torch.float64))
+    assert gradcheck(fast(padding(case, device)), tuple(leaves))
 
 
 def written(case, device):
     """A selection, queries, keys and values, and the mask."""
-    args, mask = double(case, device), mask_on(case, device)
+    args, mask = double(case, device), padding(case, device)
     selection = select_sequences(args.query, args.key, absent(mask))
     k, v = project(args.states, args.w_key), project(args.states, args.w_value)
     return selection, args.q, k, v, mask
@@ -187,7 +152,7 @@ def test_a_selection_is_a_distribution_over_those_present(pad, device):
 @any_padding
 def test_a_bias_is_a_prior(pad, device):
     """Its exponential multiplies what would be selected; the oracle says the same."""
-    args, mask = double(Case(pad=pad), device), mask_on(Case(pad=pad), device)
+    args, mask = double(Case(pad=pad), device), padding(Case(pad=pad), device)
     shape = (len(args.query), args.query.shape[1], args.key.shape[1])
     bias = torch.randn(shape, generator=torch.Generator().manual_seed(5)).double().to(device)
     actual = select_sequences(args.query, args.key, absent(mask), bias=bias)
@@ -199,7 +164,7 @@ def test_a_bias_is_a_prior(pad, device):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_a_selection_is_in_float32(dtype, device):
-    args = inputs(Case()).map(lambda x: x.to(device, dtype))
+    args = inputs(Case()).to(device, dtype)
     expected = select_sequences(args.query.float(), args.key.float())
     assert torch.equal(select_sequences(args.query, args.key), expected)
     with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -274,10 +239,6 @@ def test_the_state_can_be_reordered(device):
 # --- What changes nothing
 
 
-def enlarged(x, dim, by, value):
-    return torch.cat([x, x.new_full((*x.shape[:dim], by, *x.shape[dim + 1 :]), value)], dim)
-
-
 def attend(args, mask):
     return fast(mask)(*args)
 
@@ -285,53 +246,54 @@ def attend(args, mask):
 @pytest.mark.parametrize("pad", ["right", "holes", "nothing"])
 def test_more_absent_sequences(pad, device):
     case = Case(pad=pad)
-    args, mask = double(case, device), mask_on(case, device)
-    more = args._replace(key=enlarged(args.key, 1, 2, 9.0), states=enlarged(args.states, 1, 2, 9.0))
-    assert_close(attend(more, enlarged(mask, 1, 2, True)), attend(args, mask))
+    args, mask = double(case, device), padding(case, device)
+    longer = {name: lengthened(getattr(args, name), 1, 2, 9.0) for name in ("key", "states")}
+    more = args.replace(**longer)
+    assert_close(attend(more, lengthened(mask, 1, 2, True)), attend(args, mask))
 
 
 @pytest.mark.parametrize("pad", ["right", "holes", "absent"])
 def test_more_padding_on_the_right(pad, device):
     case = Case(pad=pad)
-    args, mask = double(case, device), mask_on(case, device)
-    more = args._replace(states=enlarged(args.states, 2, 3, 9.0))
-    assert_close(attend(more, enlarged(mask, 2, 3, True)), attend(args, mask))
+    args, mask = double(case, device), padding(case, device)
+    more = args.replace(states=lengthened(args.states, 2, 3, 9.0))
+    assert_close(attend(more, lengthened(mask, 2, 3, True)), attend(args, mask))
 
 
 def test_order_of_the_sequences(device):
     case = Case(pad="right")
-    args, mask = double(case, device), mask_on(case, device)
+    args, mask = double(case, device), padding(case, device)
     order = [2, 0, 1]
-    moved = args._replace(key=args.key[:, order], states=args.states[:, order])
+    moved = args.replace(key=args.key[:, order], states=args.states[:, order])
     assert_close(attend(moved, mask[:, order]), attend(args, mask))
 
 
 def test_inputs_of_the_same_batch_do_not_meet(device):
     case = Case(pad="absent")
-    args, mask = double(case, device), mask_on(case, device)
+    args, mask = double(case, device), padding(case, device)
     together = attend(args, mask)
     for b in range(2):
-        alone = Inputs(*(x[b : b + 1] for x in args[:4]), args.w_key, args.w_value)
+        alone = args.row(b).replace(w_key=args.w_key, w_value=args.w_value)
         assert_close(attend(alone, mask[b : b + 1]), together[b : b + 1])
 
 
 # --- Numbers
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("pad", ["none", "absent", "nothing"])
+@pairwise(dtype=[torch.bfloat16, torch.float16], pad=["none", "absent", "nothing"])
 def test_half_precision(pad, dtype, device):
-    selection, *states, mask = written(Case(pad=pad), device)
-    leaves = [x.to(dtype).requires_grad_() for x in states]
+    selection, q, k, v, mask = written(Case(pad=pad), device)
+    leaves = Inputs(q=q, k=k, v=v).leaves(dtype, device)
     selection = selection.float().requires_grad_()
 
     def attend(selection, q, k, v):
         return mixture_attention(q, k, v, selection, key_padding_mask=mask)
 
-    actual, *gradients = run(attend, [selection, *leaves])
+    given = Inputs(selection=selection, **vars(leaves))
+    actual, *gradients = run(attend, given).values()
     assert actual.dtype == dtype
     assert all(gradient.isfinite().all() for gradient in gradients)
-    expected = attend(selection, *(x.float() for x in leaves))
+    expected = attend(*given.to(torch.float32))
     assert_close(actual.float(), expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
@@ -357,17 +319,9 @@ def test_dropout_of_the_weights(device):
 
 def test_no_mixture_is_built(device):
     """Z takes T S E numbers; the largest tensor here is one of K T E."""
-    case = Case(2, 1, 50, 50, batch=1, heads=2, width=8)
-    saved = []
-
-    def pack(tensor):
-        saved.append(tensor.untyped_storage().nbytes())
-        return tensor
-
-    leaves = inputs(case).leaves(torch.float32, device)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        assert fast(None)(*leaves).requires_grad
-    assert max(saved) < 4 * 50 * 50 * 2 * 8 / 4
+    case = Case(50, source=50, sequences=2, slots=1, batch=1, width=8)
+    saved = saved_for_backward(fast(None), inputs(case).leaves(torch.float32, device))
+    assert max(map(nbytes, saved)) < 4 * 50 * 50 * 2 * 8 / 4
 
 
 # --- Refusals
