@@ -1,8 +1,10 @@
 """MemorySlotAttention against the oracle of its operation, and what it works under."""
 
-import nn_cases as cases
+import layers
 import pytest
 import torch
+from cases import Case, draw
+from cases import padding as padding_of
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
@@ -24,20 +26,12 @@ def layer(design="own positions", dtype=torch.float32, **options):
 
 
 def inputs(sequences=3, slots=2, length=5, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(length)
-    shapes = ((2, sequences, size, 8) for size in (length, slots))
-    return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
+    drawn = draw(length, tokens=(2, sequences, length, 8), memory=(2, sequences, slots, 8))
+    return list(drawn.leaves(dtype, "cpu"))
 
 
 def padding(pad, sequences=3, length=5):
-    mask = torch.zeros(2, sequences, length, dtype=torch.bool)
-    if pad == "right":
-        mask[0, 0, -1:] = mask[1, -1, 1:] = True
-    elif pad == "holes":
-        mask[0, :, 1::3] = mask[1, 0, ::2] = True
-    elif pad == "absent":
-        mask[0, 0] = mask[1, 1:] = True
-    return mask
+    return padding_of(Case(length, pad, sequences=sequences))
 
 
 def options(pad, *sizes):
@@ -110,7 +104,7 @@ class Literal:
 def test_equations_6_to_14(design, pad, sequences, slots, length):
     module, x = layer(design, torch.float64), inputs(sequences, slots, length, torch.float64)
     given = options(pad, sequences, length)
-    cases.check_oracle(module, Literal(module), *x, tolerance=1e-10, **given)
+    layers.check_oracle(module, Literal(module), *x, tolerance=1e-10, **given)
 
 
 def test_a_position_bias_that_layers_share():
@@ -146,34 +140,34 @@ def test_absent_sequences_and_more_padding_change_nothing(design):
 
 @each_design
 def test_autocast(design):
-    cases.check_autocast(layer(design), *inputs(), **options("absent"))
+    layers.check_autocast(layer(design), *inputs(), **options("absent"))
 
 
 @each_design
 def test_activation_checkpointing(design):
-    cases.check_checkpointing(layer(design, dropout=0.2), *inputs(), **options("holes"))
+    layers.check_checkpointing(layer(design, dropout=0.2), *inputs(), **options("holes"))
 
 
 def test_copies_after_a_training_step():
-    cases.check_copies(layer(dropout=0.2), *inputs(), **options("right"))
+    layers.check_copies(layer(dropout=0.2), *inputs(), **options("right"))
 
 
 @each_design
 def test_state_dict(design):
-    cases.check_state_dict(lambda: layer(design), *inputs())
+    layers.check_state_dict(lambda: layer(design), *inputs())
 
 
 def test_the_graph_is_freed():
-    cases.check_graph_is_freed(layer(dropout=0.2), *inputs(), **options("right"))
+    layers.check_graph_is_freed(layer(dropout=0.2), *inputs(), **options("right"))
 
 
 @pytest.mark.parametrize("design", ["own positions", "no positions"])
 def test_compile(design):
-    cases.check_compile(layer(design), *inputs(), **options("absent"))
+    layers.check_compile(layer(design), *inputs(), **options("absent"))
 
 
 def test_distributed(tmp_path):
-    cases.check_distributed(layer(), tmp_path, *inputs(), **options("right"))
+    layers.check_distributed(tmp_path, (layer(), inputs(), options("right")))
 
 
 # --- Refusals

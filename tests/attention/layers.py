@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from cases import Inputs, fixed_sum, outputs, run
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
@@ -20,33 +21,17 @@ from torch.utils.checkpoint import checkpoint
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def tensors(outs):
-    """The outputs as a tuple."""
-    return outs if isinstance(outs, tuple) else (outs,)
-
-
 def placed(module, inputs, options):
     """The module, its inputs as leaves, and its options, on the GPU if there is one."""
     leaves = [x.detach().to(DEVICE).requires_grad_() for x in inputs]
     return module.to(DEVICE), leaves, {name: x.to(DEVICE) for name, x in options.items()}
 
 
-def total(outs):
-    """A fixed sum over the outputs, in which every number has a weight of its own."""
-    parts = []
-    for out in tensors(outs):
-        generator = torch.Generator().manual_seed(out.numel())
-        weights = torch.randint(-16, 17, out.shape, generator=generator).to(out.device) / 8
-        parts.append((out.double() * weights).sum())
-    return torch.stack(parts).sum()
-
-
 def results(function, module, inputs):
-    """The outputs, and the gradients of `total` with respect to parameters and inputs."""
-    outs = tensors(function(*inputs))
-    leaves = [*module.parameters(), *inputs]
-    gradients = torch.autograd.grad(total(outs), leaves, materialize_grads=True, allow_unused=True)
-    return [*(out.detach() for out in outs), *gradients]
+    """The outputs, and the gradients of `fixed_sum` with respect to parameters and inputs."""
+    numbered = {f"input {number}": x for number, x in enumerate(inputs)}
+    leaves = Inputs(**dict(module.named_parameters()), **numbered)
+    return run(lambda *_: function(*inputs), leaves, allow_unused=True)
 
 
 def check_oracle(
@@ -61,22 +46,23 @@ def check_oracle(
     expected = results(lambda *x: compared(oracle(*x, **options), **options), module, inputs)
     module, inputs, options = placed(module, inputs, options)
     actual = results(lambda *x: compared(module(*x, **options), **options), module, inputs)
-    for a, e in zip(actual, expected, strict=True):
-        assert_close(a.cpu(), e, rtol=0, atol=tolerance)
+    actual = {name: result.cpu() for name, result in actual.items()}
+    assert_close(actual, expected, rtol=0, atol=tolerance)
 
 
 def check_autocast(module, *inputs, tolerance=0.05, **options):
     """Under bfloat16 outputs are in bfloat16, near those in float32; gradients are in float32."""
     module, inputs, options = placed(module, inputs, options)
     module.eval()
-    expected = tensors(module(*inputs, **options))
+    expected = outputs(module(*inputs, **options))
     with torch.autocast(inputs[0].device.type, dtype=torch.bfloat16):
-        outs = tensors(module(*inputs, **options))
+        outs = outputs(module(*inputs, **options))
     for out, exact in zip(outs, expected, strict=True):
         assert out.dtype == torch.bfloat16 and out.isfinite().all()
         error = (out.float() - exact).abs().mean()
         assert error <= tolerance * exact.abs().mean()
-    gradients = torch.autograd.grad(total(outs), list(module.parameters()), materialize_grads=True)
+    weights = tuple(module.parameters())
+    gradients = torch.autograd.grad(fixed_sum(outs), weights, materialize_grads=True)
     for gradient in gradients:
         assert gradient.dtype == torch.float32 and gradient.isfinite().all()
 
@@ -92,18 +78,18 @@ def check_checkpointing(module, *inputs, **options):
         torch.manual_seed(0)
         # Gradients of a checkpointed reentrant call can only be accumulated.
         leaves = [x.detach().requires_grad_() for x in inputs]
-        outs = tensors(checkpoint(call, *leaves, use_reentrant=use_reentrant))
+        outs = outputs(checkpoint(call, *leaves, use_reentrant=use_reentrant))
         module.zero_grad()
-        total(outs).backward()
+        fixed_sum(outs).backward()
         gradients = [x.grad for x in (*module.parameters(), *leaves)]
-        for actual, wanted in zip([*outs, *gradients], expected, strict=True):
+        for actual, wanted in zip([*outs, *gradients], expected.values(), strict=True):
             assert_close(torch.zeros_like(wanted) if actual is None else actual, wanted)
 
 
 def train_a_step(module, *inputs, **options):
     module.train()
     optimiser = torch.optim.SGD(module.parameters(), lr=0.01)
-    total(module(*inputs, **options)).backward()
+    fixed_sum(module(*inputs, **options)).backward()
     optimiser.step()
 
 
@@ -112,9 +98,9 @@ def check_copies(module, *inputs, **options):
     module, inputs, options = placed(module, inputs, options)
     train_a_step(module, *inputs, **options)
     module.eval()
-    expected = tensors(module(*inputs, **options))
+    expected = outputs(module(*inputs, **options))
     for same in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert all(map(torch.equal, tensors(same(*inputs, **options)), expected))
+        assert all(map(torch.equal, outputs(same(*inputs, **options)), expected))
 
 
 def check_state_dict(make, *inputs, **options):
@@ -125,7 +111,7 @@ def check_state_dict(make, *inputs, **options):
         for weight in other.parameters():
             weight += 1
     other.load_state_dict(module.state_dict())
-    same = map(torch.equal, tensors(other(*inputs, **options)), tensors(module(*inputs, **options)))
+    same = map(torch.equal, outputs(other(*inputs, **options)), outputs(module(*inputs, **options)))
     assert all(same)
 
 
@@ -155,61 +141,69 @@ def check_graph_is_freed(module, *inputs, **options):
     assert all(reference() is None for reference in kept)
 
 
-def graph_breaks(module, *inputs, **options):
-    """The files, with their folders, where `torch.compile` breaks the graph of a forward pass."""
-    module, inputs, options = placed(module, inputs, options)
-    torch._dynamo.reset()
-    reasons = torch._dynamo.explain(module)(*inputs, **options).break_reasons
-    return {"/".join(Path(reason.user_stack[-1].filename).parts[-2:]) for reason in reasons}
+def check_compile(module, *inputs, broken_in=frozenset(), **options):
+    """`torch.compile` gives the same outputs and gradients, in a single graph.
 
+    broken_in: the files, with their folders, where the graph of the forward pass breaks; None
+        where it may break anywhere
+    """
+    # Takes a second, which the processes of `check_distributed` need not spend.
+    from torch._dynamo.backends.debugging import ExplainWithBackend
 
-def check_compile(module, *inputs, fullgraph=True, **options):
-    """`torch.compile` gives the same outputs and gradients; fullgraph: in a single graph."""
     module, inputs, options = placed(module, inputs, options)
     torch.manual_seed(0)
     expected = results(partial(module, **options), module, inputs)
     torch._dynamo.reset()
-    compiled = torch.compile(module, backend="eager", fullgraph=fullgraph)
+    backend = ExplainWithBackend("eager")
+    compiled = torch.compile(module, backend=backend, fullgraph=broken_in == set())
     torch.manual_seed(0)
-    actual = results(partial(compiled, **options), module, inputs)
-    assert_close(actual, expected)
+    assert_close(results(partial(compiled, **options), module, inputs), expected)
+    stacks = [reason.user_stack for reason in backend.output().break_reasons]
+    files = {"/".join(Path(stack[-1].filename).parts[-2:]) for stack in stacks}
+    assert broken_in is None or files == broken_in
 
 
-def check_distributed(module, folder, *inputs, **options):
+def check_distributed(folder, *calls):
     """Two processes with half of the batch each have the gradient of the whole batch.
 
-    The outputs of a batch are those of its halves, and `total` is of each half.
+    The outputs of a batch are those of its halves, and `fixed_sum` is of each half.
+    calls: tuples of a module, its inputs and its options, all of them for the same two processes
     """
-    module.eval()
-    module.zero_grad()
-    halves = [
-        ([x.detach()[b : b + 1] for x in inputs], {k: x[b : b + 1] for k, x in options.items()})
-        for b in range(2)
-    ]
+    halves = [[], []]
+    for module, inputs, options in calls:
+        module.eval()
+        module.zero_grad()
+        for b, half in enumerate(halves):
+            given = {name: x[b : b + 1] for name, x in options.items()}
+            half.append((module, [x.detach()[b : b + 1] for x in inputs], given))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch"])
+    # What takes a second to import, and `DistributedDataParallel` does.
+    context.set_forkserver_preload(["torch.nn.parallel", "torch._dynamo"])
     processes = [
-        context.Process(target=_worker, args=(rank, str(folder), module, *halves[rank]))
-        for rank in range(2)
+        context.Process(target=_worker, args=(rank, str(folder), halves[rank])) for rank in range(2)
     ]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    for half, given in halves:
-        (total(module(*half, **given)) / 2).backward()
-    expected = [weight.grad for weight in module.parameters()]
+    for call in (*halves[0], *halves[1]):
+        _gradients(*call)
+    expected = [[weight.grad / 2 for weight in module.parameters()] for module, *_ in calls]
     for rank in range(2):
         assert_close(torch.load(f"{folder}/{rank}.pt"), expected)
 
 
-def _worker(rank, folder, module, inputs, options):
+def _worker(rank, folder, calls):
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
     )
-    parallel = DistributedDataParallel(module)
-    total(parallel(*inputs, **options)).backward()
-    torch.save([weight.grad for weight in module.parameters()], f"{folder}/{rank}.pt")
+    gradients = [_gradients(DistributedDataParallel(module), *given) for module, *given in calls]
+    torch.save(gradients, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
+
+
+def _gradients(module, inputs, options):
+    fixed_sum(module(*inputs, **options)).backward()
+    return [weight.grad for weight in module.parameters()]
