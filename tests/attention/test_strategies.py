@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import Case, Inputs, assert_equal, draw, run, shapes_of_tokens
+from cases import padding as padding_of
+from pairwise import pairwise
 from recurrences import (
     GLOBAL,
     LONGEST,
@@ -57,22 +60,14 @@ def make(name: str, **options):
     return make_control(name, Sizes(**sizes), **options).double()
 
 
-def inputs(length=LENGTH):
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(B, H, length, D, dtype=torch.double) for _ in range(3))
-    return q, k, v, torch.randn(B, length, E, dtype=torch.double)
+def inputs(length=LENGTH) -> Inputs:
+    """q, k and v (B, H, S, D), and x (B, S, E), in float64."""
+    tokens = shapes_of_tokens(Case(length, batch=B, heads=H, width=D))
+    return draw(1, **tokens, x=(B, length, E)).to(torch.float64)
 
 
-def padding(kind: str, length=LENGTH) -> Tensor | None:
-    """The second sentence has three tokens of padding, the third nothing else."""
-    if kind == "none":
-        return None
-    mask = torch.zeros(B, length, dtype=torch.bool)
-    mask[1, : 3 if kind == "left" else length] = True
-    if kind == "right":
-        mask[1, : length - 3] = False
-    mask[2] = True
-    return mask
+def padding(pad: str) -> Tensor | None:
+    return padding_of(Case(LENGTH, pad, batch=B))
 
 
 def seen(out, mask):
@@ -84,23 +79,20 @@ def attend(control, q, k, v, x, mask=None, **options):
     return control.attend(q, k, v, Tokens(x, mask), **options)
 
 
-paddings = pytest.mark.parametrize("kind", ["none", "left", "right"])
+PADS = ["none", "left", "right", "holes"]
 
 
-@causal_ones
-@paddings
-def test_causal_form_is_the_recurrence(name, kind):
-    control, tensors, mask = make(name), inputs(), padding(kind)
+@pairwise(name=CAUSAL, pad=PADS)
+def test_causal_form_is_the_recurrence(name, pad):
+    control, tensors, mask = make(name), inputs(), padding(pad)
     expected = recurrence(control, name, *tensors, mask, causal=True)
     out = attend(control, *tensors, mask, causal=True)
     assert_close(seen(out, mask), expected)
 
 
-@causal_ones
-@paddings
-@pytest.mark.parametrize("splits", [(1,) * LENGTH, (4, 1, 6)], ids=["ones", "parts"])
-def test_steps_are_the_causal_form(name, kind, splits):
-    control, (q, k, v, x), mask = make(name), inputs(), padding(kind)
+@pairwise(name=CAUSAL, pad=["none", "left", "right"], splits=[(1,) * LENGTH, (4, 1, 6)])
+def test_steps_are_the_causal_form(name, pad, splits):
+    control, (q, k, v, x), mask = make(name), inputs(), padding(pad)
     expected = attend(control, q, k, v, x, mask, causal=True)
     parts, state, start = [], None, 0
     for length in splits:
@@ -112,7 +104,7 @@ def test_steps_are_the_causal_form(name, kind, splits):
             q[:, :, at], k[:, :, at], v[:, :, at], Tokens(x[:, at], here), state
         )
         if kept is not None:
-            assert all(map(torch.equal, before, kept))
+            assert_equal(before, kept)
         parts.append(out)
         start += length
     assert_close(seen(torch.cat(parts, dim=2), mask), seen(expected, mask))
@@ -128,19 +120,17 @@ def test_a_state_follows_its_hypothesis(name):
     assert_close(out, attend(control, q, k, v, x, causal=True)[order][:, :, 5:])
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-@paddings
-def test_full_form_reads_the_last_memory(name, kind):
-    control, tensors, mask = make(name), inputs(), padding(kind)
+@pairwise(name=CONTROLS, pad=PADS)
+def test_full_form_reads_the_last_memory(name, pad):
+    control, tensors, mask = make(name), inputs(), padding(pad)
     expected = recurrence(control, name, *tensors, mask, causal=False)
     out = attend(control, *tensors, mask, causal=False)
     assert_close(seen(out, mask), seen(expected, mask))
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-@paddings
-def test_what_is_written_once_is_read_like_the_full_form(name, kind):
-    control, (q, k, v, x), mask = make(name), inputs(), padding(kind)
+@pairwise(name=CONTROLS, pad=["none", "left", "right"])
+def test_what_is_written_once_is_read_like_the_full_form(name, pad):
+    control, (q, k, v, x), mask = make(name), inputs(), padding(pad)
     full = attend(control, q, k, v, x, mask, causal=False)
     assert_close(control.read(q, control.write(k, v, Tokens(x, mask))), full)
     phi = control.vectors(k, Tokens(x, mask)).expand(-1, H, -1, -1).double()
@@ -148,23 +138,21 @@ def test_what_is_written_once_is_read_like_the_full_form(name, kind):
     assert_close(phi.transpose(2, 3) @ k, keys)
 
 
-@causal_ones
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
-def test_gradients_are_the_oracle_s(name, causal):
-    control, tensors = make(name), [t.requires_grad_() for t in inputs()]
-    weights = torch.randn(B, H, LENGTH, D, dtype=torch.double)
-    wanted = [*tensors, *control.parameters()]
-    results = []
-    for out in (
-        attend(control, *tensors, causal=causal),
-        recurrence(control, name, *tensors, None, causal=causal),
-    ):
-        results.append(torch.autograd.grad((out * weights).sum(), wanted, allow_unused=True))
-    for actual, expected in zip(*results, strict=True):
-        if expected is None:
-            assert actual is None or not actual.any()
-        else:
-            assert_close(actual, expected)
+@pairwise(name=CAUSAL, causal=[True, False], pad=["none", "left"])
+def test_gradients_are_the_oracle_s(name, causal, pad):
+    control, mask, tensors = make(name), padding(pad), inputs().leaves(torch.float64, "cpu")
+    leaves = Inputs(**vars(tensors), **dict(control.named_parameters()))
+
+    def by_definition(*_):
+        return seen(recurrence(control, name, *tensors, mask, causal=causal), mask)
+
+    def under_test(*_):
+        return seen(attend(control, *tensors, mask, causal=causal), mask)
+
+    actual, expected = (
+        run(form, leaves, allow_unused=True) for form in (under_test, by_definition)
+    )
+    assert_close(actual, expected)
 
 
 @causal_ones
@@ -186,9 +174,8 @@ def test_dropout_leaves_out_writes(name):
     assert not attend(control, *tensors, causal=True, dropout=1.0).any()
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
+@pairwise(
+    design=[
         ("compressive", {"slots": LENGTH}),
         ("global", {"slots": LENGTH, "stride": 1}),
         ("global", {"slots": LENGTH, "global_positions": tuple(range(LENGTH))}),
@@ -196,12 +183,13 @@ def test_dropout_leaves_out_writes(name):
         ("window", {"slots": 2 * LENGTH, "kind": "encoder"}),
         ("local_global", {"slots": 2 * LENGTH + 2, "local_window": 2 * LENGTH, "kind": "encoder"}),
     ],
+    causal=[True, False],
+    pad=PADS,
 )
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
-@paddings
-def test_a_slot_for_every_token_is_softmax_attention(name, options, causal, kind):
+def test_a_slot_for_every_token_is_softmax_attention(design, causal, pad):
+    name, options = design
     q, k, v, x = inputs()
-    mask = padding(kind)
+    mask = padding(pad)
     out = attend(make(name, **options), q, k, v, x, mask, causal=causal)
     allowed = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
     allowed = (allowed.tril() if causal else allowed).expand(B, 1, -1, -1)
@@ -293,10 +281,10 @@ def test_long_gated_sequences_do_not_lose_precision():
     assert_close(out[0, :, -1].double(), expected, rtol=1e-3, atol=1e-3)
 
 
-@paddings
-def test_a_workspace_is_handed_on_from_layer_to_layer(kind):
+@pytest.mark.parametrize("pad", PADS)
+def test_a_workspace_is_handed_on_from_layer_to_layer(pad):
     """Equation 16, head by head and row by row."""
-    control, mask = make("workspace"), padding(kind)
+    control, mask = make("workspace"), padding(pad)
     shared = Shared()
     q, k, v, x = inputs()
     memory = control.memory.expand(B, -1, -1)
