@@ -1,7 +1,12 @@
+import logging
+
 import pytest
 import torch
 
 from fairseq_memattn.attention.ops.abc import chunked as causal
+
+# Thousands of records of each compilation, which pytest would format.
+logging.getLogger("torch.__trace").propagate = False
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def test_full(control, shared, device):
     both_forms=BOTH,
 )
 def test_causal(chunk_size, control, shared, both_forms, device):
-    case = small(6, control, shared)
+    case = small(5, control, shared)
     mask = padding(case, device)
 
     def attend(*args):
@@ -94,4 +94,4 @@ def test_step_through_the_state(length, control, shared, both_forms, device):
 @pairwise(indirect=["both_forms"], shared=[False, True], both_forms=BOTH)
 def test_pieces_in_a_row(shared, both_forms, device):
     """Truncated back-propagation is the caller's choice: the state carries gradients."""
-    check(lambda *x: in_pieces(abc_step, x, [2, 1, 2])[0], small(5, "plain", shared), device)
+    check(lambda *x: in_pieces(abc_step, x, [2, 1, 1])[0], small(4, "plain", shared), device)

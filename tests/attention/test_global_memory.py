@@ -145,7 +145,12 @@ def test_a_memory_without_queries_is_only_read(chunk_size, sparse, device):
     assert_close(out, attend(*x)[0])
 
 
-@pairwise(indirect=["sparse"], slots=[0, 2], pad=PADS, sparse=["beside", "apart", "window"])
+@pairwise(
+    indirect=["sparse"],
+    slots=[0, 2],
+    pad=["none", "left", "holes", "sentence"],
+    sparse=["beside", "apart", "window"],
+)
 def test_gradients(slots, pad, sparse, device):
     case = Case(5, pad, slots=slots, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)

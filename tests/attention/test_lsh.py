@@ -104,7 +104,7 @@ def test_a_memory_without_queries_is_only_read(device):
 
 @pytest.mark.parametrize("slots, pad", [(0, "none"), (1, "left"), (0, "holes"), (1, "right")])
 def test_gradients(slots, pad, device):
-    case = Case(5, pad, slots=slots, batch=1, heads=1, width=2)
+    case = Case(4, pad, slots=slots, batch=1, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)
     assert gradcheck(attend_by(case, device, chunk_size=2, buckets=2), tuple(leaves))
 

@@ -200,7 +200,6 @@ def test_the_graph_is_freed(kind):
     [
         ("chunks", "left", False, set()),
         ("window", "none", True, set()),
-        ("window", "left", False, {"window/chunked.py"}),
         ("lsh", "left", True, set()),
         ("lsh", "right", False, None),  # at the generator of the seed
     ],

@@ -327,7 +327,7 @@ def test_the_state_is_of_one_size(length, dtype, window, device):
 
 
 @any_pattern
-@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize("length", [1, 4])
 def test_gradients_through_the_state(length, window, device):
     case = Case(length, batch=1, heads=1, width=2)
     _, state = window_step(*double(case.replace(length=3), device), window, None)
@@ -341,7 +341,7 @@ def test_gradients_through_the_state(length, window, device):
 
 
 @any_pattern
-@pytest.mark.parametrize("pad", ["none", "left", "sentence"])
+@pytest.mark.parametrize("pad", ["left", "sentence"])
 def test_gradients_of_writing_and_reading(pad, window, device):
     case = Case(5, pad, heads=1, width=2)
     mask = padding(case, device)
@@ -357,7 +357,7 @@ def test_gradients_of_writing_and_reading(pad, window, device):
 
 @pairwise(globals=[False, True], window=PATTERNS.values(), causal=[True, False])
 def test_gradients(globals, window, causal, device):
-    case = Case(7, "left", globals=globals, batch=1, heads=1, width=2)
+    case = Case(6, "left", globals=globals, batch=1, heads=1, width=2)
     assert gradcheck(
         lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)),
         tuple(inputs(case).leaves(torch.float64, device)),
