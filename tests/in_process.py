@@ -7,6 +7,7 @@ state, and no GPU. What it changes of them is undone when it ends.
 import copy
 import functools
 import importlib
+import inspect
 import logging
 import os
 import random
@@ -110,9 +111,11 @@ def hydra_in_less_time() -> Iterator[None]:
     """Half of the time of a small command is hydra's, which composes its configuration.
 
     What the configuration store holds is copied when it is read, and not once more with the store;
-    a flag that another command had as well is parsed once.
+    a flag that another command had as well is parsed once; hydra finds out who calls it without
+    reading the source of all callers.
     """
     with (
+        mock.patch.object(inspect, "stack", functools.partial(inspect.stack, context=0)),
         mock.patch.object(ConfigStore, "__deepcopy__", lambda self, memo: self, create=True),
         mock.patch.object(OverridesParser, "parse_rule", _parse_rule),
     ):

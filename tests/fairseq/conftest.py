@@ -109,7 +109,7 @@ def sentence_pairs(corpus, once) -> Path:
 @pytest.fixture(scope="session")
 def translator(bilingual, once) -> Trained:
     """Trained until it has learned something."""
-    flags = [*TRANSLATOR, "--max-update", 120]
+    flags = [*TRANSLATOR, "--max-update", 70]
     return once("translator", lambda folder: train(bilingual, folder, *flags))
 
 
@@ -136,7 +136,7 @@ def document_data(corpus, bilingual, once) -> Path:
 @pytest.fixture(scope="session")
 def document_model(document_data, once) -> Trained:
     """Sees two sentences of context on either side."""
-    flags = [*TRANSLATOR, *WINDOWS, "--max-update", 150]
+    flags = [*TRANSLATOR, *WINDOWS, "--max-update", 90]
     return once("document_model", lambda folder: train(document_data, folder, *flags))
 
 

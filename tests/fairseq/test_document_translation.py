@@ -251,7 +251,7 @@ def test_bleu_in_validation_is_that_of_the_translations(
     arguments = json.dumps({"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": LONGER})
     bleu = ["--eval-bleu", "--eval-bleu-args", arguments, "--valid-subset", "test"]
     shutil.copy(document_model.checkpoint, tmp_path)
-    again = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *bleu, "--max-update", 151)
+    again = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *bleu, "--max-update", 91)
     text = hypotheses(generate(again, *WINDOWS, *SHORT, *SEARCHES["beam"]))
     known = {line.split(" ")[0] for line in lines_of(document_data / "dict.ru.txt")}
     # fairseq has no word for what the dictionary lacks, with its punctuation, in the references.

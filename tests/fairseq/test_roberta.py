@@ -35,7 +35,7 @@ def loss(data, checkpoint, *flags):
 def softmax(monolingual, tmp_path_factory):
     """A RoBERTa of fairseq's, which has learned something."""
     folder = tmp_path_factory.mktemp("softmax")
-    return train(monolingual, folder, *MASKED, "--arch", "roberta", "--max-update", 80)
+    return train(monolingual, folder, *MASKED, "--arch", "roberta", "--max-update", 50)
 
 
 def converted(trained, folder, arch, flags):

@@ -1,0 +1,23 @@
+"""What holds for all tests."""
+
+import gc
+
+import pytest
+
+# These files take longest. They come first, so that the workers of pytest-xdist end together.
+LONGEST = ["test_train", "test_document_translation", "test_control_models", "test_old_checkpoints"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        name = item.path.stem
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and large modules are not looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
