@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from fairseq_memattn import untrusted
 from fairseq_memattn.errors import MemAttnError, install_excepthook
 
 TORCH = "torch==2.13.0"
@@ -43,6 +44,7 @@ def prepare_fairseq() -> None:
     """
     check_environment()
     allow_fairseq_globals()
+    untrusted.read_literals_only()
     explain_checkpoint_errors()
     broadcast_allowed_values()
     restore_older_numpy()
@@ -124,6 +126,7 @@ def explain_checkpoint_errors() -> None:
 
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        untrusted.opened.append(path)
         with _checkpoint_errors(path), _registration_errors([path]):
             return _require_model(path, load(path, *args, **kwargs))
 
@@ -270,7 +273,7 @@ def _checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn whatever reading `path` raises into a `CheckpointError` of one sentence."""
     try:
         yield
-    except CheckpointError:
+    except MemAttnError:
         raise
     except pickle.UnpicklingError as error:
         # Not chained: torch's text would advise to load the file without protection.

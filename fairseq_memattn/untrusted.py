@@ -1,0 +1,129 @@
+"""Keeps fairseq from running what it reads from files.
+
+torch's protection covers the pickle of a checkpoint. The functions here cover the rest: options
+that fairseq evaluates, and archives that it unpacks.
+"""
+
+import ast
+import sys
+from argparse import Namespace
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.literals import LiteralError, read_literal
+
+PACKAGES = ("fairseq", "fairseq_cli")
+opened: deque[str] = deque(maxlen=8)  # the checkpoints that were loaded last, for messages
+
+
+def read_literals_only() -> None:
+    """Let `eval` read literals, and `exec` nothing, in all modules of fairseq.
+
+    fairseq calls `eval` on options, which a checkpoint's `args` or `cfg` hold as well as a command
+    line, so a checkpoint of plain values could run code. Each module gets its own `eval`; Python's
+    does not change. A module that is imported later gets its own before it runs.
+    """
+    for name, module in list(sys.modules.items()):
+        if is_fairseq(name, module):
+            restrict(module)
+    sys.meta_path.insert(0, _Finder())
+
+
+def is_fairseq(name: str, module: ModuleType) -> bool:
+    """Whether a module is part of fairseq, or a command of fairseq that runs as a script."""
+    if name != "__main__":
+        return name.partition(".")[0] in PACKAGES
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve().parent.name == "fairseq_cli"
+
+
+def restrict(module: ModuleType) -> None:
+    """Give a module an `eval` that reads literals and an `exec` that refuses."""
+    names = vars(module)
+    names["eval"], names["exec"] = read_option, _refuse_to_execute
+    if names.get("ast") is ast:
+        names["ast"] = _Ast("ast")
+    if names.get("literal_eval") is ast.literal_eval:
+        names["literal_eval"] = read_option
+
+
+def read_option(text: str, *namespaces: object) -> Any:
+    """The value of a literal. Raises LiteralError, which says where the text is from."""
+    try:
+        return read_literal(text)
+    except LiteralError as error:
+        raise LiteralError(f"{_origin(text)}{error}") from None
+
+
+def _refuse_to_execute(code: object, *namespaces: object) -> NoReturn:
+    raise MemAttnError(f"fairseq was about to run {code!r:.60}; nothing of it was run")
+
+
+class _Ast(ModuleType):
+    """`ast`, whose `literal_eval` says what it refuses and where that is from."""
+
+    literal_eval = staticmethod(read_option)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ast, name)
+
+
+class _Loader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        restrict(module)  # before it runs, and after, when it has imported `ast`
+        super().exec_module(module)
+        restrict(module)
+
+
+class _Finder:
+    """Finds fairseq's modules as Python does, and restricts them."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] not in PACKAGES:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def _origin(text: str) -> str:
+    """Where an option is from, if a command line or a checkpoint has it; begins a message."""
+    for before, argument in zip(sys.argv, sys.argv[1:], strict=False):
+        name, _, value = argument.partition("=")
+        if value == text:
+            return f"{name}: "
+        if argument == text and before.startswith("--"):
+            return f"{before}: "
+    for path in reversed(opened):
+        for name in _options_with(text, path):
+            return f"{path} is refused for its option `{name}`: "
+    return ""
+
+
+def _options_with(text: str, path: str) -> Iterator[str]:
+    """The names of the options of a checkpoint that have this text."""
+    import torch
+
+    with suppress(Exception):  # a file that is gone by now
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        yield from _names_of(text, {name: state.get(name) for name in ("args", "cfg")})
+
+
+def _names_of(text: str, options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Namespace):
+            value = vars(value)
+        if isinstance(value, Mapping):
+            yield from _names_of(text, value)
+        elif isinstance(value, str) and value == text:
+            yield name

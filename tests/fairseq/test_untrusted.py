@@ -1,0 +1,274 @@
+"""What fairseq reads from files and options is not run.
+
+Every hostile value would create a marker file.
+"""
+
+import ast
+import importlib
+import shlex
+import subprocess
+import sys
+import warnings
+from argparse import Namespace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from harness import LANGUAGE_MODEL, PLUGGED, SOFTMAX, attempt, environment, train
+
+from fairseq_memattn import compat
+from fairseq_memattn.literals import LiteralError
+from fairseq_memattn.models.abc_transformer import ABCTransformer
+
+VALIDATION = shlex.split("--task translation --max-tokens 1000")
+VALIDATE = shlex.join(["fairseq-validate", *VALIDATION])
+EVALUATES = {"eval", "exec", "compile", "__import__"}
+
+
+def sources():
+    """The modules of fairseq and its commands, but for the examples, which no command imports."""
+    for package in ("fairseq", "fairseq_cli"):
+        folder = Path(find_spec(package).submodule_search_locations[0])
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if parts[0] != "examples":
+                name = ".".join((package, *(part for part in parts if part != "__init__")))
+                yield name, path
+
+
+def uses(path):
+    """The builtins that run code and that a source file names or looks up."""
+    with warnings.catch_warnings(action="ignore"):  # about fairseq's escape sequences
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in EVALUATES | {"__builtins__"}:
+            yield node.id
+        if isinstance(node, ast.Import) and any(name.name == "builtins" for name in node.names):
+            yield "builtins"
+        if isinstance(node, ast.ImportFrom) and node.module == "builtins":
+            yield "builtins"
+
+
+EVALUATING = {name: set(uses(path)) for name, path in sources() if set(uses(path))}
+
+
+def test_fairseq_runs_code_in_no_other_way():
+    assert len(EVALUATING) > 15 and "fairseq.utils" in EVALUATING
+    assert set().union(*EVALUATING.values()) == {"eval"}
+
+
+@pytest.mark.parametrize("name", EVALUATING)
+def test_every_module_that_evaluates_reads_literals(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"{error} is not installed")
+    assert vars(module)["eval"]("[(512, 3)] * 2") == [(512, 3), (512, 3)]
+    with pytest.raises(LiteralError):
+        vars(module)["eval"]("print()")
+
+
+def test_what_is_imported_later_reads_literals():
+    """In a fresh process, before and after registration; Python's own eval stays."""
+    program = f"""
+import sys
+import fairseq.utils
+import fairseq_memattn
+fairseq_memattn.register()
+modules = {list(EVALUATING)}
+later = [name for name in modules if name not in sys.modules]
+assert "fairseq_cli.eval_lm" in later and "fairseq.utils" not in later
+for name in modules:
+    try:
+        module = __import__(name, fromlist=["eval"])
+    except ImportError:
+        continue
+    try:
+        module.eval("print('run')")
+    except ValueError as error:
+        assert "nothing of it was run" in str(error)
+assert eval("len('ab')") == 2
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """A file that hostile code would create."""
+    path = tmp_path / "marker"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def code(marker):
+    return f"[5, __import__('pathlib').Path({str(marker)!r}).touch()]"
+
+
+def hostile(trained, path, part, option, value, in_args=False):
+    """A copy of a checkpoint with another value of an option, in `cfg` or, as of old, in `args`."""
+    state = torch.load(trained.checkpoint, weights_only=False)
+    options = state["cfg"][part]
+    options = vars(options) if isinstance(options, Namespace) else dict(options)
+    options = {**options, option: value}
+    state["cfg"][part] = Namespace(**options) if part == "model" else options
+    if in_args:
+        sections = ("common", "task", "optimization", "dataset", "checkpoint", "model")
+        merged = {}
+        for section in sections:
+            fields = state["cfg"][section]
+            merged |= vars(fields) if isinstance(fields, Namespace) else dict(fields)
+        task = state["cfg"]["task"]["_name"]
+        merged |= {"task": task, "criterion": "cross_entropy", "optimizer": "adam"}
+        state["args"], state["cfg"] = Namespace(**merged), None
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fairseq_lm(monolingual, once):
+    """fairseq's own language model."""
+    flags = " ".join(map(str, LANGUAGE_MODEL)).replace("abc_mlp_transformer_lm", "transformer_lm")
+    flags = flags.replace("--abc-causal-slots 4", "--max-update 1")
+    return once("fairseq_lm", lambda folder: train(monolingual, folder, *shlex.split(flags)))
+
+
+@pytest.fixture(params=["transformer", "abc_mlp_transformer"])
+def any_translator(request):
+    return request.getfixturevalue("softmax" if request.param == "transformer" else "translator")
+
+
+@pytest.fixture(params=["transformer_lm", "abc_mlp_transformer_lm"])
+def any_lm(request):
+    name = "fairseq_lm" if request.param == "transformer_lm" else "language_model"
+    return request.getfixturevalue(name)
+
+
+def refusal(done, path, option):
+    """The one sentence of a command that has refused a checkpoint's option."""
+    assert done.returncode == 1
+    (sentence,) = done.stderr.strip().splitlines()[-1:]
+    assert "Traceback" not in done.stderr
+    assert f"error: {path} is refused for its option `{option}`: " in sentence
+    assert sentence.endswith("; nothing of it was run")
+
+
+CUTOFF = "adaptive_softmax_cutoff"
+
+
+@pytest.mark.parametrize("command", ["fairseq-generate", VALIDATE])
+@pytest.mark.parametrize("in_args", [False, True], ids=["cfg", "args"])
+def test_translation(command, in_args, any_translator, code, tmp_path):
+    path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code, in_args)
+    command, *task = command.split()
+    refusal(attempt(command, any_translator.data, *task, "--path", path, *PLUGGED), path, CUTOFF)
+
+
+def test_interactive(any_translator, code, tmp_path):
+    path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
+    done = attempt(
+        "fairseq-interactive", any_translator.data, "--path", path, *PLUGGED, stdin="a b\n"
+    )
+    refusal(done, path, CUTOFF)
+
+
+@pytest.mark.parametrize("option", [CUTOFF, "character_filters"])
+def test_language_models(option, any_lm, code, tmp_path):
+    path = hostile(any_lm, tmp_path / "x.pt", "model", option, code)
+    if option == "character_filters":
+        state = torch.load(path, weights_only=False)
+        state["cfg"]["model"].character_embeddings = True
+        torch.save(state, path)
+    done = attempt("fairseq-eval-lm", any_lm.data, "--path", path, *PLUGGED)
+    refusal(done, path, option)
+
+
+def test_convert(any_translator, code, tmp_path):
+    path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
+    flags = ["--arch", "abc_window_transformer", "--output", tmp_path / "new.pt"]
+    done = attempt("memattn", "convert", any_translator.data, "--path", path, *flags)
+    refusal(done, path, CUTOFF)
+    assert not (tmp_path / "new.pt").exists()
+
+
+def test_from_pretrained(any_translator, code, tmp_path):
+    path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
+    with pytest.raises(LiteralError, match=f"^{path} is refused for its option `{CUTOFF}`: "):
+        ABCTransformer.from_pretrained(str(tmp_path), "x.pt", str(any_translator.data))
+
+
+def test_the_criterion_of_a_checkpoint(softmax, code, tmp_path):
+    """Which validation builds."""
+    state = torch.load(softmax.checkpoint, weights_only=False)
+    state["cfg"]["criterion"] = {**dict(state["cfg"]["criterion"]), "_name": "ctc"}
+    state["cfg"]["criterion"]["wer_args"] = code
+    state["cfg"]["task"]["post_process"] = "letter"
+    torch.save(state, tmp_path / "x.pt")
+    flags = [*VALIDATION, "--path", tmp_path / "x.pt"]
+    done = attempt("fairseq-validate", softmax.data, *flags, *PLUGGED)
+    refusal(done, tmp_path / "x.pt", "wer_args")
+
+
+def test_xformers(softmax, code, tmp_path):
+    path = hostile(softmax, tmp_path / "x.pt", "model", "encoder_xformers_att_config", code)
+    done = attempt("fairseq-generate", softmax.data, "--path", path, *PLUGGED)
+    refusal(done, path, "encoder_xformers_att_config")
+
+
+OVERRIDES = (
+    *("fairseq-generate", "fairseq-interactive", "fairseq-eval-lm"),
+    VALIDATE,
+)
+
+
+@pytest.mark.parametrize("command", OVERRIDES)
+def test_model_overrides(command, softmax, fairseq_lm, code, tmp_path):
+    model = fairseq_lm if command == "fairseq-eval-lm" else softmax
+    command, *task = command.split()
+    flags = [*task, "--path", model.checkpoint, "--model-overrides", code]
+    done = attempt(command, model.data, *flags, *PLUGGED, stdin="a\n")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    sentence = done.stderr.strip().splitlines()[-1]
+    assert sentence.startswith(f"{command}: error: --model-overrides: ")
+    assert sentence.endswith("; nothing of it was run")
+
+
+@pytest.mark.parametrize("flags", ["--adam-betas", "--optimizer adamax --adamax-betas"])
+def test_optimisers(flags, softmax, code, tmp_path):
+    done = attempt(
+        "fairseq-train", softmax.data, *SOFTMAX, *flags.split(), code, "--save-dir", tmp_path
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"error: {flags.split()[-1]}: " in done.stderr.splitlines()[-1]
+
+
+def test_a_command_that_runs_as_a_script(softmax, code):
+    """`python -m fairseq_cli.validate`, whose module is `__main__`."""
+    program = [sys.executable, "-m", "fairseq_cli.validate", str(softmax.data), *PLUGGED]
+    flags = [*VALIDATION, "--path", str(softmax.checkpoint), "--model-overrides", code]
+    done = subprocess.run(
+        [*program, *flags],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: --model-overrides: " in done.stderr.splitlines()[-1]
+
+
+def test_a_folder_that_a_checkpoint_names_is_not_imported(any_translator, marker, tmp_path):
+    """A checkpoint's `user_dir`: only the command's is imported."""
+    folder = tmp_path / "hostile_folder"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    path = hostile(any_translator, tmp_path / "x.pt", "common", "user_dir", str(folder))
+    flags = ["--path", path, *PLUGGED, "--required-batch-size-multiple", 1]
+    for command, *task in (["fairseq-generate"], ["fairseq-validate", *VALIDATION]):
+        assert attempt(command, any_translator.data, *task, *flags).returncode == 0
+    ABCTransformer.from_pretrained(str(tmp_path), "x.pt", str(any_translator.data))
+    compat.read_checkpoint(path)
+    assert "hostile_folder" not in sys.modules
