@@ -2,18 +2,26 @@
 
 import lzma
 import shutil
+import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from pathlib import Path
+from typing import IO, NoReturn, cast
 
 from tqdm import tqdm
 
 from data_prep.files import DataError, write_all_or_nothing
+from fairseq_memattn.archive_limits import (
+    Budget,
+    RefusedArchive,
+    TarInfo,
+    refuse_special,
+    safe_path,
+)
 
 BLOCK = 1 << 20
 ZIP_MAGIC = b"PK"
@@ -33,7 +41,8 @@ Member = tuple[str, Callable[[], IO[bytes]]]
 def names(archive: Path) -> list[str]:
     """The files in an archive or a folder.
 
-    Raises DataError for a damaged archive, and for a path that leads out of its folder.
+    Raises DataError for a damaged archive, for a path that leads out of its folder, and for one
+    that unpacks to more than `fairseq_memattn.archive_limits` allows.
     """
     with _opened(archive) as members:
         return [name for name, _ in members]
@@ -43,7 +52,7 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     """Write files of an archive or a folder, all of them or none.
 
     wanted: the end of each file's path in the archive, and the path to write the file to
-    Raises DataError as `names` does, and for a file that is missing or that occurs twice.
+    Raises DataError as `names` does, and for a file that is missing, a link, or there twice.
     """
     found: dict[str, str] = {}
     with (
@@ -91,7 +100,9 @@ def _opened(archive: Path) -> Iterator[Iterator[Member]]:
         ):
             is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
             file.seek(0)
-            yield (_zip_members if is_zip else _tar_members)(cast(IO[bytes], bar), archive)
+            yield (_zip_members if is_zip else _tar_members)(cast(IO[bytes], bar), Budget(size))
+    except RefusedArchive as error:
+        raise DataError(f"{archive}: {error}") from None
     except BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:  # a full disk, for example
             raise DataError(f"{archive}: unpacking stopped ({error.strerror})") from None
@@ -108,23 +119,33 @@ def _folder_members(folder: Path) -> Iterator[Member]:
             yield path.relative_to(folder).as_posix(), partial(_file_stream, path)
 
 
-def _zip_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
+def _zip_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
     with zipfile.ZipFile(file) as content:
         for info in content.infolist():
-            name = _safe(info.filename, archive)
-            if not info.is_dir():
+            name = safe_path(info.filename)
+            budget.take(name, info.file_size)
+            if stat.S_ISLNK(info.external_attr >> 16):
+                yield name, partial(_refuse, name)
+            elif not info.is_dir():
                 yield name, partial(content.open, info)
 
 
-def _tar_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
-    with tarfile.open(fileobj=file, mode="r:*") as content:
+def _tar_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
+    with tarfile.open(fileobj=file, mode="r:*", tarinfo=TarInfo) as content:
         for info in content:
-            name = _safe(info.name, archive)
+            name = safe_path(info.name)
+            budget.take(name, info.size)
             if info.isfile():
                 yield name, partial(_tar_stream, content, info)
+            elif not info.isdir():
+                yield name, partial(_refuse, name)
         stream = cast(IO[bytes], content.fileobj)
-        while stream.read(BLOCK):  # the checksum of a compressed archive is at its end
-            pass
+        while rest := stream.read(BLOCK):  # the checksum of a compressed archive is at its end
+            budget.take("what follows the last file", len(rest))
+
+
+def _refuse(name: str) -> NoReturn:
+    raise refuse_special(name)
 
 
 def _file_stream(path: Path) -> IO[bytes]:
@@ -133,11 +154,3 @@ def _file_stream(path: Path) -> IO[bytes]:
 
 def _tar_stream(content: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     return cast(IO[bytes], content.extractfile(info))  # not None, as it is a file
-
-
-def _safe(name: str, archive: Path) -> str:
-    """The path of a member without "./". Raises DataError if it leads out of the folder."""
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise DataError(f"{archive}: refused, because its path {name!r} leads out of its folder")
-    return str(path)

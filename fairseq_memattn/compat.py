@@ -45,6 +45,8 @@ def prepare_fairseq() -> None:
     check_environment()
     allow_fairseq_globals()
     untrusted.read_literals_only()
+    untrusted.check_archives()
+    untrusted.refuse_repositories()
     explain_checkpoint_errors()
     broadcast_allowed_values()
     restore_older_numpy()
@@ -308,12 +310,18 @@ def _name_of(state: dict[str, Any], part: str, option: str) -> str | None:
     return fields.get("_name") or fields.get(option)
 
 
-def _refusal(path: str | os.PathLike[str], message: str) -> str:
+def forbidden_global(message: str) -> str | None:
+    """The class or function for which torch refuses to load a file; None for another message."""
     found = re.search(r"GLOBAL (\S+) (?:was not|whose)", message)
-    if found is None:
+    return found[1] if found else None
+
+
+def _refusal(path: str | os.PathLike[str], message: str) -> str:
+    name = forbidden_global(message)
+    if name is None:
         return _damage(path, "its pickle holds an instruction that no checkpoint has")
     return (
-        f"{path} is refused: it contains `{found[1]}`, which a checkpoint has no need of and "
+        f"{path} is refused: it contains `{name}`, which a checkpoint has no need of and "
         "which could run code; nothing of it was run, use a checkpoint that holds plain values"
     )
 

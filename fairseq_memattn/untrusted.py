@@ -5,7 +5,9 @@ that fairseq evaluates, and archives that it unpacks.
 """
 
 import ast
+import os
 import sys
+import tarfile
 from argparse import Namespace
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from fairseq_memattn.archive_limits import (
+    Budget,
+    RefusedArchive,
+    TarInfo,
+    refuse_special,
+    safe_path,
+)
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.literals import LiteralError, read_literal
 
@@ -48,7 +57,7 @@ def restrict(module: ModuleType) -> None:
     names = vars(module)
     names["eval"], names["exec"] = read_option, _refuse_to_execute
     if names.get("ast") is ast:
-        names["ast"] = _Ast("ast")
+        names["ast"] = altered(ast, literal_eval=read_option)
     if names.get("literal_eval") is ast.literal_eval:
         names["literal_eval"] = read_option
 
@@ -61,17 +70,69 @@ def read_option(text: str, *namespaces: object) -> Any:
         raise LiteralError(f"{_origin(text)}{error}") from None
 
 
+def check_archives() -> None:
+    """Let `from_pretrained` unpack only archives of plain files that stay within their folder.
+
+    fairseq extracts whatever the archive holds, then moves the folder that its names begin with,
+    which may be outside.
+    """
+    from fairseq import file_utils
+
+    file_utils.tarfile = altered(tarfile, open=_CheckedArchive.open)
+
+
+def refuse_repositories() -> None:
+    """Let no configuration of data name a repository whose code is downloaded and run.
+
+    fairseq's interface to speech translation passes `tts_model_id` of `config.yaml` to torch.hub.
+    """
+    import torch
+
+    with suppress(ImportError):
+        from fairseq.models.speech_to_text import hub_interface
+
+        hub_interface.torch = altered(torch, hub=altered(torch.hub, load=_refuse_repository))
+
+
+def altered(module: ModuleType, **names: Any) -> ModuleType:
+    """A copy of a module with other values of some names; the module itself stays as it is."""
+    copy = ModuleType(module.__name__)
+    vars(copy).update(vars(module) | names)
+    return copy
+
+
+class _CheckedArchive(tarfile.TarFile):
+    """A tar archive whose members are checked before any of them is extracted."""
+
+    tarinfo = TarInfo
+
+    def getmembers(self) -> list[tarfile.TarInfo]:
+        path = os.fsdecode(self.name or "")
+        budget = Budget(os.path.getsize(path))
+        try:
+            for member in self:
+                safe_path(member.name)
+                if not (member.isfile() or member.isdir()):
+                    raise refuse_special(member.name)
+                budget.take(member.name, member.size)
+        except RefusedArchive as error:
+            raise RefusedArchive(f"{path}: {error}") from None
+        return super().getmembers()
+
+    def extractall(self, path: Any = ".", *args: Any, **options: Any) -> None:
+        self.getmembers()
+        super().extractall(path, filter="data")
+
+
+def _refuse_repository(repository: str, model: str, **options: Any) -> NoReturn:
+    raise MemAttnError(
+        f"config.yaml names the model {model} of the repository {repository}, whose code would be "
+        "run; nothing of it was run, load it with torch.hub.load"
+    )
+
+
 def _refuse_to_execute(code: object, *namespaces: object) -> NoReturn:
     raise MemAttnError(f"fairseq was about to run {code!r:.60}; nothing of it was run")
-
-
-class _Ast(ModuleType):
-    """`ast`, whose `literal_eval` says what it refuses and where that is from."""
-
-    literal_eval = staticmethod(read_option)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(ast, name)
 
 
 class _Loader(SourceFileLoader):

@@ -22,7 +22,10 @@ MODULES = {
 LIBRARY = {"attention", "attention.ops", "attention.controls", "attention.nn"}
 MAY_IMPORT = {
     "errors": set(),
-    "compat": {"errors"},
+    "literals": {"errors"},
+    "archive_limits": {"errors"},
+    "untrusted": {"errors", "literals", "archive_limits"},
+    "compat": {"errors", "untrusted"},
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},
     "attention.nn": {"attention.ops", "attention.controls"},
@@ -43,7 +46,7 @@ MAY_IMPORT = {
     },
     "cli": {
         *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
-        *("models", "tasks", "errors", "compat", PACKAGE),
+        *("models", "tasks", "errors", "compat", "archive_limits", PACKAGE),
     },
     PACKAGE: set(),
 }

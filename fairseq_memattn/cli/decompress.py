@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.archive_limits import RefusedArchive, safe_path
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import check_least
@@ -98,6 +99,8 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(f"--ids {id}: {args.store} has no such record")
         if id in args.ids[:number]:
             raise ValueError(f"--ids {id} is given twice")
+    if not args.tokens:
+        check_names(args.output, ids)
     import fairseq_memattn
 
     fairseq_memattn.register()
@@ -148,6 +151,15 @@ def check_store(folder: Path, drop: bool) -> None:
         )
     removed = f"; {len(found)} damaged records or files were removed" if found else ""
     print(f"{folder}: {intact} records are intact{removed}")
+
+
+def check_names(output: Path, ids: list[str]) -> None:
+    """Raises RefusedArchive for an id that is no name of a file in the archive `output`."""
+    for id in ids:
+        try:
+            safe_path(f"{id}.npy")
+        except RefusedArchive as error:
+            raise RefusedArchive(f"--output {output}: the id {id!r} is {error}") from None
 
 
 def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:

@@ -1,9 +1,12 @@
 """Reads models saved by `transformers`, and converts them to fairseq checkpoints."""
 
 import json
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.compat import forbidden_global
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,8 +24,15 @@ def weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            parts = sorted(set(read_json(index).get("weight_map", {}).values()))
+            weight_map = read_json(index).get("weight_map")
+            names = weight_map.values() if isinstance(weight_map, dict) else [weight_map]
+            parts = sorted({str(name) for name in names})
             for part in parts:
+                if Path(part).name != part:
+                    raise ValueError(
+                        f"{index} is refused: its files must be in the same folder, but one is "
+                        f"{part}"
+                    )
                 if not (folder / part).is_file():
                     raise ValueError(
                         f"{folder / part}: there is no such file, but {index} lists it"
@@ -48,6 +58,7 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
     Raises ImportError if a format needs a package that is not installed, and ValueError for a file
     that cannot be read.
     """
+    import torch
     from tqdm import tqdm
 
     saved: dict[str, Tensor] = {}
@@ -57,9 +68,18 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
             saved |= load(path)
         except ImportError:
             raise
+        except pickle.UnpicklingError as error:
+            name = forbidden_global(str(error))
+            reason = "its pickle holds an instruction that no weights have"
+            if name is not None:
+                reason = f"it contains `{name}`, which could run code; nothing of it was run"
+            raise ValueError(f"{path}: cannot be read as weights ({reason})") from None
         except Exception as error:  # damaged files raise errors of many types
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise ValueError(f"{path}: cannot be read as weights ({reason})") from None
+    for name, weight in saved.items():
+        if not isinstance(weight, torch.Tensor):
+            raise ValueError(f"the weights hold {name!r}, which is no tensor")
     return saved
 
 

@@ -215,8 +215,17 @@ class Shard:
             )
 
     def _header(self) -> Header | None:
-        if not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        # A foreign file could compute what is read of it, or run SQL when something is written.
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+        schema = list(self._connection.execute("SELECT type, name FROM sqlite_master"))
+        if not schema:
             return None
+        for kind, name in schema:
+            if kind in ("view", "trigger"):
+                raise MemAttnError(
+                    f"{self.file} is refused: a store has tables only, but this has the {kind} "
+                    f"{name!r}"
+                )
         found = dict(self._connection.execute("SELECT key, value FROM header"))
         if found.get("format") != FORMAT:
             raise MemAttnError(
@@ -233,7 +242,7 @@ class Shard:
             )
         except (KeyError, ValueError):
             header = None
-        if header is None or header.dtype not in DTYPES:
+        if header is None or header.dtype not in DTYPES or min(header.vectors, header.size) < 1:
             raise Damaged(f"{self.file} is damaged: its header is incomplete")
         return header
 

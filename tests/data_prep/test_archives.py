@@ -1,11 +1,14 @@
 """Fetching archives in pieces, checking them, and taking files out of them."""
 
+import gzip
 import hashlib
 import io
 import re
 import socket
+import stat
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +21,7 @@ from data_prep import download
 from data_prep.archives import extract, names, sources
 from data_prep.download import Archive, obtain, obtain_all
 from data_prep.files import DataError
+from fairseq_memattn import archive_limits
 
 CONTENT = bytes(range(256)) * 40
 FILES = {"x/a.txt": "eins\n", "x/b.txt": "zwei\n", "y/a.txt": "drei\n"}
@@ -203,13 +207,79 @@ def test_paths_that_lead_out_of_the_folder_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_link_is_no_file(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "archive", "w") as archive:
-        link = tarfile.TarInfo("a.txt")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-        archive.addfile(link, io.BytesIO())
-    with pytest.raises(DataError, match="has no file a.txt"):
+SPECIAL = {
+    "symbolic link": tarfile.SYMTYPE,
+    "hard link": tarfile.LNKTYPE,
+    "device": tarfile.CHRTYPE,
+    "pipe": tarfile.FIFOTYPE,
+}
+
+
+def special(path: Path, kind: str) -> Path:
+    """An archive whose a.txt is no file, and whose b.txt is one."""
+    if kind == "symbolic link in a zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            info = zipfile.ZipInfo("a.txt")
+            info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(info, "/etc/hostname")
+            archive.writestr("b.txt", "zwei\n")
+    else:
+        with tarfile.open(path, "w") as content:
+            link, file = tarfile.TarInfo("a.txt"), tarfile.TarInfo("b.txt")
+            link.type, link.linkname, file.size = SPECIAL[kind], "/etc/hostname", 5
+            content.addfile(link)
+            content.addfile(file, io.BytesIO(b"zwei\n"))
+    return path
+
+
+@pytest.mark.parametrize("kind", [*SPECIAL, "symbolic link in a zip"])
+def test_links_and_devices(kind: str, tmp_path: Path) -> None:
+    """An archive may have them, where they are not wanted."""
+    archive = special(tmp_path / "archive", kind)
+    with pytest.raises(DataError, match="archive: refused, because 'a.txt' is neither a file nor"):
+        extract(archive, {"a.txt": tmp_path / "out" / "a"})
+    assert not (tmp_path / "out").exists()
+    extract(archive, {"b.txt": tmp_path / "out" / "b"})
+    assert (tmp_path / "out" / "b").read_text() == "zwei\n"
+
+
+@pytest.mark.parametrize("kind", [*WRITERS])
+def test_archives_that_unpack_to_too_much(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_limits, "UNPACKED", 100_000)
+    monkeypatch.setattr(archive_limits, "RATIO", 10)
+    plenty = "0" * 60_000
+    archive = WRITERS[kind](tmp_path / "archive", {"a.txt": plenty, "b.txt": plenty})
+    refused = "archive: refused, because it unpacks to more than 100000 bytes, of which 'b.txt' has"
+    for wanted in ("a.txt", "b.txt"):
+        with pytest.raises(DataError, match=refused):
+            extract(archive, {wanted: tmp_path / "out" / "a"})
+    with pytest.raises(DataError, match=refused):
+        names(archive)
+    assert not (tmp_path / "out").exists()
+    text = "".join(f"{i * i * 7919 % 10007}\n" for i in range(50_000))  # more than 100,000 bytes
+    extract(WRITERS[kind](archive, {"a.txt": text}), {"a.txt": tmp_path / "out" / "a"})
+    assert (tmp_path / "out" / "a").read_text() == text
+
+
+def test_zeros_after_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_limits, "UNPACKED", 100_000)
+    content = gzip.decompress(write_tar(tmp_path / "archive", {"a.txt": "eins\n"}).read_bytes())
+    (tmp_path / "archive").write_bytes(gzip.compress(content + bytes(10_000_000)))
+    with pytest.raises(DataError, match="of which 'what follows the last file' has"):
         extract(tmp_path / "archive", {"a.txt": tmp_path / "out" / "a"})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_would_fill_the_memory(kind: bytes, tmp_path: Path) -> None:
+    header = tarfile.TarInfo("long")
+    header.type, header.size = kind, 1 << 40
+    packed = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(10_000))
+    (tmp_path / "archive").write_bytes(packed)
+    with pytest.raises(DataError, match="archive: refused, because the header of 'long' must have"):
+        names(tmp_path / "archive")
 
 
 @pytest.mark.parametrize("kind", [*WRITERS])

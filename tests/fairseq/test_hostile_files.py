@@ -1,0 +1,424 @@
+"""Archives, YAML, arrays, stores and folders of other libraries that try to run or write something.
+
+What would run creates a marker file.
+"""
+
+import ast
+import io
+import json
+import os
+import pickle
+import sqlite3
+import tarfile
+import warnings
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from fairseq import file_utils
+from fairseq.data import Dictionary
+from fairseq.data.audio.data_cfg import get_config_from_yaml
+from fairseq.data.audio.feature_transforms.global_cmvn import GlobalCMVN
+from fairseq.models.speech_to_text import hub_interface
+from harness import ROOT, attempt
+from omegaconf import OmegaConf
+
+from fairseq_memattn import archive_limits
+from fairseq_memattn.archive_limits import RefusedArchive
+from fairseq_memattn.cli.decompress import check_names
+from fairseq_memattn.cli.hf_checkpoint import read_weights, weight_files
+from fairseq_memattn.compression.shard import Header, Record, Shard
+from fairseq_memattn.compression.store import Store, open_for_writing
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.abc_transformer import ABCTransformer
+
+# Every module of fairseq that unpickles, imports by name, unpacks or starts programs, and how
+# often. docs/fairseq.md says what becomes of each.
+KNOWN = {
+    "torch.load": {
+        "checkpoint_utils": 2,
+        "data.codedataset": 3,
+        "distributed.utils": 1,
+        "models.speech_to_text.xm_transformer": 1,
+        "models.text_to_speech.vocoder": 3,
+        "modules.quantization.pq.em": 3,
+    },
+    "np.load": {
+        "data.audio.audio_utils": 2,
+        "data.audio.feature_transforms.global_cmvn": 1,
+        "data.codedataset": 5,
+        "data.fasta_dataset": 1,
+        "speech_generator": 1,
+        "tasks.text_to_speech": 1,
+    },
+    "pickle.loads": {"distributed.utils": 1},
+    "yaml.load": {"data.audio.data_cfg": 1},
+    "yaml.safe_load": {"quantization_utils": 1},
+    "tarfile.open": {"file_utils": 1},
+    "torch.hub.load": {"models.speech_to_text.hub_interface": 1},
+    "importlib.import_module": {
+        "criterions": 1,
+        "data.audio": 1,
+        "data.encoders": 1,
+        "model_parallel.criterions": 1,
+        "model_parallel.models": 1,
+        "models": 1,
+        "models.ema": 1,
+        "models.huggingface": 1,
+        "optim": 1,
+        "optim.fused_adam": 2,
+        "optim.lr_scheduler": 1,
+        "scoring": 1,
+        "tasks": 1,
+        "utils": 1,
+    },
+    "subprocess.Popen": {"data.plasma_utils": 2},
+    "subprocess.call": {"tasks.audio_pretraining": 1},
+    "subprocess.check_output": {"data.fasta_dataset": 2, "distributed.utils": 1},
+}
+LOADERS = ("pickle.load", "marshal.", "shelve.", "joblib.", "dill.", "cloudpickle.", "zipfile.")
+STARTERS = ("os.system", "os.popen", "os.exec", "os.spawn", "runpy.", "subprocess.")
+
+
+def calls(path):
+    """Each call in a file, and the dotted name of what it calls."""
+    with warnings.catch_warnings(action="ignore"):  # about fairseq's escape sequences
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            yield ast.unparse(node.func), node
+
+
+def calls_of_fairseq():
+    """All calls in fairseq and its commands but the examples, and the name of the module."""
+    for package in ("fairseq", "fairseq_cli"):
+        folder = Path(find_spec(package).submodule_search_locations[0])
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if parts[0] != "examples":
+                module = ".".join(part for part in parts if part != "__init__")
+                yield from ((name, module, call) for name, call in calls(path))
+
+
+def test_the_list_of_what_fairseq_loads_is_complete():
+    found = defaultdict(lambda: defaultdict(int))
+    for name, module, _ in calls_of_fairseq():
+        name = name.replace("numpy.load", "np.load")
+        if (
+            name in KNOWN
+            or name.startswith((*LOADERS, *STARTERS))
+            or "load_state_dict_from" in name
+        ):
+            found[name][module] += 1
+    assert {name: dict(modules) for name, modules in found.items()} == KNOWN
+
+
+def test_fairseq_switches_no_protection_off():
+    for name, module, call in calls_of_fairseq():
+        given = {key.arg: ast.unparse(key.value) for key in call.keywords}
+        assert "weights_only" not in given and "allow_pickle" not in given, (module, given)
+        if name == "yaml.load":
+            assert given["Loader"] == "yaml.FullLoader"
+
+
+OURS = [
+    path
+    for folder in ("fairseq_memattn", "data_prep", "recipes", "benchmarks", "examples")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+ALWAYS = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", "False")}
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_this_project_evaluates_and_unpickles_nothing(path):
+    refused = ("eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "torch.hub.load")
+    for name, call in calls(path):
+        assert name not in refused and not name.startswith(LOADERS[:-1])
+        if name in ALWAYS:
+            option, value = ALWAYS[name]
+            given = {key.arg: ast.unparse(key.value) for key in call.keywords}
+            assert given.get(option) == value
+
+
+class RunsCode:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.fixture
+def marker(tmp_path):
+    path = tmp_path / "marker"
+    yield path
+    assert not path.exists()
+
+
+# ---------------------------------------------------------------------------------- archives
+
+
+def member(name, type=tarfile.REGTYPE, content=b"x", linkname=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = type, linkname
+    info.size = len(content) if type == tarfile.REGTYPE else 0
+    return info, io.BytesIO(content)
+
+
+def packed(path, *members, kind="gz"):
+    with tarfile.open(path, f"w:{kind}") as archive:
+        for info, content in members:
+            archive.addfile(info, content)
+    return path
+
+
+OUTSIDE = "leads out of its folder"
+SPECIAL = "is neither a file nor a folder"
+HOSTILE = {
+    "parent": ([member("../outside")], OUTSIDE),
+    "parent inside": ([member("model/../../outside")], OUTSIDE),
+    "absolute": ([member("/tmp/outside")], OUTSIDE),
+    "symbolic link": ([member("model/a", tarfile.SYMTYPE, linkname="/etc")], SPECIAL),
+    "hard link": ([member("model/a", tarfile.LNKTYPE, linkname="../../outside")], SPECIAL),
+    "device": ([member("model/a", tarfile.CHRTYPE)], SPECIAL),
+    "pipe": ([member("model/a", tarfile.FIFOTYPE)], SPECIAL),
+    "through a link": (
+        [member("model/a", tarfile.SYMTYPE, linkname=".."), member("model/a/outside")],
+        SPECIAL,
+    ),
+    "bomb": ([member("model/a", content=bytes(200_000))], "unpacks to more than 100000 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_an_archive_for_from_pretrained(case, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive_limits, "UNPACKED", 100_000)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    members, reason = HOSTILE[case]
+    archive = packed(tmp_path / "model.tar.gz", member("model/model.pt"), *members)
+    before = archive.read_bytes()
+    with pytest.raises(RefusedArchive) as error:
+        ABCTransformer.from_pretrained(str(archive), "model.pt")
+    assert str(error.value).startswith(f"{archive}: refused, because ") and reason in str(
+        error.value
+    )
+    assert archive.read_bytes() == before
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path != archive]
+    assert not Path("/tmp/outside").exists()
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2"])
+def test_an_archive_of_a_model_is_unpacked(kind, tmp_path):
+    files = [member("model/model.pt", content=b"weights"), member("model/dict.txt")]
+    folder = member("model", tarfile.DIRTYPE)
+    archive = packed(tmp_path / f"model.tar.{kind}", folder, *files, kind=kind)
+    assert file_utils.load_archive_file(str(archive)) == str(archive)
+    assert (archive / "model.pt").read_bytes() == b"weights"
+    assert (archive / "dict.txt").read_bytes() == b"x"
+
+
+def test_tarfile_itself_is_left_alone():
+    assert tarfile.open == tarfile.TarFile.open and file_utils.tarfile is not tarfile
+
+
+# ---------------------------------------------------------------------------------- YAML, arrays
+
+TAGS = [
+    "!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path ['{}']]",
+    "!!python/object/new:os.system ['touch {}']",
+    "!!python/object:pathlib.Path {{}}",
+    "!!python/name:os.system",
+    "!!python/module:os",
+]
+READERS = {"omegaconf": OmegaConf.load, "speech data": get_config_from_yaml}
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("reader", READERS)
+def test_yaml_constructs_no_objects(reader, tag, marker, tmp_path):
+    (tmp_path / "x.yaml").write_text(f"a: {tag.format(marker)}\n")
+    if reader == "speech data" and tag.startswith("!!python/name"):
+        assert callable(get_config_from_yaml(tmp_path / "x.yaml")["a"])  # named, not called
+        return
+    with pytest.raises(Exception, match="could not determine a constructor"):
+        READERS[reader](tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_recipe_constructs_no_objects(tag, marker, tmp_path):
+    (tmp_path / "x.yaml").write_text(f"common:\n  user_dir: {tag.format(marker)}\n")
+    done = attempt("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "x")
+    assert done.returncode == 1
+
+
+def test_object_arrays_are_refused(marker, tmp_path):
+    np.savez(tmp_path / "x.npz", mean=np.array([RunsCode(marker)], object), std=np.ones(1))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        GlobalCMVN(tmp_path / "x.npz")
+
+
+def test_a_dictionary_is_text(marker, tmp_path):
+    symbol = f"__import__('pathlib').Path({str(marker)!r}).touch()"
+    (tmp_path / "dict.txt").write_text(f"{symbol} 1\n")
+    assert Dictionary.load(str(tmp_path / "dict.txt")).symbols[-1] == symbol
+
+
+def test_speech_translation_loads_no_repository():
+    task = SimpleNamespace(
+        data_cfg=SimpleNamespace(
+            hub={"tts_model_id": "somebody/repository:model"},
+            config={},
+            prepend_tgt_lang_tag=False,
+        )
+    )
+    hub = type(
+        "Hub",
+        (hub_interface.S2THubInterface,),
+        {
+            "get_prefix_token": classmethod(lambda *_: None),
+            "detokenize": classmethod(lambda *_: "text"),
+        },
+    )
+    generator = SimpleNamespace(generate=lambda *_, **__: [[{"tokens": None}]])
+    with pytest.raises(MemAttnError, match="the repository somebody/repository, whose code would"):
+        hub.get_prediction(task, None, generator, {}, synthesize_speech=True)
+    assert hub_interface.torch is not torch and torch.hub.load.__module__ == "torch.hub"
+
+
+# ---------------------------------------------------------------------------------- stores
+
+HEADER = Header("model", "dictionary", vectors=2, size=3, dtype="float32")
+
+
+@pytest.fixture
+def store(tmp_path):
+    shard, _ = open_for_writing(tmp_path / "store", HEADER, 0)
+    shard.append([Record("a", 5, b"source", np.ones((2, 3), np.float32))])
+    shard.close()
+    return tmp_path / "store"
+
+
+def changed(store, *statements):
+    (file,) = store.glob("*.sqlite")
+    with sqlite3.connect(file) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+    return file
+
+
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (
+            ["CREATE TRIGGER t AFTER DELETE ON records BEGIN DELETE FROM header; END"],
+            "is refused: a store has tables only, but this has the trigger 't'",
+        ),
+        (
+            ["ALTER TABLE records RENAME TO r", "CREATE VIEW records AS SELECT * FROM r"],
+            "is refused: a store has tables only, but this has the view 'records'",
+        ),
+        (["UPDATE header SET value = '-2' WHERE key = 'vectors'"], "its header is incomplete"),
+        (["UPDATE header SET value = '0' WHERE key = 'size'"], "its header is incomplete"),
+        (["UPDATE header SET value = '9e9' WHERE key = 'size'"], "its header is incomplete"),
+        (["UPDATE header SET value = 'object' WHERE key = 'dtype'"], "its header is incomplete"),
+    ],
+)
+@pytest.mark.parametrize("command", ["--list", "--check"])
+def test_hostile_stores(statements, told, command, store):
+    file = changed(store, *statements)
+    done = attempt("memattn", "decompress", store, command)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"{file} " in done.stderr and told in done.stderr
+
+
+def test_a_size_that_no_record_has(store):
+    changed(store, f"UPDATE header SET value = '{10**15}' WHERE key = 'size'")
+    with pytest.raises(MemAttnError, match="the record 'a' must have 2 x 10+ numbers, but has 6"):
+        Store(store)["a"]
+
+
+def test_a_shard_of_another_kind(store):
+    (file,) = store.glob("*.sqlite")
+    file.write_bytes(pickle.dumps({"a": 1}) * 100)
+    with pytest.raises(MemAttnError, match=f"{file} cannot be used as a store"):
+        Shard(file)
+
+
+@pytest.mark.parametrize("id", ["../x", "/tmp/x", "a/../../x", "..\\x"])
+def test_ids_that_lead_out_of_an_archive(id, tmp_path):
+    check_names(tmp_path / "x.npz", ["a", "a/b", "a..b"])
+    with pytest.raises(
+        RefusedArchive, match="--output .*/x.npz: the id .* leads out of its folder"
+    ):
+        check_names(tmp_path / "x.npz", ["a", id])
+
+
+# ---------------------------------------------------------------------------------- transformers
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickled_weights_that_hold_code(zipped, marker, tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": RunsCode(marker)}, path, _use_new_zipfile_serialization=zipped)
+    told = r"cannot be read as weights \(it contains `posix.system`|an instruction that no"
+    with pytest.raises(ValueError, match=told) as error:
+        read_weights(weight_files(tmp_path))
+    assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("weights", [[1, 2], {"a": 1}, 5])
+def test_weights_that_are_none(weights, tmp_path):
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot be read as weights|'a', which is no tensor"):
+        read_weights(weight_files(tmp_path))
+
+
+@pytest.mark.parametrize("part", ["../x.bin", "/etc/passwd", "a/b.bin", "..", "."])
+def test_an_index_that_lists_other_folders(part, tmp_path):
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": part}}))
+    with pytest.raises(ValueError, match="must be in the same folder, but one is|no such file"):
+        weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("content", [{}, {"weight_map": []}, {"weight_map": {"a": {"b": 1}}}])
+def test_an_index_of_another_form(content, tmp_path):
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="no such file"):
+        weight_files(tmp_path)
+
+
+def header(content):
+    return len(content).to_bytes(8, "little") + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 8,
+        header(b"{}")[:-1],
+        header(b"[1]"),
+        header(b'{"a": {"dtype": "F32", "shape": [9999999999], "data_offsets": [0, 4]}}') + b"1234",
+        header(b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}'),
+        header(b'{"a": {"dtype": "O", "shape": [1], "data_offsets": [0, 4]}}') + b"1234",
+    ],
+)
+def test_hostile_safetensors(content, tmp_path):
+    pytest.importorskip("safetensors")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(
+        ValueError, match=f"{tmp_path}/model.safetensors: cannot be read as weights"
+    ):
+        read_weights(weight_files(tmp_path))
+
+
+def test_yaml_is_new_enough():
+    """Before 5.4, `yaml.FullLoader` constructed objects."""
+    assert tuple(map(int, yaml.__version__.split(".")[:2])) >= (5, 4)
