@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import LANGUAGE_MODEL, PLUGGED, SOFTMAX, attempt, environment, train
+from harness import LANGUAGE_MODEL, PLUGGED, ROOT, SOFTMAX, attempt, environment, train
 
 from fairseq_memattn import compat
 from fairseq_memattn.literals import LiteralError
@@ -56,6 +56,11 @@ EVALUATING = {name: set(uses(path)) for name, path in sources() if set(uses(path
 def test_fairseq_runs_code_in_no_other_way():
     assert len(EVALUATING) > 15 and "fairseq.utils" in EVALUATING
     assert set().union(*EVALUATING.values()) == {"eval"}
+
+
+def test_the_documentation_lists_them():
+    page = (ROOT / "docs" / "fairseq.md").read_text(encoding="utf-8")
+    assert [name for name in EVALUATING if name.rpartition(".")[2] not in page] == []
 
 
 @pytest.mark.parametrize("name", EVALUATING)
