@@ -22,6 +22,7 @@ from typing import Any
 
 from fairseq_memattn import untrusted
 from fairseq_memattn.errors import MemAttnError, install_excepthook
+from fairseq_memattn.processes import repair_distributed_training
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
@@ -48,7 +49,7 @@ def prepare_fairseq() -> None:
     untrusted.check_archives()
     untrusted.refuse_repositories()
     explain_checkpoint_errors()
-    broadcast_allowed_values()
+    repair_distributed_training()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()
@@ -139,29 +140,6 @@ def explain_checkpoint_errors() -> None:
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
-
-
-def broadcast_allowed_values() -> None:
-    """Let a process send a checkpoint that it has loaded to the others.
-
-    fairseq's `broadcast_object` reads what is sent with torch.load, which refuses the mark that it
-    puts in the place of a tensor and the configuration that fairseq makes of the checkpoint's
-    `cfg`. The mark is allowed, and the configuration is sent as the plain values it consists of.
-    """
-    import torch
-    from fairseq.distributed import utils
-    from omegaconf import DictConfig, OmegaConf
-
-    torch.serialization.add_safe_globals([utils._TensorPlaceholder])
-    broadcast = utils.broadcast_object
-
-    @functools.wraps(broadcast)
-    def broadcast_object(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(obj, dict) and isinstance(obj.get("cfg"), DictConfig):
-            obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
-        return broadcast(obj, *args, **kwargs)
-
-    utils.broadcast_object = broadcast_object
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

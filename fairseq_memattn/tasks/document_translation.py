@@ -82,8 +82,6 @@ class DocumentTranslationConfig(TranslationConfig):
         },
     )
     seed: int = II("common.seed")
-    num_shards: int = II("dataset.num_shards")
-    shard_id: int = II("dataset.shard_id")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
@@ -242,9 +240,7 @@ class DocumentTranslationTask(TranslationTask):
             batches = dataset.batch_by_size(dataset.ordered_indices(), **batching)
             shown = dataset
         else:
-            if num_shards == 1:
-                # fairseq-generate shards by processes alone and ignores its flags for shards.
-                num_shards, shard_id = self.cfg.num_shards, self.cfg.shard_id
+            if not self.computes_loss:
                 _check_shards(num_shards, dataset)
             order = dataset.documents.shard(num_shards, shard_id)
             self.sessions[dataset.name] = DocumentSession(dataset, order, options)
@@ -332,14 +328,8 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         ("source_context", 0),
         ("target_context", 0),
         ("parallel_documents", 1),
-        ("num_shards", 1),
     ):
         check_least(cfg, name, least)
-    if not 0 <= cfg.shard_id < cfg.num_shards:
-        raise MemAttnError(
-            f"--shard-id must be from 0 to {cfg.num_shards - 1} with --num-shards "
-            f"{cfg.num_shards}, but is {cfg.shard_id}"
-        )
     if cfg.context_separator.split() != [cfg.context_separator]:
         raise MemAttnError(
             "--context-separator must be one symbol without spaces, but is "

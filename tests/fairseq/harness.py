@@ -4,13 +4,15 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forked import fork, run_forked
+from forked import Forked, fork, run_forked
 from in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
@@ -99,21 +101,38 @@ def train(data: Path, folder: Path, *flags: object, **options: Any) -> Trained:
     return Trained(data, folder / "checkpoint_last.pt", done.stdout)
 
 
-def train_on_two(data: Path, folder: Path, *flags: object) -> Trained:
-    """Data-parallel training by two processes on the CPU."""
-    folder.mkdir(parents=True, exist_ok=True)
-    argv = [script("fairseq-train"), str(data), *map(str, flags), "--save-dir", str(folder)]
-    argv += ["--distributed-world-size", "2", "--distributed-init-method"]
-    argv += [f"file://{folder}/rendezvous", "--distributed-no-spawn"]
-    argv += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    processes = []
-    for rank in ("0", "1"):
-        streams = folder / f"streams-{rank}"
-        streams.mkdir()
-        ranked = [*argv, "--distributed-rank", rank]
-        processes.append(fork(ranked, streams, None, None, environment()))
-    done = [process.wait() for process in processes]
-    assert [one.returncode for one in done] == [0, 0], done[0].stderr + done[1].stderr
+def start_on(processes: int, folder: Path, command: str, *args: object) -> list[Forked]:
+    """Starts a command on the CPU in processes that find each other as those of torchrun do.
+
+    folder: an empty one, for the streams
+    """
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    started = []
+    for rank in range(processes):
+        (folder / f"{rank}").mkdir(parents=True)
+        place = {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        argv = [script(command), *map(str, args)]
+        env = environment() | address | place
+        started.append(fork(argv, folder / f"{rank}", None, None, env))
+    return started
+
+
+def run_on(
+    processes: int, folder: Path, command: str, *args: object
+) -> list[subprocess.CompletedProcess[str]]:
+    """Runs a command that must succeed in each of several processes."""
+    done = [process.wait() for process in start_on(processes, folder, command, *args)]
+    for one in done:
+        assert one.returncode == 0, one.stdout + one.stderr
+    return done
+
+
+def train_on(processes: int, data: Path, folder: Path, *flags: object) -> Trained:
+    """Data-parallel training."""
+    with tempfile.TemporaryDirectory() as streams:
+        done = run_on(processes, Path(streams), "fairseq-train", data, *flags, "--save-dir", folder)
     return Trained(data, folder / "checkpoint_last.pt", done[0].stdout)
 
 

@@ -26,7 +26,7 @@ from harness import (
     preprocess,
     run,
     train,
-    train_on_two,
+    train_on,
 )
 
 from fairseq_memattn.documents import validation_bleu
@@ -301,7 +301,7 @@ def test_two_processes_validate_every_document_once(document_data, document_mode
     flags += ["--finetune-from-model", document_model.checkpoint, "--max-update", 2]
     flags += ["--dropout", 0]
     one = train(document_data, tmp_path / "one", *flags, "--update-freq", 2)
-    two = train_on_two(document_data, tmp_path / "two", *flags)
+    two = train_on(2, document_data, tmp_path / "two", *flags)
     ours, theirs = (logged(trained.log, "valid")[-1] for trained in (two, one))
     assert float(ours["valid_loss"]) == pytest.approx(float(theirs["valid_loss"]), abs=2e-3)
     assert float(theirs["valid_bleu"]) > 0

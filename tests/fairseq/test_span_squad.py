@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from harness import NO_EPOCH_END, PLUGGED, attempt, logged, run, train_on_two
+from harness import NO_EPOCH_END, PLUGGED, attempt, logged, run, train_on
 from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
 
 from fairseq_memattn.cli import main
@@ -97,7 +97,7 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
 def test_validation_on_two_processes(squad_data, tmp_path):
     flags = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, *SPANS, "--max-update", 8, "--eval-answers"]
     flags += NO_EPOCH_END
-    trained = train_on_two(squad_data, tmp_path, *flags, "--batch-size-valid", 7)
+    trained = train_on(2, squad_data, tmp_path, *flags, "--batch-size-valid", 7)
     last = logged(trained.log, "valid")[-1]
     out = tmp_path / "scores.json"
     argv = ["spans", str(squad_data), "--path", str(trained.checkpoint), "--cpu", "--json"]

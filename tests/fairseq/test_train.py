@@ -165,7 +165,7 @@ def test_bleu_and_tensorboard_during_training(bilingual, tmp_path):
     assert len(shown) == 10
 
 
-# --------------------------------------------------------------------------- other machines
+# --------------------------------------------------------------------------------------- GPUs
 
 
 @needs_gpu
@@ -179,36 +179,6 @@ def test_half_precision_learns_as_full(precision, bilingual, tmp_path):
     ours, theirs = (float(logged(run.log, "valid")[-1]["valid_loss"]) for run in (half, full))
     assert ours == pytest.approx(theirs, abs=0.2)
     assert all(weight.isfinite().all() for weight in weights(half).values())
-
-
-def train_by_torchrun(data, folder, *flags):
-    # fairseq reads its rank from torchrun on GPUs only.
-    folder.mkdir()
-    launch = folder / "launch.sh"
-    launch.write_text('exec "$@" --distributed-rank "$RANK"\n')
-    done = run(
-        "torchrun",
-        *("--standalone", "--nproc_per_node", 2, "--no-python", "bash", launch),
-        *(script("fairseq-train"), data, *flags, "--save-dir", folder),
-        *("--distributed-world-size", 2, "--distributed-init-method", "env://"),
-        *("--distributed-no-spawn", "--distributed-backend", "gloo"),
-        *("--ddp-backend", "legacy_ddp"),
-        fresh=True,
-    )
-    return Trained(data, folder / "checkpoint_last.pt", done.stdout)
-
-
-def test_two_processes_equal_one_with_twice_the_updates(bilingual, tmp_path):
-    """Data-parallel training by torchrun on CPU; each update sees the same two batches."""
-    flags = [*TRANSLATOR, "--max-update", 10, "--dropout", 0]
-    one = train(bilingual, tmp_path / "one", *flags, "--update-freq", 2)
-    two = train_by_torchrun(bilingual, tmp_path / "two", *flags)
-    assert "training on 2 devices" in two.log
-    pairs = zip(logged(two.log, "train_inner"), logged(one.log, "train_inner"), strict=True)
-    for ours, theirs in pairs:
-        assert ours["num_updates"] == theirs["num_updates"]
-        assert float(ours["loss"]) == pytest.approx(float(theirs["loss"]), abs=2e-3)
-    assert_same_weights(two, one, rtol=1e-3, atol=2e-4)
 
 
 # ------------------------------------------------------------------------------------- YAML

@@ -1,0 +1,181 @@
+"""What fairseq needs to train, validate and generate in several processes."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from fairseq_memattn.errors import MemAttnError, check_least
+
+logger = logging.getLogger(__name__)
+
+
+def repair_distributed_training() -> None:
+    """Repairs the functions that fairseq's commands look up in its modules when they call them."""
+    from fairseq import checkpoint_utils
+    from fairseq.distributed import utils
+    from fairseq_cli import generate
+
+    utils.broadcast_object = _broadcast_allowed_values(utils)
+    utils.all_gather_list = _all_gather_list
+    utils.call_main = _join_torchrun(utils.call_main)
+    utils.distributed_main = _end_process_group(utils.distributed_main)
+    load = checkpoint_utils.load_model_ensemble_and_task
+    checkpoint_utils.load_model_ensemble_and_task = _accept_empty_batches(load)
+    generate._main = _generate_a_shard(generate._main)
+
+
+def _broadcast_allowed_values(utils: Any) -> Callable[..., Any]:
+    """`broadcast_object`, by which a process sends the checkpoint that it has loaded to the others.
+
+    fairseq reads what is sent with torch.load, which refuses the mark that fairseq puts in the
+    place of a tensor and the configuration that it makes of the checkpoint's `cfg`. The mark is
+    allowed, and the configuration is sent as the plain values it consists of.
+    """
+    import torch
+    from omegaconf import DictConfig, OmegaConf
+
+    torch.serialization.add_safe_globals([utils._TensorPlaceholder])
+    broadcast = utils.broadcast_object
+
+    @functools.wraps(broadcast)
+    def broadcast_object(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(obj, dict) and isinstance(obj.get("cfg"), DictConfig):
+            obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
+        return broadcast(obj, *args, **kwargs)
+
+    return broadcast_object
+
+
+def _all_gather_list(data: Any, group: Any = None, max_size: int = 0) -> list[Any]:
+    """The `data` of all processes, of any size; fairseq's own function needs a GPU.
+
+    max_size: not used; fairseq's function refuses what is larger
+    """
+    from fairseq import utils
+    from fairseq.distributed.utils import get_global_group, get_world_size
+    from torch import distributed
+
+    group = get_global_group() if group is None else group
+    gathered: list[Any] = [None] * get_world_size(group)
+    distributed.all_gather_object(gathered, utils.move_to_cpu(data), group)
+    return gathered
+
+
+def _join_torchrun(call_main: Callable[..., None]) -> Callable[..., None]:
+    """`call_main` for processes of torchrun without GPUs.
+
+    fairseq counts GPUs to find out how many processes there are, so that without one each process
+    of torchrun would train a copy of its own.
+    """
+
+    @functools.wraps(call_main)
+    def call_main_(cfg: Any, main: Callable[..., None], **kwargs: Any) -> None:
+        import torch
+
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        without_gpu = cfg.common.cpu or not torch.cuda.is_available()
+        if without_gpu and processes > 1 and "RANK" in os.environ:
+            _use_gloo(cfg.distributed_training, processes, int(os.environ["RANK"]))
+        call_main(cfg, main, **kwargs)
+
+    return call_main_
+
+
+def _use_gloo(training: Any, processes: int, rank: int) -> None:
+    """Sets fairseq's options of distributed training for one of torchrun's processes on a CPU."""
+    if training.distributed_init_method not in (None, "env://"):
+        return  # the command names another way to find the other processes
+    training.distributed_init_method = "env://"
+    training.distributed_world_size = processes
+    training.distributed_rank = rank
+    training.distributed_no_spawn = True
+    training.distributed_backend = "gloo"
+    training.ddp_backend = "legacy_ddp"  # the others move the model to a GPU
+    training.device_id = 0
+    logger.info("torchrun: process %d of %d, on the CPU", rank + 1, processes)
+
+
+def _end_process_group(distributed_main: Callable[..., None]) -> Callable[..., None]:
+    """`distributed_main` that leaves the group of processes.
+
+    fairseq leaves that to the interpreter's exit, where a process sometimes aborts because another
+    one has gone.
+    """
+
+    @functools.wraps(distributed_main)
+    def distributed_main_(*args: Any, **kwargs: Any) -> None:
+        from torch import distributed
+
+        distributed_main(*args, **kwargs)
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    return distributed_main_
+
+
+def _accept_empty_batches(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`load_model_ensemble_and_task`, whose task validates an empty batch.
+
+    Where the batches cannot be shared out evenly, fairseq gives some processes an empty one at the
+    end. Training passes over it, but `fairseq-validate` does not.
+    """
+
+    @functools.wraps(load)
+    def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
+        from torch import distributed
+
+        models, cfg, task = load(*args, **kwargs)
+        if distributed.is_initialized() and distributed.get_world_size() > 1:
+            task.valid_step = _valid_step(task.valid_step)
+        return models, cfg, task
+
+    return load_model_ensemble_and_task
+
+
+def _valid_step(valid_step: Callable[..., Any]) -> Callable[..., Any]:
+    zeros: dict[str, Any] = {}
+
+    def step(sample: Any, *args: Any, **kwargs: Any) -> Any:
+        if not sample:
+            if not zeros:
+                raise MemAttnError(
+                    "there must be a batch for each process, but there are fewer batches; give a "
+                    "smaller --max-tokens or --batch-size, or fewer processes"
+                )
+            return 0, 0, zeros
+        loss, size, log = valid_step(sample, *args, **kwargs)
+        zeros.update({name: value * 0 for name, value in log.items()})
+        return loss, size, log
+
+    return step
+
+
+def _generate_a_shard(main: Callable[..., Any]) -> Callable[..., Any]:
+    """`fairseq_cli.generate._main` with --num-shards and --shard-id, which fairseq ignores."""
+
+    @functools.wraps(main)
+    def main_(cfg: Any, *args: Any) -> Any:
+        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+        check_least(cfg.dataset, "num_shards", 1)
+        if not 0 <= shard < shards:
+            raise MemAttnError(
+                f"--shard-id must be from 0 to {shards - 1} with --num-shards {shards}, but is "
+                f"{shard}"
+            )
+        if shards == 1:
+            return main(cfg, *args)
+        training = cfg.distributed_training
+        training.distributed_world_size, training.distributed_rank = shards, shard
+        try:
+            return main(cfg, *args)
+        except ZeroDivisionError:  # sentences per second, of no sentences
+            raise MemAttnError(
+                f"--num-shards must be at most the number of batches, but is {shards}, and shard "
+                f"{shard} has no batch; give fewer shards or a smaller --batch-size"
+            ) from None
+
+    return main_

@@ -1,0 +1,161 @@
+"""Training and validation in several processes on the CPU, started as torchrun starts them."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+
+import pytest
+import torch
+from harness import (
+    PLUGGED,
+    TRANSLATOR,
+    WINDOWS,
+    Trained,
+    attempt,
+    generate,
+    hypotheses,
+    logged,
+    run,
+    run_on,
+    script,
+    start_on,
+    train,
+    train_on,
+)
+
+from fairseq_memattn.compat import read_checkpoint
+
+BATCHES = ["--update-epoch-batch-itr", "True", "--max-tokens", 500]
+FLAGS = [*TRANSLATOR, *BATCHES, *shlex.split("--dropout 0.1 --attention-dropout 0.1")]
+
+
+def weights(trained):
+    return read_checkpoint(trained.checkpoint)["model"]
+
+
+def assert_same_weights(one, other, **tolerances):
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        torch.testing.assert_close(weight, theirs[name], **tolerances, msg=name)
+
+
+def losses(trained):
+    return {
+        int(row["num_updates"]): float(row["loss"]) for row in logged(trained.log, "train_inner")
+    }
+
+
+def test_torchrun_equals_one_process_with_twice_the_updates(bilingual, tmp_path):
+    """torchrun itself, without any of fairseq's flags for it; both see the same batches."""
+    flags = [*TRANSLATOR, "--max-update", 10, "--dropout", 0]
+    one = train(bilingual, tmp_path / "one", *flags, "--update-freq", 2)
+    command = [script("fairseq-train"), bilingual, *flags, "--save-dir", tmp_path / "two"]
+    started = ["--standalone", "--nproc_per_node", 2, "--no-python", *command]
+    done = run("torchrun", *started, fresh=True)
+    assert "training on 2 devices" in done.stdout
+    two = Trained(bilingual, tmp_path / "two" / "checkpoint_last.pt", done.stdout)
+    assert losses(two) == pytest.approx(losses(one), abs=2e-3)
+    assert_same_weights(two, one, rtol=1e-3, atol=2e-4)
+
+
+@pytest.fixture(scope="module")
+def whole(bilingual, tmp_path_factory):
+    """Eight updates by two processes, with a checkpoint after the fifth."""
+    folder = tmp_path_factory.mktemp("whole")
+    flags = [*FLAGS, "--max-update", 8, "--save-interval-updates", 5]
+    return train_on(2, bilingual, folder, *flags)
+
+
+def begun(whole, folder):
+    """A folder as it is when the training is stopped after five updates."""
+    folder.mkdir()
+    (saved,) = whole.checkpoint.parent.glob("checkpoint_*_5.pt")
+    shutil.copy(saved, folder / "checkpoint_last.pt")
+    return folder
+
+
+def test_resumed_equals_uninterrupted(whole, tmp_path):
+    resumed = train_on(2, whole.data, begun(whole, tmp_path / "on"), *FLAGS, "--max-update", 8)
+    assert losses(resumed) == {n: loss for n, loss in losses(whole).items() if n > 5}
+    assert_same_weights(resumed, whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_other_numbers_of_processes_go_on(processes, whole, tmp_path):
+    folder = begun(whole, tmp_path / "on")
+    flags = [*FLAGS, "--max-update", 8]
+    if processes == 1:
+        resumed = train(whole.data, folder, *flags, "--update-freq", 2)
+    else:
+        resumed = train_on(processes, whole.data, folder, *flags)
+    assert list(losses(resumed)) == [6, 7, 8]
+    for number, loss in losses(resumed).items():
+        assert loss == pytest.approx(losses(whole)[number], rel=0.2)
+
+
+def test_a_killed_process_ends_the_others_and_the_training_goes_on(whole, tmp_path):
+    folder = tmp_path / "on"
+    flags = [*FLAGS, "--max-update", 8, "--save-interval-updates", 5, "--save-dir", folder]
+    first, second = start_on(2, tmp_path / "streams", "fairseq-train", whole.data, *flags)
+    first.wait_until_it_prints("checkpoint_1_5.pt (epoch")
+    os.kill(second.process, signal.SIGKILL)
+    assert second.wait().returncode == -signal.SIGKILL
+    assert first.wait().returncode != 0
+    resumed = train_on(2, whole.data, folder, *FLAGS, "--max-update", 8)
+    assert_same_weights(resumed, whole, rtol=0, atol=0)
+
+
+def validated(processes, trained, folder, *flags):
+    given = [trained.data, *PLUGGED, "--path", trained.checkpoint, "--log-format", "json", *flags]
+    given += ["--required-batch-size-multiple", 1, "--max-tokens", 60]
+    if processes == 1:
+        done = run("fairseq-validate", *given)
+    else:
+        done = run_on(processes, folder, "fairseq-validate", *given)[0]
+    (row,) = logged(done.stdout + done.stderr, "valid")
+    return {name: float(value) for name, value in row.items() if re.search("loss|bleu", name)}
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_validation_is_that_of_one_process(processes, translator, tmp_path):
+    given = ["--task", "translation"]
+    one, several = (validated(n, translator, tmp_path, *given) for n in (1, processes))
+    assert several == pytest.approx(one, abs=2e-3)
+
+
+def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path):
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_a": 1, "max_len_b": 2}']
+    one, several = (validated(n, document_model, tmp_path, *WINDOWS, *bleu) for n in (1, 2))
+    assert several == pytest.approx(one, abs=2e-3)
+    assert one["valid_bleu"] > 0
+
+
+def test_shards_of_three_processes_are_all_sentences(translator):
+    search = ["--beam", 2, "--max-len-b", 10, "--batch-size", 5]
+    whole = hypotheses(generate(translator, *search))
+    shards = [
+        hypotheses(generate(translator, *search, "--num-shards", 3, "--shard-id", number))
+        for number in range(3)
+    ]
+    assert sum(map(len, shards)) == len(whole)
+    for shard in shards:
+        for number, one in shard.items():
+            assert one.text == whole[number].text
+
+
+def test_a_shard_without_a_batch_ends_in_one_sentence(translator):
+    flags = ["--path", translator.checkpoint, "--num-shards", 3, "--shard-id", 2]
+    done = attempt("fairseq-generate", translator.data, *PLUGGED, *flags, "--batch-size", 50)
+    assert done.returncode == 1
+    assert "but is 3, and shard 2 has no batch" in done.stderr.splitlines()[-1]
+
+
+def test_processes_without_a_batch_end_in_one_sentence(translator, tmp_path):
+    flags = ["--path", translator.checkpoint, "--task", "translation", "--batch-size", 50]
+    processes = start_on(2, tmp_path, "fairseq-validate", translator.data, *PLUGGED, *flags)
+    first, second = (process.wait() for process in processes)
+    assert first.returncode != 0 and second.returncode == 1
+    assert "there must be a batch for each process" in second.stderr.splitlines()[-1]
