@@ -311,16 +311,16 @@ def test_generation_prints_sentinels(trained):
 
 def test_resumed_in_a_later_epoch_equals_uninterrupted(monolingual, tmp_path):
     """Without --update-epoch-batch-itr: spans, and so batches, are new in every epoch."""
-    flags = [*MODEL, "--max-tokens", 2000]
-    whole = train(monolingual, tmp_path / "whole", *flags, "--max-update", 24)
+    flags = [*MODEL, "--max-tokens", 4000]
+    whole = train(monolingual, tmp_path / "whole", *flags, "--max-update", 13)
     rows = logged(whole.log, "train_inner")
     stop = next(i for i, row in enumerate(rows, 1) if int(row["epoch"]) == 2) + 2
     train(monolingual, tmp_path / "part", *flags, "--max-update", stop)
     resumed = train(
-        monolingual, tmp_path / "part", *flags, "--max-update", 24, "--num-workers", 2, fresh=True
+        monolingual, tmp_path / "part", *flags, "--max-update", 13, "--num-workers", 2, fresh=True
     )
     seen = [(row["num_updates"], row["loss"]) for row in logged(resumed.log, "train_inner")]
-    assert 0 < len(seen) == 24 - stop
+    assert 0 < len(seen) == 13 - stop
     assert seen == [(row["num_updates"], row["loss"]) for row in rows[stop:]]
 
 

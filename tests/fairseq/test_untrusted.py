@@ -6,7 +6,6 @@ Every hostile value would create a marker file.
 import ast
 import importlib
 import shlex
-import subprocess
 import sys
 import warnings
 from argparse import Namespace
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import run_forked
 from harness import LANGUAGE_MODEL, PLUGGED, ROOT, SOFTMAX, attempt, environment, train
 
 from fairseq_memattn import compat
@@ -74,7 +74,7 @@ def test_every_module_that_evaluates_reads_literals(name):
         vars(module)["eval"]("print()")
 
 
-def test_what_is_imported_later_reads_literals():
+def test_what_is_imported_later_reads_literals(tmp_path):
     """In a fresh process, before and after registration; Python's own eval stays."""
     program = f"""
 import sys
@@ -95,9 +95,9 @@ for name in modules:
         assert "nothing of it was run" in str(error)
 assert eval("len('ab')") == 2
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
-    )
+    script = tmp_path / "script.py"
+    script.write_text(program, encoding="utf-8")
+    done = attempt(str(script), fresh=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
@@ -251,16 +251,14 @@ def test_optimisers(flags, softmax, code, tmp_path):
     assert f"error: {flags.split()[-1]}: " in done.stderr.splitlines()[-1]
 
 
-def test_a_command_that_runs_as_a_script(softmax, code):
+def test_a_command_that_runs_as_a_script(softmax, code, tmp_path):
     """`python -m fairseq_cli.validate`, whose module is `__main__`."""
-    program = [sys.executable, "-m", "fairseq_cli.validate", str(softmax.data), *PLUGGED]
-    flags = [*VALIDATION, "--path", str(softmax.checkpoint), "--model-overrides", code]
-    done = subprocess.run(
-        [*program, *flags],
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
+    script = tmp_path / "fairseq-validate"
+    run = "runpy.run_module('fairseq_cli.validate', run_name='__main__', alter_sys=True)"
+    script.write_text(f"import runpy\n{run}\n", encoding="utf-8")
+    flags = [*VALIDATION, "--path", softmax.checkpoint, "--model-overrides", code]
+    argv = [str(script), str(softmax.data), *PLUGGED, *map(str, flags)]
+    done = run_forked(argv, None, None, environment())
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "error: --model-overrides: " in done.stderr.splitlines()[-1]
 
