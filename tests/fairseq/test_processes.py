@@ -1,7 +1,6 @@
 """Training and validation in several processes on the CPU, started as torchrun starts them."""
 
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -110,8 +109,12 @@ def validated(processes, trained, folder, *flags):
         done = run("fairseq-validate", *given)
     else:
         done = run_on(processes, folder, "fairseq-validate", *given)[0]
-    (row,) = logged(done.stdout + done.stderr, "valid")
-    return {name: float(value) for name, value in row.items() if re.search("loss|bleu", name)}
+    return validation(done.stdout + done.stderr)
+
+
+def validation(log):
+    (row,) = logged(log, "valid")
+    return {name: float(row[name]) for name in ("valid_loss", "valid_bleu") if name in row}
 
 
 def test_validation_is_that_of_one_process(translator, tmp_path):
@@ -121,10 +124,17 @@ def test_validation_is_that_of_one_process(translator, tmp_path):
 
 
 def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path):
+    """By fairseq-validate, and in a training that changes nothing."""
     bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_a": 1, "max_len_b": 2}']
-    one, several = (validated(n, document_model, tmp_path, *WINDOWS, *bleu) for n in (1, 2))
+    one, several = (
+        validated(n, document_model, tmp_path / "streams", *WINDOWS, *bleu) for n in (1, 2)
+    )
     assert several == pytest.approx(one, abs=2e-3)
     assert one["valid_bleu"] > 0
+    flags = [*TRANSLATOR, *WINDOWS, *bleu, "--lr", 0, "--max-update", 1]
+    flags += ["--finetune-from-model", document_model.checkpoint]
+    trained = train_on(2, document_model.data, tmp_path / "trained", *flags)
+    assert validation(trained.log) == pytest.approx(one, abs=2e-3)
 
 
 def test_shards_of_three_processes_are_all_sentences(translator):
