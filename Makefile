@@ -19,6 +19,8 @@ BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
 READY := $(VENV)/ready-$(subst =,,$(TORCH))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Modules that many tests import are compiled once, whatever the environment says.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Models and layers with random weights; no trainings, no compilation, no further processes.
 QUICK := tests/attention tests/checkpoints tests/evaluation \
@@ -60,10 +62,10 @@ check: $(READY)
 	$(BIN)/mypy
 
 quick: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) -q $(QUICK)
+	$(PYTEST) $(PARALLEL) -q $(QUICK)
 
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+	$(PYTEST) $(PARALLEL)
 
 test: check unit
 

@@ -43,10 +43,12 @@ def defaults():
     """The strings that fairseq's own source gives to these options."""
     folder = Path(find_spec("fairseq").submodule_search_locations[0])
     for path in sorted(folder.rglob("*.py")):
-        if "examples" in path.relative_to(folder).parts:
+        text = path.read_text(encoding="utf-8")
+        named = any(name in text.replace("-", "_") for name in OPTIONS)
+        if "examples" in path.relative_to(folder).parts or not named:
             continue
         with warnings.catch_warnings(action="ignore"):  # about fairseq's escape sequences
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = ast.parse(text)
         for node in ast.walk(tree):
             yield from strings_given(node)
 

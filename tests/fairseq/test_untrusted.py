@@ -39,8 +39,11 @@ def sources():
 
 def uses(path):
     """The builtins that run code and that a source file names or looks up."""
+    text = path.read_text(encoding="utf-8")
+    if not any(name in text for name in (*EVALUATES, "builtins")):
+        return
     with warnings.catch_warnings(action="ignore"):  # about fairseq's escape sequences
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in EVALUATES | {"__builtins__"}:
             yield node.id
@@ -50,7 +53,7 @@ def uses(path):
             yield "builtins"
 
 
-EVALUATING = {name: set(uses(path)) for name, path in sources() if set(uses(path))}
+EVALUATING = {name: used for name, path in sources() if (used := set(uses(path)))}
 
 
 def test_fairseq_runs_code_in_no_other_way():
