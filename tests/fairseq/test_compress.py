@@ -14,7 +14,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.models import ARCH_MODEL_REGISTRY
-from harness import environment
+from harness import environment, run_on
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
@@ -223,20 +223,18 @@ main(["compress", {str(folder / "bin")!r}, "--path", {str(folder / "model.pt")!r
     same(store, folder / "store")
 
 
-def test_two_processes_are_one(made, tmp_path, monkeypatch):
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_at_once_are_one(processes, made, tmp_path):
     folder, store = made[0], tmp_path / "s"
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank in "10":
-        monkeypatch.setenv("RANK", rank)
-        ours(folder, store)
+    data = ["--path", folder / "model.pt", "--output", store, "--max-tokens", 40, "--cpu"]
+    run_on(processes, tmp_path / "streams", "memattn", "compress", folder / "bin", *data)
     shards = [[id for id, _ in shard.lengths()] for shard in Store(store).shards]
     one = content(folder / "store")
-    assert len(shards) == 2 and all(shards) and sum(shards, []) == list(one)
+    assert len(shards) == processes and all(shards) and sum(shards, []) == list(one)
     for id, record in content(store).items():
         assert (record.length, record.source) == (one[id].length, one[id].source)
         np.testing.assert_allclose(record.vectors, one[id].vectors, rtol=0, atol=1e-5)
-    # Another number of processes finds what the two have written.
-    monkeypatch.delenv("WORLD_SIZE"), monkeypatch.delenv("RANK")
+    # Another number of processes finds what these have written.
     ours(folder, store)
     assert list(content(store)) == list(one)
 

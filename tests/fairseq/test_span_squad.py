@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from harness import NO_EPOCH_END, PLUGGED, attempt, logged, run, train_on
+from harness import NO_EPOCH_END, PLUGGED, attempt, logged, run, run_on, train_on
 from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
 
 from fairseq_memattn.cli import main
@@ -94,7 +94,7 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
     )
 
 
-def test_validation_on_two_processes(squad_data, tmp_path):
+def test_validation_in_several_processes(squad_data, tmp_path):
     flags = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, *SPANS, "--max-update", 8, "--eval-answers"]
     flags += NO_EPOCH_END
     trained = train_on(2, squad_data, tmp_path, *flags, "--batch-size-valid", 7)
@@ -104,8 +104,13 @@ def test_validation_on_two_processes(squad_data, tmp_path):
     assert main([*argv, str(out)]) == 0
     expected = json.loads(out.read_text())["all"]
     assert expected.pop("questions") == 20 and expected["f1"] > 0
-    found = [float(last[f"valid_{name}"]) for name in MEASURES]
-    assert found == pytest.approx([100 * value for value in expected.values()], abs=1e-3)
+    model = ["--path", trained.checkpoint, "--batch-size", 7, "--log-format", "json"]
+    validate = ["fairseq-validate", squad_data, *PLUGGED, *SPANS, *model]
+    done = run_on(3, tmp_path / "streams", *validate)[0]
+    (again,) = logged(done.stdout + done.stderr, "valid")
+    for found in (last, again):
+        found = [float(found[f"valid_{name}"]) for name in MEASURES]
+        assert found == pytest.approx([100 * value for value in expected.values()], abs=1e-3)
 
 
 def test_splits_that_cannot_be_answered_in_validation(squad_data, tmp_path):
