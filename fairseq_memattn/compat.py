@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fairseq_memattn import untrusted
+from fairseq_memattn.command_checks import check_fairseq_commands
 from fairseq_memattn.errors import MemAttnError, install_excepthook
 from fairseq_memattn.processes import repair_distributed_training
 
@@ -50,6 +51,7 @@ def prepare_fairseq() -> None:
     untrusted.refuse_repositories()
     explain_checkpoint_errors()
     repair_distributed_training()
+    check_fairseq_commands()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.errors import MemAttnError
 
 logger = logging.getLogger(__name__)
 
@@ -160,12 +160,6 @@ def _generate_a_shard(main: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(main)
     def main_(cfg: Any, *args: Any) -> Any:
         shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
-        check_least(cfg.dataset, "num_shards", 1)
-        if not 0 <= shard < shards:
-            raise MemAttnError(
-                f"--shard-id must be from 0 to {shards - 1} with --num-shards {shards}, but is "
-                f"{shard}"
-            )
         if shards == 1:
             return main(cfg, *args)
         training = cfg.distributed_training

@@ -1,0 +1,80 @@
+"""Values that fairseq's commands accept though they make no sense end in one sentence."""
+
+import shlex
+
+import pytest
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt
+
+
+def assert_refused(done, message):
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--lenpen nan", "--lenpen must be a finite number, but is nan"),
+        ("--unkpen inf", "--unkpen must be a finite number, but is inf"),
+        ("--temperature 0", "--temperature must be above 0, but is 0"),
+        ("--beam 0", "--beam must be at least 1, but is 0"),
+        ("--nbest 9 --beam 5", "--nbest must be at most --beam 5, but is 9"),
+        ("--prefix-size -2", "--prefix-size must be at least 0, but is -2"),
+        ("--max-tokens -3", "--max-tokens must be at least 1, but is -3"),
+        ("--batch-size 0", "--batch-size must be at least 1, but is 0"),
+        ("--max-len-a nan", "--max-len-a must be a finite number, but is nan"),
+        ("--max-len-b -1", "--max-len-b must be at least 0, but is -1"),
+        ("--min-len -1", "--min-len must be at least 0, but is -1"),
+        ("--num-workers -1", "--num-workers must be at least 0, but is -1"),
+        ("--num-shards 2 --shard-id 5", "--shard-id must be from 0 to 1 with --num-shards 2, but"),
+        ("--num-shards 0", "--num-shards must be at least 1, but is 0"),
+        ("--seed -1", "--seed must be from 0 to 4294967295, but is -1"),
+    ],
+)
+def test_generation(flags, message, translator):
+    path = ["--path", translator.checkpoint]
+    done = attempt("fairseq-generate", translator.data, *PLUGGED, *path, *shlex.split(flags))
+    assert_refused(done, message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--dropout nan", "--dropout must be at least 0 and below 1, but is nan"),
+        ("--dropout -0.1", "--dropout must be at least 0 and below 1, but is -0.1"),
+        ("--attention-dropout 1", "--attention-dropout must be at least 0 and below 1, but is 1"),
+        ("--encoder-layers -1", "--encoder-layers must be at least 1, but is -1"),
+        ("--decoder-layers 0", "--decoder-layers must be at least 1, but is 0"),
+        ("--decoder-embed-dim 0", "--decoder-embed-dim must be at least 1, but is 0"),
+        ("--update-freq 0", "--update-freq must be at least 1, but is [0]"),
+        ("--max-tokens 0", "--max-tokens must be at least 1, but is 0"),
+        ("--max-update -5", "--max-update must be at least 0, but is -5"),
+        ("--log-interval 0", "--log-interval must be at least 1, but is 0"),
+        ("--seed 4294967296", "--seed must be from 0 to 4294967295, but is 4294967296"),
+    ],
+)
+def test_training(flags, message, bilingual, tmp_path):
+    given = [*TRANSLATOR, "--save-dir", tmp_path / "saved", *shlex.split(flags)]
+    assert_refused(attempt("fairseq-train", bilingual, *given), message)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_language_model_that_evaluates_nothing(language_model):
+    flags = ["--path", language_model.checkpoint, "--sample-break-mode", "none"]
+    flags += ["--tokens-per-sample", 4000]
+    done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
+    assert_refused(done, "each block has more tokens than the model's maximum of 32")
+    assert "Perplexity" not in done.stdout + done.stderr
+
+
+def test_a_context_window_below_zero(language_model):
+    flags = ["--path", language_model.checkpoint, "--context-window", -1]
+    done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
+    assert_refused(done, "--context-window must be at least 0, but is -1")
+
+
+def test_a_language_model_without_layers(monolingual, tmp_path):
+    flags = [*LANGUAGE_MODEL, "--decoder-layers", 0, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", monolingual, *flags)
+    assert_refused(done, "--decoder-layers must be at least 1, but is 0")
