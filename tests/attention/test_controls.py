@@ -130,10 +130,16 @@ def declared(annotation: object, default: object, name: str = "speed") -> type:
     [
         (float, 1.0, "speed", r"`speed` .*'own' must be made with option\(default, help\)"),
         (list, option([], "steps"), "speed", r"`speed` .*must be a bool, int, .* but is .*list"),
+        (int, option("q", "steps"), "speed", "default of the option `speed` .* but is 'q'"),
+        (int, option(0, "steps", at_least=1), "speed", "'own' is refused: `speed` must be at le"),
+        (int, option(4, "n", choices=(1, 2)), "speed", "`speed` must be one of 1, 2, but is 4"),
         (int, option(1, "slots"), "slots", "`slots` .*must have another name"),
         (int, option(1, "slots"), "cross_slots", "`cross_slots` .*must have another name"),
     ],
-    ids=["no option()", "type", "argument of a layer", "flag of a model"],
+    ids=[
+        *("no option()", "type", "default's type", "default's limit", "default's choice"),
+        *("argument of a layer", "flag of a model"),
+    ],
 )
 def test_options_that_cannot_be(annotation, default, name, message, names):
     default = field(default_factory=list) if annotation is list else default

@@ -78,7 +78,7 @@ def option(
     help: str,
     *,
     at_least: int | None = None,
-    choices: tuple[str, ...] = (),
+    choices: tuple[Any, ...] = (),
 ) -> Any:
     """A field of `ControlOptions`: its default, its help text and its limits."""
     return field(default=default, metadata={"help": help, "at_least": at_least, "choices": choices})
@@ -118,6 +118,21 @@ def check_options_class(control: str, options: Any) -> None:
                 f"the option `{name}` of the control {control!r} must have another name, because "
                 "an argument of the layers or a flag of the models has it"
             )
+    _check_defaults(control, options, types)
+
+
+def _check_defaults(control: str, options: type[ControlOptions], types: dict[str, Any]) -> None:
+    for name, entry in option_fields(options).items():
+        kind = tuple if types[name] not in (bool, int, float, str) else types[name]
+        if not isinstance(entry.default, (int, float) if kind is float else kind):
+            raise TypeError(
+                f"the default of the option `{name}` of the control {control!r} must be of its "
+                f"type {types[name]}, but is {entry.default!r}"
+            )
+    try:
+        options()
+    except OptionError as error:
+        raise ValueError(f"a default of the control {control!r} is refused: {error}") from None
 
 
 def option_fields(options: type[ControlOptions]) -> Mapping[str, Any]:
@@ -133,7 +148,7 @@ def check_at_least(name: str, value: Any, least: int) -> None:
         raise OptionError(name, f"must be at least {least}, but is {value}")
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
     """Raises OptionError for a value that is not among `choices`."""
     if value not in choices:
-        raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value}")
+        raise OptionError(name, f"must be one of {', '.join(map(str, choices))}, but is {value}")
