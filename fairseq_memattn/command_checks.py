@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError, check_least, flag
@@ -47,11 +47,13 @@ DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "pooler_dropou
 def check_fairseq_commands() -> None:
     """Lets fairseq's commands check their configuration before they begin."""
     from fairseq.distributed import utils
-    from fairseq_cli import eval_lm, generate
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+    from fairseq_cli import generate
 
     utils.call_main = _checked(utils.call_main)
     generate._main = _checked(generate._main)
-    eval_lm.eval_lm = _evaluate_something(eval_lm.eval_lm)
+    dataloader = _evaluate_something(LanguageModelingTask.eval_lm_dataloader)
+    LanguageModelingTask.eval_lm_dataloader = dataloader
 
 
 def check_configuration(cfg: Any) -> None:
@@ -116,28 +118,21 @@ def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _evaluate_something(eval_lm: Callable[..., Any]) -> Callable[..., Any]:
-    """`fairseq_cli.eval_lm.eval_lm`, which reports a perplexity of 1 if it evaluates nothing."""
+def _evaluate_something(dataloader: Callable[..., Any]) -> Callable[..., Any]:
+    """`LanguageModelingTask.eval_lm_dataloader`, which leaves out what is too long for the model.
 
-    @functools.wraps(eval_lm)
-    def eval_lm_(
-        models: Any, source_dictionary: Any, batch_iterator: Iterable[Any], **options: Any
-    ) -> Any:
-        seen = False
+    If that is everything, fairseq-eval-lm reports a perplexity of 1.
+    """
 
-        def noted() -> Iterator[Any]:
-            nonlocal seen
-            for batch in batch_iterator:
-                seen = seen or "net_input" in batch
-                yield batch
-
-        results = eval_lm(models, source_dictionary, noted(), **options)
-        if not seen:
-            limit = models[0].max_positions()
+    @functools.wraps(dataloader)
+    def eval_lm_dataloader(*args: Any, **kwargs: Any) -> Any:
+        batches = dataloader(*args, **kwargs)
+        if not len(batches):
+            limit = kwargs.get("max_positions")
             raise MemAttnError(
-                "nothing was evaluated: each block has more tokens than the model's maximum of "
-                f"{limit}; give --tokens-per-sample {limit} or less"
+                "there is nothing to evaluate: each block has more tokens than the model's maximum "
+                f"of {limit}; give --tokens-per-sample {limit} or less"
             )
-        return results
+        return batches
 
-    return eval_lm_
+    return eval_lm_dataloader

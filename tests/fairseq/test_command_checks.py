@@ -64,7 +64,10 @@ def test_a_language_model_that_evaluates_nothing(language_model):
     flags = ["--path", language_model.checkpoint, "--sample-break-mode", "none"]
     flags += ["--tokens-per-sample", 4000]
     done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
-    assert_refused(done, "each block has more tokens than the model's maximum of 32")
+    assert_refused(
+        done,
+        "each block has more tokens than the model's maximum of 32",
+    )
     assert "Perplexity" not in done.stdout + done.stderr
 
 
