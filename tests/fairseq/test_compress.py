@@ -211,7 +211,9 @@ main(["compress", {str(folder / "bin")!r}, "--path", {str(folder / "model.pt")!r
       {str(store)!r}, "--max-tokens", "40", "--cpu"])
 """
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, env=environment())
+    # As many threads as here, for the same bits.
+    env = environment() | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, env=env)
     assert done.returncode == -signal.SIGKILL
     assert list(content(store)) == [f"test-{number}" for number in range(5)]
     ours(folder, store)
