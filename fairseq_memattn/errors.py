@@ -5,6 +5,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+TRACEBACK = "MEMATTN_TRACEBACK"  # the environment variable by which errors show their traceback
+
 
 class MemAttnError(ValueError):
     """Something the user can put right, told in one sentence."""
@@ -20,6 +22,12 @@ def check_least(options: Any, name: str, least: int) -> None:
     value = getattr(options, name)
     if value < least:
         raise MemAttnError(f"{flag(name)} must be at least {least}, but is {value}")
+
+
+def unforeseen(error: BaseException) -> str:
+    """The sentence for an error that has no words of its own."""
+    first_line = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}; set {TRACEBACK}=1 to see the traceback"
 
 
 def install_excepthook() -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 
 from fairseq_memattn.compat import INSTALL
+from fairseq_memattn.errors import TRACEBACK, unforeseen
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
 # module of the given command is imported, so that help and usage errors do not import torch.
@@ -44,8 +49,32 @@ WITH_MODELS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand. The exit status is 0, 1 after a printed error, or 2 for wrong usage."""
+    """Run one subcommand.
+
+    The exit status is 0, 1 after a printed error, 2 for wrong usage, 130 after SIGINT (Ctrl-C), or
+    143 after SIGTERM.
+    """
     argv = sys.argv[1:] if argv is None else argv
+    try:
+        _run(argv)
+        _flush_output()
+    except SystemExit:
+        _end_output()
+        raise
+    except BrokenPipeError:
+        # The reader, such as `head`, has closed the pipe: the rest of the output is discarded.
+        _end_output()
+    except KeyboardInterrupt:
+        return _fail(argv, "interrupted", 130)
+    except (ImportError, OSError, ValueError) as error:
+        # Errors in files, options, data or the installation, which a user can correct.
+        return _fail(argv, f"error: {error}")
+    except Exception as error:
+        return _fail(argv, f"error: {unforeseen(error)}")
+    return 0
+
+
+def _run(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
     )
@@ -63,19 +92,57 @@ def main(argv: Sequence[str] | None = None) -> int:
                     "take it; this plugin's are known without it",
                 )
     args = parser.parse_args(argv)
-    try:
-        if getattr(args, "user_dir", None):
-            _import_user_dir(args)
+    if getattr(args, "user_dir", None):
+        _import_user_dir(args)
+    with _unwinding_when_terminated():
         command.run(args)
+
+
+@contextmanager
+def _unwinding_when_terminated() -> Iterator[None]:
+    """Lets SIGTERM end the command by an exception, so that it removes its temporary files."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _fail(argv: Sequence[str], message: str, status: int = 1) -> int:
+    """Prints the message, after the traceback of the error if the user asks for it."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exc()
+    print(f"{' '.join(['memattn', *argv[:1]])}: {message}", file=sys.stderr)
+    _end_output()
+    return status
+
+
+def _flush_output() -> None:
+    """Raises OSError with a name for the standard output, where that is on a full disk."""
+    try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe: the rest of the output is discarded.
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _end_output() -> None:
+    """Writes what was printed, or discards it where it cannot be written.
+
+    Python would report it when it ends.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ImportError, OSError, ValueError) as error:
-        # Errors in files, options, data or the installation, which a user can correct.
-        print(f"memattn {args.command}: error: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _import_user_dir(args: argparse.Namespace) -> None:

@@ -1,0 +1,107 @@
+"""How the memattn command ends: in one sentence, whatever happens."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_memattn import cli
+
+ROOT = Path(__file__).parents[2]
+HINT = "set MEMATTN_TRACEBACK=1 to see the traceback"
+IN_PROCESS = """
+import sys
+from types import SimpleNamespace
+from fairseq_memattn import cli
+
+def run(args):
+    {body}
+
+cli._load = lambda name: SimpleNamespace(add_arguments=lambda parser: None, run=run)
+sys.exit(cli.main(["score"]))
+"""
+
+
+def ended(monkeypatch, error):
+    """The exit status of a command that raises the error."""
+
+    def run(args):
+        raise error
+
+    command = SimpleNamespace(add_arguments=lambda parser: None, run=run)
+    monkeypatch.setattr(cli, "_load", lambda name: command)
+    return cli.main(["score"])
+
+
+def in_a_process(body, **streams):
+    """A process whose command has this body."""
+    argv = [sys.executable, "-c", IN_PROCESS.format(body=body)]
+    env = {**os.environ, "PYTHONUNBUFFERED": ""}
+    return subprocess.run(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, **streams)
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (ValueError("--x is wrong"), "--x is wrong"),
+        (KeyError("x"), f"KeyError: 'x'; {HINT}"),
+        (RuntimeError("first\nsecond"), f"RuntimeError: first; {HINT}"),
+        (AssertionError(), f"AssertionError: ; {HINT}"),
+        (RecursionError("too deep"), f"RecursionError: too deep; {HINT}"),
+    ],
+)
+def test_any_error_is_one_sentence(error, said, monkeypatch, capsys):
+    assert ended(monkeypatch, error) == 1
+    assert capsys.readouterr().err == f"memattn score: error: {said}\n"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x")])
+def test_the_traceback_is_shown_on_request(error, monkeypatch, capsys):
+    monkeypatch.setenv("MEMATTN_TRACEBACK", "1")
+    assert ended(monkeypatch, error) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback") and "memattn score: error: " in said
+
+
+def test_an_interruption_is_one_sentence(monkeypatch, capsys):
+    assert ended(monkeypatch, KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "memattn score: interrupted\n"
+
+
+def test_a_terminated_command_removes_its_temporary_files(tmp_path):
+    file = tmp_path / "output.tmp"
+    body = f"""
+    import os, pathlib, signal
+    file = pathlib.Path({str(file)!r})
+    try:
+        file.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        file.unlink()
+"""
+    done = in_a_process(body)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("raised", ["pass", "raise KeyError", "sys.exit(3)"])
+def test_a_closed_pipe_adds_no_words(raised):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = in_a_process(f"print('x'); {raised}", stdout=writer)
+    os.close(writer)
+    assert done.stderr.count("\n") == (raised == "raise KeyError")
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_the_output_is_one_sentence():
+    with open("/dev/full", "w") as full:
+        done = in_a_process("print('x')", stdout=full)
+    assert done.returncode == 1
+    said = "memattn score: error: [Errno 28] No space left on device: 'standard output'\n"
+    assert done.stderr == said
