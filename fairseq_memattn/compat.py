@@ -22,7 +22,8 @@ from typing import Any
 
 from fairseq_memattn import untrusted
 from fairseq_memattn.command_checks import check_fairseq_commands
-from fairseq_memattn.errors import MemAttnError, install_excepthook
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.processes import repair_distributed_training
 
 TORCH = "torch==2.13.0"

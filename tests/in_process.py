@@ -34,7 +34,7 @@ from hydra.core.singleton import Singleton
 
 from data_prep import binarise
 from fairseq_memattn.compat import quiet_known_warnings
-from fairseq_memattn.errors import install_excepthook
+from fairseq_memattn.excepthook import install_excepthook
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)

@@ -22,12 +22,13 @@ MODULES = {
 LIBRARY = {"attention", "attention.ops", "attention.controls", "attention.nn"}
 MAY_IMPORT = {
     "errors": set(),
+    "excepthook": {"errors"},
     "literals": {"errors"},
     "archive_limits": {"errors"},
     "untrusted": {"errors", "literals", "archive_limits"},
     "processes": {"errors"},
     "command_checks": {"errors"},
-    "compat": {"errors", "untrusted", "processes", "command_checks"},
+    "compat": {"errors", "excepthook", "untrusted", "processes", "command_checks"},
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},
     "attention.nn": {"attention.ops", "attention.controls"},

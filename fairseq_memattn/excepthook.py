@@ -1,0 +1,105 @@
+"""How a fairseq command ends on an error: in one sentence, without a traceback."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, unforeseen
+
+SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn")
+
+
+def install_excepthook() -> None:
+    """Lets a fairseq command end on an error with one sentence.
+
+    The environment variable MEMATTN_TRACEBACK=1 shows the traceback. Programs other than fairseq's
+    commands keep their tracebacks.
+    """
+    program = Path(sys.argv[0] if sys.argv else "")
+    if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
+        sys.excepthook = _print_sentence
+
+
+def _print_sentence(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if os.environ.get(TRACEBACK, "0") not in ("", "0"):
+        sys.__excepthook__(kind, error, traceback)
+    elif isinstance(error, KeyboardInterrupt):
+        print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
+    else:
+        print(f"{Path(sys.argv[0]).name}: error: {sentence(error)}", file=sys.stderr)
+
+
+def sentence(error: BaseException) -> str:
+    """What is wrong, in one line.
+
+    fairseq re-raises what happens while a checkpoint is loaded as an exception of its own, so that
+    the whole chain is searched for an error of this package. A missing file, input that is not
+    UTF-8, a missing option and what fairseq itself says of wrong input have a sentence too. Any
+    other exception is named, with the way to its traceback.
+    """
+    for cause in _chain(error):
+        if isinstance(cause, MemAttnError):
+            return _own_words(cause)
+    if isinstance(error, OSError):
+        return str(error)
+    for cause in _chain(error):
+        if isinstance(cause, UnicodeDecodeError):
+            return _not_utf8(cause)
+    if type(error).__name__ == "MissingMandatoryValue":
+        option = str(error).partition("\n")[0].rpartition(": ")[2]
+        return f"{flag(option.rpartition('.')[2])} must be given"
+    if _raised_by_a_check(error):
+        return " ".join(str(error).split())
+    return unforeseen(error)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that led to it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _own_words(error: MemAttnError) -> str:
+    """The message, without what a worker of torch's DataLoader adds: a traceback in the text."""
+    text = str(error)
+    if text.startswith("Caught "):
+        return re.sub(r"^[\w.]+: ", "", text.strip().splitlines()[-1])
+    return text
+
+
+def _raised_by_a_check(error: BaseException) -> bool:
+    """Whether fairseq raised the exception itself, with a message for the user.
+
+    So do an `assert` and a `raise` in its source, other than an operation that fails.
+    """
+    traceback = error.__traceback__
+    if traceback is None or not str(error):
+        return False
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    file = traceback.tb_frame.f_code.co_filename
+    if not any(part in SOURCES for part in Path(file).parts):
+        return False
+    line = linecache.getline(file, traceback.tb_lineno).strip()
+    return isinstance(error, AssertionError) or line.startswith("raise ")
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    """The line around the byte: its number in the input is not known here."""
+    before, after = error.object[: error.start], error.object[error.start :]
+    line = before.rpartition(b"\n")[2][-40:] + after.partition(b"\n")[0][:40]
+    shown = line.decode(error.encoding, "replace")
+    return (
+        f"the input must be {error.encoding.upper()}, but is not at byte "
+        f"0x{after[0]:02x} of {shown!r}; convert it, for example with iconv"
+    )
