@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fairseq_memattn import untrusted
+from fairseq_memattn.binarised_files import check_binarised_files
 from fairseq_memattn.command_checks import check_fairseq_commands
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
@@ -53,6 +54,7 @@ def prepare_fairseq() -> None:
     explain_checkpoint_errors()
     repair_distributed_training()
     check_fairseq_commands()
+    check_binarised_files()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()

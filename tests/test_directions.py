@@ -28,7 +28,10 @@ MAY_IMPORT = {
     "untrusted": {"errors", "literals", "archive_limits"},
     "processes": {"errors"},
     "command_checks": {"errors"},
-    "compat": {"errors", "excepthook", "untrusted", "processes", "command_checks"},
+    "binarised_files": {"errors"},
+    "compat": {
+        *("errors", "excepthook", "untrusted", "processes", "command_checks", "binarised_files"),
+    },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},
     "attention.nn": {"attention.ops", "attention.controls"},

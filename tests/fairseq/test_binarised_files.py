@@ -1,0 +1,157 @@
+"""Dictionaries, `.bin` and `.idx` files that are damaged or foreign end in one sentence."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary, data_utils
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt
+
+from fairseq_memattn import binarised_files
+from fairseq_memattn.errors import MemAttnError
+
+TEXT = "a b c\nb\nc c a b a\n\na\n"
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    words = Dictionary()
+    for word in "abc":
+        words.add_symbol(word)
+    return words
+
+
+@pytest.fixture
+def data(dictionary, tmp_path):
+    """Five binarised sentences."""
+    from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+
+    (tmp_path / "text").write_text(TEXT, encoding="utf-8")
+    FileBinarizer.multiprocess_dataset(
+        str(tmp_path / "text"),
+        "mmap",
+        VocabularyDatasetBinarizer(dictionary),
+        str(tmp_path / "train"),
+        len(dictionary),
+    )
+    return tmp_path / "train"
+
+
+def load(data, dictionary):
+    return list(data_utils.load_indexed_dataset(str(data), dictionary))
+
+
+def fault(data, dictionary):
+    with pytest.raises(MemAttnError) as info:
+        load(data, dictionary)
+    return str(info.value)
+
+
+@pytest.mark.parametrize("damage", [b"", b"hello world\n" * 9, "half", "one byte less", "one more"])
+@pytest.mark.parametrize("kind", ["bin", "idx"])
+def test_a_file_of_another_size_or_format(kind, damage, data, dictionary):
+    path = data.with_suffix(f".{kind}")
+    whole = path.read_bytes()
+    damages = {"half": whole[: len(whole) // 2], "one byte less": whole[:-1]}
+    damages["one more"] = whole + b"\0"
+    path.write_bytes(damage if isinstance(damage, bytes) else damages[damage])
+    assert fault(data, dictionary).startswith(f"{path} ")
+
+
+def test_the_message_says_what_is_expected(data, dictionary):
+    path = data.with_suffix(".bin")
+    path.write_bytes(path.read_bytes()[:-4])
+    assert fault(data, dictionary) == (
+        f"{path} must have the 30 bytes of which train.idx tells, but has 26: it is truncated or "
+        "belongs to another index"
+    )
+
+
+@pytest.mark.parametrize("missing", ["bin", "idx"])
+def test_a_file_without_the_other(missing, data, dictionary):
+    path = data.with_suffix(f".{missing}")
+    path.unlink()
+    assert re.search(rf"needs {path}, which is missing", fault(data, dictionary))
+
+
+def test_a_changed_byte_of_the_index_is_found(data, dictionary):
+    """Whatever byte it is, and whatever blocks the index is checked in."""
+    path = data.with_suffix(".idx")
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert fault(data, dictionary), place
+    path.write_bytes(whole)
+    assert [len(sentence) for sentence in load(data, dictionary)] == [4, 2, 6, 1, 2]
+
+
+@pytest.mark.parametrize("block", [1, 2, 5, 1000])
+def test_blocks(block, data, dictionary, monkeypatch):
+    monkeypatch.setattr(binarised_files, "BLOCK", block)
+    assert len(load(data, dictionary)) == 5
+    tokens = np.fromfile(data.with_suffix(".bin"), np.uint16)
+    tokens[9] = 7  # of the third sentence
+    tokens.tofile(data.with_suffix(".bin"))
+    assert fault(data, dictionary) == (
+        f"{data}.bin, sentence 3 has the token 7, but the dictionary has 7 symbols: the data was "
+        "binarised with another dictionary"
+    )
+
+
+def test_no_sentences(data, dictionary):
+    header = binarised_files.HEADER.pack(binarised_files.MAGIC, 1, 8, 0)
+    data.with_suffix(".idx").write_bytes(header)
+    data.with_suffix(".bin").write_bytes(b"")
+    assert fault(data, dictionary) == f"{data}.bin must have sentences, but has none"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", " must have a token and its count in each line, but is empty"),
+        (b"a 3\nhello\n", ", line 2 must be a token and its count, but is 'hello'"),
+        (b"a 3\ncaf\xe9 3\n", r", line 2 must be UTF-8, but is b'caf\xe9 3\n'"),
+        (b"a 3\nb 2\na 1\n", ", line 3 has the token 'a' of line 1 again"),
+        (b"a 3\nb x #fairseq:overwrite\n", ", line 2 must be a token and its count, but is 'b x #"),
+    ],
+)
+def test_dictionaries(content, message, tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_bytes(content)
+    with pytest.raises(MemAttnError) as info:
+        Dictionary.load(str(path))
+    assert str(info.value).startswith(f"{path}{message}")
+
+
+def test_a_word_that_replaces_another(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 3\na 1 #fairseq:overwrite\n", encoding="utf-8")
+    assert Dictionary.load(str(tmp_path / "dict.txt")).index("a") == 5
+
+
+@pytest.mark.parametrize("command", ["fairseq-train", "fairseq-eval-lm", "memattn"])
+def test_commands(command, language_model, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(language_model.data, data)
+    split = data / ("train" if command == "fairseq-train" else "test")
+    split.with_suffix(".bin").write_bytes(b"")
+    path = ["--path", language_model.checkpoint]
+    flags = {
+        "fairseq-train": [data, *LANGUAGE_MODEL, "--save-dir", tmp_path / "saved"],
+        "fairseq-eval-lm": [data, *PLUGGED, *path],
+        "memattn": ["perplexity", data, *path, "--context-window", 4],
+    }
+    done = attempt(command, *flags[command])
+    assert done.returncode == 1
+    assert f"error: {split}.bin must have the" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "saved").exists() or not list((tmp_path / "saved").iterdir())
+
+
+def test_data_of_another_dictionary(bilingual, tmp_path):
+    shutil.copytree(bilingual, tmp_path / "data")
+    for language in ("en", "ru"):
+        (tmp_path / "data" / f"dict.{language}.txt").write_text("a 3\n", encoding="utf-8")
+    done = attempt("fairseq-train", tmp_path / "data", *TRANSLATOR, "--save-dir", tmp_path / "to")
+    last = done.stderr.splitlines()[-1]
+    assert "but the dictionary has 5 symbols: the data was binarised with another" in last
+    assert not list((tmp_path / "to").iterdir())
