@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError, check_least, flag
+from fairseq_memattn.literals import LiteralError, read_literal
 
 # The options of the parts of fairseq's configuration that have a minimum.
 MINIMA = {
@@ -35,13 +37,22 @@ MINIMA = {
         "prefix_size": 0,
         "no_repeat_ngram_size": 0,
     },
+    "interactive": {"buffer_size": 0},
     "common": {"log_interval": 1},
     "eval_lm": {"context_window": 0},
     "optimization": {"max_epoch": 0, "max_update": 0, "clip_norm": 0},
     "checkpoint": {"save_interval": 1, "save_interval_updates": 0},
+    "task": {"tokens_per_sample": 1, "max_source_positions": 1, "max_target_positions": 1},
+    "lr_scheduler": {"warmup_updates": 0},
+    "optimizer": {"weight_decay": 0, "adam_eps": 0},
 }
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout")
+RATES = {
+    "model": ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"),
+    "criterion": ("label_smoothing",),
+}
+# The commands that only read a model, and so must be given one.
+WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 
 
 def check_fairseq_commands() -> None:
@@ -52,27 +63,65 @@ def check_fairseq_commands() -> None:
 
     utils.call_main = _checked(utils.call_main)
     generate._main = _checked(generate._main)
-    dataloader = _evaluate_something(LanguageModelingTask.eval_lm_dataloader)
-    LanguageModelingTask.eval_lm_dataloader = dataloader
+    LanguageModelingTask.build_model = _language_model(LanguageModelingTask.build_model)
 
 
 def check_configuration(cfg: Any) -> None:
     """Raises MemAttnError for the first option of a fairseq configuration that makes no sense."""
     for part, minima in MINIMA.items():
         for name, least in minima.items():
-            if getattr(cfg[part], name, None) is not None:
+            if isinstance(getattr(cfg[part], name, None), int | float):
                 _check_finite(cfg[part], name)
                 check_least(cfg[part], name, least)
     _check_shards(cfg.dataset)
     _check_search(cfg.generation)
-    if any(updates < 1 for updates in cfg.optimization.update_freq):
-        raise MemAttnError(
-            f"--update-freq must be at least 1, but is {cfg.optimization.update_freq}"
-        )
+    _check_each(cfg.optimization, "update_freq", 1)
+    _check_each(cfg.optimization, "lr", 0)
     if not 0 <= cfg.common.seed < 2**32:
         raise MemAttnError(f"--seed must be from 0 to {2**32 - 1}, but is {cfg.common.seed}")
-    if cfg.model is not None:
-        _check_model(cfg.model)
+    _check_model(cfg.model)
+    for part, names in RATES.items():
+        for name in names:
+            _check_rate(cfg[part], name)
+
+
+def check_training(cfg: Any) -> None:
+    """Raises MemAttnError for options with which a training would fail later or begin anew."""
+    import torch
+
+    common, checkpoint = cfg.common, cfg.checkpoint
+    on_cpu = common.cpu or not torch.cuda.is_available()
+    for name in ("fp16", "bf16"):
+        efficient = f"memory_efficient_{name}"
+        if on_cpu and common[name] and not common[efficient]:
+            raise MemAttnError(f"--{name} needs a GPU; leave it out on a CPU")
+    for name in ("restore_file", "finetune_from_model"):
+        if _is_missing(checkpoint, name):
+            raise MemAttnError(f"{flag(name)} {checkpoint[name]} does not exist")
+    if checkpoint.best_checkpoint_metric == "bleu" and not getattr(cfg.task, "eval_bleu", True):
+        raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
+    betas = getattr(cfg.optimizer, "adam_betas", None)
+    if betas is not None and not _are_betas(betas):
+        raise MemAttnError(f"--adam-betas must be two numbers from 0 to below 1, but is {betas}")
+
+
+def _is_missing(checkpoint: Any, name: str) -> bool:
+    """Whether a training begins with a file that does not exist. One that is resumed does not."""
+    path, last = checkpoint[name], "checkpoint_last.pt"
+    if path in (None, last) or "://" in path or os.path.exists(path):
+        return False
+    resumed = os.path.exists(os.path.join(checkpoint.save_dir, last))
+    return name == "restore_file" or not resumed
+
+
+def _are_betas(given: Any) -> bool:
+    try:
+        betas = read_literal(given) if isinstance(given, str) else given
+    except LiteralError:
+        return False
+    if not isinstance(betas, Sequence) or len(betas) != 2:
+        return False
+    return all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in betas)
 
 
 def _check_shards(dataset: Any) -> None:
@@ -97,42 +146,73 @@ def _check_finite(options: Any, name: str) -> None:
         raise MemAttnError(f"{flag(name)} must be a finite number, but is {getattr(options, name)}")
 
 
+def _check_each(options: Any, name: str, least: int) -> None:
+    values = getattr(options, name)
+    if not all(math.isfinite(value) and value >= least for value in values):
+        raise MemAttnError(f"{flag(name)} must be at least {least}, but is {list(values)}")
+
+
 def _check_model(model: Any) -> None:
     for side in ("encoder", "decoder"):
         for size in SIZES:
             name = f"{side}_{size}"
             if isinstance(getattr(model, name, None), int):
                 check_least(model, name, 1)
-    for name in DROPOUTS:
-        rate = getattr(model, name, None)
-        if isinstance(rate, float | int) and not 0 <= rate < 1:
-            raise MemAttnError(f"{flag(name)} must be at least 0 and below 1, but is {rate}")
+
+
+def _check_rate(options: Any, name: str) -> None:
+    rate = getattr(options, name, None)
+    if isinstance(rate, float | int) and not 0 <= rate < 1:
+        raise MemAttnError(f"{flag(name)} must be at least 0 and below 1, but is {rate}")
 
 
 def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
+    """`call_main(cfg, main)`, or the `_main` of fairseq-generate, which programs call directly."""
+
     @functools.wraps(main)
     def checked(cfg: Any, *args: Any, **kwargs: Any) -> Any:
         check_configuration(cfg)
+        called = args[0] if args and callable(args[0]) else main
+        command = called.__module__.removeprefix("fairseq_cli.")
+        if command == "train":
+            check_training(cfg)
+        if command == "eval_lm":
+            _check_context(cfg.eval_lm.context_window, cfg.task)
+        if command in WITH_MODEL:
+            _check_path(cfg.common_eval.path)
+            cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
         return main(cfg, *args, **kwargs)
 
     return checked
 
 
-def _evaluate_something(dataloader: Callable[..., Any]) -> Callable[..., Any]:
-    """`LanguageModelingTask.eval_lm_dataloader`, which leaves out what is too long for the model.
+def _check_context(window: int, task: Any) -> None:
+    """The window is a part of each block that fairseq-eval-lm evaluates."""
+    tokens = getattr(task, "tokens_per_sample", None)
+    if tokens is not None and window >= tokens:
+        raise MemAttnError(
+            f"--context-window must be less than --tokens-per-sample {tokens}, but is {window}"
+        )
 
-    If that is everything, fairseq-eval-lm reports a perplexity of 1.
-    """
 
-    @functools.wraps(dataloader)
-    def eval_lm_dataloader(*args: Any, **kwargs: Any) -> Any:
-        batches = dataloader(*args, **kwargs)
-        if not len(batches):
-            limit = kwargs.get("max_positions")
+def _check_path(path: str | None) -> None:
+    if not path:
+        raise MemAttnError("--path must be given: the checkpoint of the model")
+
+
+def _language_model(build_model: Callable[..., Any]) -> Callable[..., Any]:
+    """`LanguageModelingTask.build_model`, which fails on any other model."""
+
+    @functools.wraps(build_model)
+    def build_model_(self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
+
+        name = getattr(args, "_name", None) or getattr(args, "arch", None)
+        kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name) or BaseFairseqModel
+        if not hasattr(kind, "supported_targets"):
             raise MemAttnError(
-                "there is nothing to evaluate: each block has more tokens than the model's maximum "
-                f"of {limit}; give --tokens-per-sample {limit} or less"
+                f"--task language_modeling needs a language model, but {name} is not one"
             )
-        return batches
+        return build_model(self, args, *rest, **kwargs)
 
-    return eval_lm_dataloader
+    return build_model_

@@ -26,6 +26,7 @@ from fairseq_memattn.command_checks import check_fairseq_commands
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.processes import repair_distributed_training
+from fairseq_memattn.sample_limits import count_omitted_samples
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
@@ -55,6 +56,7 @@ def prepare_fairseq() -> None:
     repair_distributed_training()
     check_fairseq_commands()
     check_binarised_files()
+    count_omitted_samples()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()

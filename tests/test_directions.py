@@ -27,10 +27,12 @@ MAY_IMPORT = {
     "archive_limits": {"errors"},
     "untrusted": {"errors", "literals", "archive_limits"},
     "processes": {"errors"},
-    "command_checks": {"errors"},
+    "command_checks": {"errors", "literals"},
     "binarised_files": {"errors"},
+    "sample_limits": {"errors"},
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_checks", "binarised_files"),
+        "sample_limits",
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},

@@ -1,0 +1,154 @@
+"""What fairseq leaves out of an evaluation or an epoch, and how a command says so.
+
+fairseq leaves out samples that are longer than the model, and the last batch of every data set if
+its size is not a multiple of --required-batch-size-multiple, which is 8 unless given.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_memattn.errors import MemAttnError
+
+logger = logging.getLogger(__name__)
+
+
+def count_omitted_samples() -> None:
+    """Lets fairseq keep every batch of an evaluation, and count what it leaves out elsewhere."""
+    from fairseq.data import data_utils
+    from fairseq.tasks import FairseqTask
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+    from fairseq.trainer import Trainer
+
+    FairseqTask.filter_indices_by_size = filter_indices_by_size
+    data_utils.batch_by_size = _checked_batches(data_utils.batch_by_size)
+    Trainer.get_train_iterator = _with_targets(Trainer.get_train_iterator)
+    Trainer.get_valid_iterator = _whole(_with_targets(Trainer.get_valid_iterator))
+    dataloader = _evaluate_every_block(LanguageModelingTask.eval_lm_dataloader)
+    LanguageModelingTask.eval_lm_dataloader = dataloader
+
+
+def filter_indices_by_size(
+    self: Any,
+    indices: Any,
+    dataset: Any,
+    max_positions: Any = None,
+    ignore_invalid_inputs: bool = False,
+) -> Any:
+    """`FairseqTask.filter_indices_by_size`.
+
+    Raises MemAttnError for samples that are longer than the model, if they must not be left out or
+    if none is left of a split. fairseq-interactive goes on with the next line.
+    """
+    kept, omitted = dataset.filter_indices_by_size(indices, max_positions)
+    if not len(omitted):
+        return kept
+    longest = max(omitted, key=lambda index: np.max(dataset.size(index)))
+    fault = (
+        f"{len(omitted)} of {len(indices)} samples are longer than the limit of "
+        f"{_tokens(max_positions)}; the longest is sample {longest + 1} with "
+        f"{_tokens(dataset.size(longest))}"
+    )
+    if not ignore_invalid_inputs:
+        raise MemAttnError(
+            f"{fault}; shorten them, or leave them out with --skip-invalid-size-inputs-valid-test"
+        )
+    if not len(kept) and any(dataset is split for split in self.datasets.values()):
+        raise MemAttnError(f"no sample is left: {fault}")
+    logger.warning("%s; they are left out", fault)
+    return kept
+
+
+def _tokens(size: Any) -> str:
+    """A number of tokens, or a pair of them."""
+    if isinstance(size, Sequence | np.ndarray) and len(size) == 2:
+        return f"{int(size[0])} source and {int(size[1])} target tokens"
+    return f"{size} tokens"
+
+
+def _checked_batches(batch_by_size: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(batch_by_size)
+    def batch_by_size_(
+        indices: Any,
+        num_tokens_fn: Callable[[int], int],
+        num_tokens_vec: Any = None,
+        max_tokens: Any = None,
+        max_sentences: Any = None,
+        required_batch_size_multiple: int = 1,
+        fixed_shapes: Any = None,
+    ) -> Any:
+        multiple = required_batch_size_multiple
+        options = (max_tokens, max_sentences, multiple, fixed_shapes)
+        if not len(indices):
+            return []
+        try:
+            batches = batch_by_size(indices, num_tokens_fn, num_tokens_vec, *options)
+        except AssertionError:
+            longest = max(map(num_tokens_fn, indices))
+            raise MemAttnError(
+                f"--max-tokens must be at least {longest}, the tokens of the longest sample, but "
+                f"is {max_tokens}"
+            ) from None
+        omitted = len(indices) - sum(map(len, batches))
+        fault = f"--required-batch-size-multiple {multiple} leaves out the last batch"
+        if omitted and not len(batches):
+            raise MemAttnError(f"{fault}, which has all {omitted} samples; give 1")
+        if omitted:
+            logger.warning("%s, %d of %d samples; 1 leaves out none", fault, omitted, len(indices))
+        return batches
+
+    return batch_by_size_
+
+
+def _whole(get_valid_iterator: Callable[..., Any]) -> Callable[..., Any]:
+    """`Trainer.get_valid_iterator` for all batches, without a required multiple."""
+
+    @functools.wraps(get_valid_iterator)
+    def get_valid_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        options = self.cfg.dataset
+        given = options.required_batch_size_multiple
+        options.required_batch_size_multiple = 1
+        try:
+            return get_valid_iterator(self, *args, **kwargs)
+        finally:
+            options.required_batch_size_multiple = given
+
+    return get_valid_iterator_
+
+
+def _with_targets(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(get_iterator)
+    def get_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for split, dataset in self.task.datasets.items():
+            if getattr(dataset, "tgt", dataset) is None:
+                raise MemAttnError(
+                    f"the split {split} must have target sentences, but its target file is missing"
+                )
+        return get_iterator(self, *args, **kwargs)
+
+    return get_iterator_
+
+
+def _evaluate_every_block(dataloader: Callable[..., Any]) -> Callable[..., Any]:
+    """`LanguageModelingTask.eval_lm_dataloader`, which leaves out blocks that are too long."""
+
+    @functools.wraps(dataloader)
+    def eval_lm_dataloader(
+        self: Any, dataset: Any, *args: Any, max_positions: Any = None, **kwargs: Any
+    ) -> Any:
+        sizes = np.asarray(dataset.sizes)
+        too_long = 0 if max_positions is None else int((sizes > max_positions).sum())
+        if too_long:
+            raise MemAttnError(
+                f"{too_long} of {len(sizes)} blocks have more tokens than the model's maximum of "
+                f"{max_positions}; give --tokens-per-sample {max_positions} or less and "
+                "--sample-break-mode none"
+            )
+        return dataloader(self, dataset, *args, max_positions=max_positions, **kwargs)
+
+    return eval_lm_dataloader

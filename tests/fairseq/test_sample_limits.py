@@ -1,0 +1,116 @@
+"""Every sample is evaluated; what is left out elsewhere is counted, or ends a command."""
+
+import re
+
+import pytest
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, lines_of, logged, run
+
+SHORT = ["--max-source-positions", 5, "--max-target-positions", 1024]
+SKIP = "--skip-invalid-size-inputs-valid-test"
+
+
+def assert_refused(done, *words):
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert all(word in last for word in words), last
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def generate(translator, *flags, attempt=attempt):
+    path = ["--path", translator.checkpoint]
+    return attempt("fairseq-generate", translator.data, *PLUGGED, *path, *flags)
+
+
+@pytest.mark.parametrize("multiple", [1, 8, 16])
+def test_every_sentence_is_translated(multiple, translator, corpus):
+    done = generate(
+        translator, "--required-batch-size-multiple", multiple, "--batch-size", 16, attempt=run
+    )
+    assert len(hypotheses(done.stdout)) == len(lines_of(corpus / "test.en"))
+    assert "leaves out" not in done.stdout + done.stderr
+
+
+def test_every_sentence_is_validated(translator, corpus):
+    flags = ["--path", translator.checkpoint, "--task", "translation", "--batch-size", 16]
+    flags += ["--valid-subset", "test", "--log-format", "json", "--required-batch-size-multiple"]
+    ones, eights = (
+        run("fairseq-validate", translator.data, *PLUGGED, *flags, multiple).stdout
+        for multiple in (1, 8)
+    )
+    assert logged(ones, "test")[-1]["test_loss"] == logged(eights, "test")[-1]["test_loss"]
+
+
+def test_training_counts_what_a_multiple_leaves_out(bilingual, corpus, tmp_path):
+    flags = [*TRANSLATOR, "--required-batch-size-multiple", 8, "--max-tokens", 200]
+    done = run("fairseq-train", bilingual, *flags, "--max-update", 1, "--save-dir", tmp_path)
+    omitted = re.findall(r"leaves out the last batch, (\d+) of (\d+) samples", done.stdout)
+    assert [total for _, total in omitted] == [str(len(lines_of(corpus / "train.en")))]
+    assert 0 < int(omitted[0][0]) < 200
+    assert "'required_batch_size_multiple': 8" in done.stdout
+
+
+def test_a_multiple_that_leaves_out_everything(bilingual, tmp_path):
+    flags = [*TRANSLATOR, "--train-subset", "test", "--required-batch-size-multiple", 1000]
+    flags += ["--max-tokens", 10**6, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", bilingual, *flags)
+    assert_refused(done, "--required-batch-size-multiple 1000 leaves out the last batch, which has")
+
+
+def test_sentences_that_are_too_long(translator):
+    words = ["samples are longer than the limit of 5 source and 1024 target tokens; the longest is"]
+    assert_refused(generate(translator, *SHORT), *words, SKIP)
+    done = generate(translator, *SHORT, SKIP, attempt=run)
+    counted = re.search(r"(\d+) of (\d+) samples are longer .*; they are left out", done.stdout)
+    assert int(counted[2]) - int(counted[1]) == len(hypotheses(done.stdout))
+
+
+def test_nothing_is_short_enough(translator, bilingual, tmp_path):
+    limits = ["--max-source-positions", 1, "--max-target-positions", 1]
+    assert_refused(generate(translator, *limits, SKIP), "no sample is left")
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *limits, "--save-dir", tmp_path)
+    assert_refused(done, "no sample is left", "1 source and 1 target tokens; the longest is sample")
+
+
+def test_a_long_line_of_input(translator):
+    """The next line is translated."""
+    flags = ["--path", translator.checkpoint, "--max-source-positions", 9, SKIP]
+    text = "a " * 20 + "\nLife goes on.\n"
+    done = run("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin=text)
+    assert list(hypotheses(done.stdout)) == [1]
+    assert "1 of 1 samples are longer than the limit of 9 source and 1024" in done.stdout
+
+
+def test_a_batch_too_small_for_a_sentence(bilingual, tmp_path):
+    flags = [*TRANSLATOR, "--max-tokens", 3, "--save-dir", tmp_path]
+    words = r"--max-tokens must be at least \d+, the tokens of the longest sample, but is 3"
+    done = attempt("fairseq-train", bilingual, *flags)
+    assert_refused(done)
+    assert re.search(words, done.stderr.splitlines()[-1])
+
+
+def test_a_split_without_targets(bilingual, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for file in bilingual.iterdir():
+        if not file.name.startswith("train.en-ru.ru"):
+            (data / file.name).symlink_to(file)
+    done = attempt("fairseq-train", data, *TRANSLATOR, "--save-dir", tmp_path / "saved")
+    assert_refused(done, "the split train must have target sentences, but its target file is")
+    assert not list((tmp_path / "saved").iterdir())
+
+
+def test_a_translator_as_a_language_model(translator, monolingual, tmp_path):
+    words = "--task language_modeling needs a language model, but abc_mlp_transformer is not one"
+    path = ["--path", translator.checkpoint]
+    assert_refused(attempt("fairseq-eval-lm", monolingual, *PLUGGED, *path), words)
+    flags = [*TRANSLATOR, "--task", "language_modeling", "--save-dir", tmp_path]
+    assert_refused(attempt("fairseq-train", monolingual, *flags), words)
+
+
+def test_blocks_that_are_too_long(language_model):
+    flags = ["--path", language_model.checkpoint, "--tokens-per-sample", 40]
+    done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
+    assert_refused(done, "blocks have more tokens than the model's maximum of 32; give --tokens-")
+    flags = ["--path", language_model.checkpoint, "--context-window", 32]
+    done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags, *LANGUAGE_MODEL[-4:])
+    assert_refused(done, "--context-window must be less than --tokens-per-sample 32, but is 32")
