@@ -88,8 +88,12 @@ def check_configuration(cfg: Any) -> None:
 def check_training(cfg: Any) -> None:
     """Raises MemAttnError for options with which a training would fail later or begin anew."""
     import torch
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
     common, checkpoint = cfg.common, cfg.checkpoint
+    model = getattr(cfg.model, "_name", None)
+    if model and model not in ARCH_MODEL_REGISTRY and model not in MODEL_REGISTRY:
+        raise MemAttnError(f"there is no model {model} (--arch, or model._name in YAML)")
     on_cpu = common.cpu or not torch.cuda.is_available()
     for name in ("fp16", "bf16"):
         efficient = f"memory_efficient_{name}"
@@ -205,11 +209,11 @@ def _language_model(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(build_model)
     def build_model_(self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
+        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
         name = getattr(args, "_name", None) or getattr(args, "arch", None)
-        kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name) or BaseFairseqModel
-        if not hasattr(kind, "supported_targets"):
+        kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+        if kind is not None and not hasattr(kind, "supported_targets"):
             raise MemAttnError(
                 f"--task language_modeling needs a language model, but {name} is not one"
             )

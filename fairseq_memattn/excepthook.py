@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import linecache
 import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import shorten
 from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, unforeseen
 
 SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn")
+LONGEST = 300  # characters of a check of fairseq's own, of which some list all models or tasks
+# Lines that hydra and omegaconf add to a message, besides what is wrong.
+DETAILS = ("full_key:", "object_type=", "reference_type=", "See https:", "To append to your config")
 
 
 def install_excepthook() -> None:
@@ -24,6 +29,33 @@ def install_excepthook() -> None:
     program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
         sys.excepthook = _print_sentence
+
+
+def install_hydra_excepthook() -> None:
+    """Lets fairseq-hydra-train end on an error with one sentence, as other fairseq commands do.
+
+    hydra prints errors itself, with frames of the traceback, unless HYDRA_FULL_ERROR is set.
+    """
+    program = Path(sys.argv[0] if sys.argv else "").name
+    if program == "fairseq-hydra-train" and "HYDRA_FULL_ERROR" not in os.environ:
+        os.environ["HYDRA_FULL_ERROR"] = "1"
+        install_excepthook()
+        _check_config_file(sys.argv[1:])
+
+
+def _check_config_file(argv: list[str]) -> None:
+    """Raises MemAttnError for a --config-name that --config-dir does not have.
+
+    fairseq would train with the defaults of all options.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("--config-name", "-cn")
+    given, _ = parser.parse_known_args(argv)
+    if given.config_name and given.config_dir and os.path.isdir(given.config_dir):
+        file = Path(given.config_dir, f"{given.config_name.removesuffix('.yaml')}.yaml")
+        if not file.is_file():
+            raise MemAttnError(f"--config-name {given.config_name}: {file} does not exist")
 
 
 def _print_sentence(
@@ -49,15 +81,18 @@ def sentence(error: BaseException) -> str:
         if isinstance(cause, MemAttnError):
             return _own_words(cause)
     if isinstance(error, OSError):
-        return str(error)
+        path_alone = error.errno is None and os.path.isabs(str(error))
+        return f"{error} does not exist" if path_alone else str(error)
     for cause in _chain(error):
         if isinstance(cause, UnicodeDecodeError):
             return _not_utf8(cause)
     if type(error).__name__ == "MissingMandatoryValue":
         option = str(error).partition("\n")[0].rpartition(": ")[2]
         return f"{flag(option.rpartition('.')[2])} must be given"
+    if type(error).__module__.partition(".")[0] in ("hydra", "omegaconf", "yaml"):
+        return _of_configuration(error)
     if _raised_by_a_check(error):
-        return " ".join(str(error).split())
+        return shorten(" ".join(str(error).split()), LONGEST, placeholder=" ...")
     return unforeseen(error)
 
 
@@ -67,6 +102,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+def _of_configuration(error: BaseException) -> str:
+    """The message of hydra, omegaconf or PyYAML and of its cause, in one line."""
+    texts = [str(error)] if error.__cause__ is None else [str(error), str(error.__cause__)]
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    told = dict.fromkeys(line.rstrip(".") for line in lines if not line.startswith(DETAILS))
+    return f"configuration: {'; '.join(filter(None, told))}"
 
 
 def _own_words(error: MemAttnError) -> str:

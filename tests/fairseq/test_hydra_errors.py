@@ -1,0 +1,88 @@
+"""A wrong configuration of fairseq-hydra-train ends in one sentence."""
+
+import shlex
+
+import pytest
+from harness import PLUGIN, ROOT, attempt
+
+RECIPES = {path.parent: path for path in ROOT.glob("recipes/**/*.yaml")}.values()  # one of each
+WIKITEXT = ROOT / "recipes" / "abc" / "wikitext103.yaml"
+
+
+def hydra_train(recipe, folder, *overrides, **options):
+    given = ["--config-dir", recipe.parent, "--config-name", recipe.stem, *overrides]
+    common = [
+        f"common.user_dir={PLUGIN}",
+        "common.cpu=true",
+        "common.fp16=false",
+        f"hydra.run.dir={folder / 'hydra'}",
+    ]
+    return attempt("fairseq-hydra-train", *given, *common, cwd=folder, **options)
+
+
+def assert_sentence(done, words):
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert last.startswith(f"fairseq-hydra-train: error: {words}"), last
+    for word in ("Traceback", "HYDRA_FULL_ERROR"):
+        assert word not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_key_that_a_recipe_cannot_have(recipe, tmp_path):
+    done = hydra_train(recipe, tmp_path, "dataset.batch_sizes=8")
+    assert_sentence(
+        done,
+        "configuration: Could not override 'dataset.batch_sizes'; Key 'batch_sizes' not in "
+        "'DatasetConfig'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "dataset.batch_size=many",
+            "configuration: Error merging override dataset.batch_size=many; Value 'many' of type "
+            "'str' could not be converted to Integer",
+        ),
+        ("surplus", "configuration: Error parsing override 'surplus'; missing EQUAL at '<EOF>'"),
+        ("optimization.clip_norm=nan", "--clip-norm must be a finite number, but is nan"),
+        ("model.abc_causal_slots=-3", "--abc-causal-slots must be 0 (softmax attention) or more"),
+        ("model._name=nothing", "there is no model nothing (--arch, or model._name in YAML)"),
+        ("task._name=nothing", "Could not infer task type from {'_name': 'nothing'"),
+        ("task.data=/no/such", "[Errno 2] No such file or directory: '/no/such/dict.txt'"),
+        ("--config-dir no_such", "configuration: Additional config directory '"),
+        ("--config-name nothing", f"--config-name nothing: {WIKITEXT.parent}/nothing.yaml does"),
+    ],
+)
+def test_wrong_values(override, words, tmp_path):
+    assert_sentence(hydra_train(WIKITEXT, tmp_path, *shlex.split(override)), words)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "words"),
+    [
+        ("task: [", "configuration: while parsing a flow node"),
+        ("task: !!python/object:os.system {}", "configuration: could not determine a constructor"),
+        (
+            "common:\n  seedx: 1\n",
+            "configuration: Error merging 'own' with schema; Key 'seedx'",
+        ),
+    ],
+)
+def test_wrong_files(yaml, words, tmp_path):
+    (tmp_path / "own.yaml").write_text(yaml, encoding="utf-8")
+    assert_sentence(hydra_train(tmp_path / "own.yaml", tmp_path), words)
+
+
+def test_hydra_imports_the_hook_before_the_user_dir(tmp_path):
+    """In a process of its own, in which nothing has imported the plugin."""
+    done = hydra_train(WIKITEXT, tmp_path, "dataset.batch_sizes=8", fresh=True)
+    assert_sentence(done, "configuration: Could not override 'dataset.batch_sizes'; Key")
+
+
+def test_a_traceback_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMATTN_TRACEBACK", "1")
+    done = hydra_train(WIKITEXT, tmp_path, "dataset.batch_sizes=8")
+    assert "Traceback (most recent call last)" in done.stderr
