@@ -57,10 +57,12 @@ WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 
 def check_fairseq_commands() -> None:
     """Lets fairseq's commands check their configuration before they begin."""
+    from fairseq import options
     from fairseq.distributed import utils
     from fairseq.tasks.language_modeling import LanguageModelingTask
     from fairseq_cli import generate
 
+    options.parse_args_and_arch = _with_names(options.parse_args_and_arch)
     utils.call_main = _checked(utils.call_main)
     generate._main = _checked(generate._main)
     LanguageModelingTask.build_model = _language_model(LanguageModelingTask.build_model)
@@ -188,6 +190,25 @@ def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
         return main(cfg, *args, **kwargs)
 
     return checked
+
+
+def _with_names(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """`parse_args_and_arch`, which looks up --task and --arch without asking if they are given."""
+
+    @functools.wraps(parse)
+    def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return parse(*args, **kwargs)
+        except KeyError as error:
+            if error.args == (None,):
+                raise MemAttnError("--task must be given") from error
+            raise
+        except RuntimeError as error:
+            if not error.args:
+                raise MemAttnError("--arch must be given") from error
+            raise
+
+    return parse_args_and_arch
 
 
 def _check_context(window: int, task: Any) -> None:

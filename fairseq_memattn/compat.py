@@ -21,10 +21,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fairseq_memattn import untrusted
-from fairseq_memattn.binarised_files import check_binarised_files
 from fairseq_memattn.command_checks import check_fairseq_commands
+from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
+from fairseq_memattn.failed_training import save_only_trained_models
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
 
@@ -55,8 +56,9 @@ def prepare_fairseq() -> None:
     explain_checkpoint_errors()
     repair_distributed_training()
     check_fairseq_commands()
-    check_binarised_files()
+    check_data_files()
     count_omitted_samples()
+    save_only_trained_models()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()

@@ -130,10 +130,10 @@ def _raised_by_a_check(error: BaseException) -> bool:
         return False
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    file = traceback.tb_frame.f_code.co_filename
-    if not any(part in SOURCES for part in Path(file).parts):
+    frame = traceback.tb_frame
+    if frame.f_globals.get("__name__", "").partition(".")[0] not in SOURCES:
         return False
-    line = linecache.getline(file, traceback.tb_lineno).strip()
+    line = linecache.getline(frame.f_code.co_filename, traceback.tb_lineno).strip()
     return isinstance(error, AssertionError) or line.startswith("raise ")
 
 

@@ -97,6 +97,37 @@ def test_a_command_without_a_model(command, monolingual, bilingual):
     assert_refused(done, f"{command}: error: --path must be given: the checkpoint of the model")
 
 
+def test_a_command_without_a_task(translator):
+    flags = ["--path", translator.checkpoint, "--batch-size", 8]
+    done = attempt("fairseq-validate", translator.data, *PLUGGED, *flags)
+    assert_refused(done, "fairseq-validate: error: --task must be given")
+
+
+def test_a_training_without_an_architecture(bilingual, tmp_path):
+    done = attempt("fairseq-train", bilingual, *PLUGGED, "--save-dir", tmp_path)
+    assert_refused(done, "fairseq-train: error: --arch must be given")
+
+
+@pytest.mark.parametrize("updates", [0, 2])
+def test_a_failed_training_leaves_no_model_without_updates(
+    updates, bilingual, tmp_path, monkeypatch
+):
+    from fairseq.tasks.translation import TranslationTask
+
+    train_step = TranslationTask.train_step
+
+    def fail(self, sample, model, criterion, optimizer, update_num, **options):
+        if update_num == updates:
+            raise KeyError("of the test")
+        return train_step(self, sample, model, criterion, optimizer, update_num, **options)
+
+    monkeypatch.setattr(TranslationTask, "train_step", fail)
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, "--save-dir", tmp_path)
+    assert_refused(done, "fairseq-train: error: KeyError: 'of the test'")
+    assert [file.name for file in tmp_path.iterdir()] == (["crash.pt"] if updates else [])
+    assert (f"the model after 2 updates is in {tmp_path}/crash.pt" in done.stdout) == bool(updates)
+
+
 def test_blocks_without_tokens(monolingual, tmp_path):
     flags = [*LANGUAGE_MODEL, "--tokens-per-sample", -1, "--save-dir", tmp_path]
     done = attempt("fairseq-train", monolingual, *flags)

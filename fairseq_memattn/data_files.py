@@ -1,4 +1,4 @@
-"""Checks of the files that fairseq-preprocess writes: dictionaries, `.bin` and `.idx`.
+"""Checks of dictionaries, `.bin` and `.idx` files, subword models and alignment dictionaries.
 
 A file that is empty, truncated, of another format or from another corpus ends a command with one
 sentence that names it, before the first batch.
@@ -22,10 +22,14 @@ BLOCK = 1 << 22  # entries that are checked at once
 FOREIGN = " is not an index that fairseq-preprocess writes, or it is damaged"
 
 
-def check_binarised_files() -> None:
-    """Lets fairseq check dictionaries and indexed data when it opens them."""
+def check_data_files() -> None:
+    """Lets fairseq check the files when it opens them."""
+    from fairseq import utils
     from fairseq.data import Dictionary, indexed_dataset
+    from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 
+    utils.load_align_dict = load_align_dict
+    SentencepieceBPE.__init__ = _checked_pieces(SentencepieceBPE.__init__)
     Dictionary.add_from_file = _checked_dictionary(Dictionary.add_from_file)
     indexed_dataset.make_dataset = _checked_dataset(indexed_dataset.make_dataset)
 
@@ -162,3 +166,41 @@ def check_tokens(dataset: Any, data: str, symbols: int) -> None:
                 f"{data}, sentence {sentence} has the token {int(tokens[place])}, but the "
                 f"dictionary has {symbols} symbols: the data was binarised with another dictionary"
             )
+
+
+def _checked_pieces(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def init_(self: Any, cfg: Any) -> None:
+        try:
+            init(self, cfg)
+        except RuntimeError as error:
+            raise MemAttnError(
+                f"--sentencepiece-model {cfg.sentencepiece_model} is not a SentencePiece model, or "
+                "it is damaged"
+            ) from error
+
+    return init_
+
+
+def load_align_dict(replace_unk: str | None) -> dict[str, str] | None:
+    """`fairseq.utils.load_align_dict`: the translations of source words that --replace-unk names.
+
+    Without a file, --replace-unk copies the source word; fairseq looks for the file "@@ " then.
+
+    Raises MemAttnError for a line without two columns.
+    """
+    if replace_unk is None:
+        return None
+    if replace_unk in ("", "@@ "):
+        return {}
+    translations = {}
+    with open(replace_unk, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            columns = line.split()
+            if len(columns) < 2:
+                raise MemAttnError(
+                    f"--replace-unk {replace_unk}, line {number} must have a word and its "
+                    f"translation, but is {line.strip()!r}"
+                )
+            translations[columns[0]] = columns[1]
+    return translations

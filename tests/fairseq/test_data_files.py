@@ -1,4 +1,4 @@
-"""Dictionaries, `.bin` and `.idx` files that are damaged or foreign end in one sentence."""
+"""Files that are damaged or foreign end in one sentence: dictionaries, data, subword models."""
 
 import re
 import shutil
@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from fairseq.data import Dictionary, data_utils
-from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, run
 
-from fairseq_memattn import binarised_files
+from fairseq_memattn import data_files
 from fairseq_memattn.errors import MemAttnError
 
 TEXT = "a b c\nb\nc c a b a\n\na\n"
@@ -88,7 +88,7 @@ def test_a_changed_byte_of_the_index_is_found(data, dictionary):
 
 @pytest.mark.parametrize("block", [1, 2, 5, 1000])
 def test_blocks(block, data, dictionary, monkeypatch):
-    monkeypatch.setattr(binarised_files, "BLOCK", block)
+    monkeypatch.setattr(data_files, "BLOCK", block)
     assert len(load(data, dictionary)) == 5
     tokens = np.fromfile(data.with_suffix(".bin"), np.uint16)
     tokens[9] = 7  # of the third sentence
@@ -100,7 +100,7 @@ def test_blocks(block, data, dictionary, monkeypatch):
 
 
 def test_no_sentences(data, dictionary):
-    header = binarised_files.HEADER.pack(binarised_files.MAGIC, 1, 8, 0)
+    header = data_files.HEADER.pack(data_files.MAGIC, 1, 8, 0)
     data.with_suffix(".idx").write_bytes(header)
     data.with_suffix(".bin").write_bytes(b"")
     assert fault(data, dictionary) == f"{data}.bin must have sentences, but has none"
@@ -155,3 +155,34 @@ def test_data_of_another_dictionary(bilingual, tmp_path):
     last = done.stderr.splitlines()[-1]
     assert "but the dictionary has 5 symbols: the data was binarised with another" in last
     assert not list((tmp_path / "to").iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"hello"])
+def test_subword_models(content, translator, tmp_path):
+    model = tmp_path / "spm.model"
+    model.write_bytes(content)
+    flags = ["--path", translator.checkpoint, "--bpe", "sentencepiece"]
+    flags += ["--sentencepiece-model", model]
+    done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin="a\n")
+    last = done.stderr.splitlines()[-1]
+    assert f"error: --sentencepiece-model {model} is not a SentencePiece model, or it is" in last
+
+
+@pytest.mark.parametrize("file", ["", "words"])
+def test_unknown_words_are_replaced(file, translator, tmp_path):
+    """By the source word, or by its translation in a file."""
+    (tmp_path / "words").write_text("xyzzy plugh\n", encoding="utf-8")
+    named = [tmp_path / file] if file else []
+    flags = ["--path", translator.checkpoint, "--replace-unk", *named]
+    done = run("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin="xyzzy\n")
+    assert hypotheses(done.stdout)[0].text
+    expected = {"xyzzy": "plugh"} if file else {}
+    assert data_files.load_align_dict(str(tmp_path / file) if file else "@@ ") == expected
+
+
+def test_a_line_that_is_no_pair_of_words(translator, tmp_path):
+    (tmp_path / "words").write_text("a b\nc\n", encoding="utf-8")
+    flags = ["--path", translator.checkpoint, "--replace-unk", tmp_path / "words"]
+    done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin="xyzzy\n")
+    words = f"--replace-unk {tmp_path}/words, line 2 must have a word and its translation, but is"
+    assert words in done.stderr.splitlines()[-1]
