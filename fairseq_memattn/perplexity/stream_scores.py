@@ -42,7 +42,8 @@ def stream_scores(
     memory: dict[str, Any] = {}
     scores = []
     for start in range(0, targets.shape[1], segment):
-        given, target = (side[:, start : start + segment].to(device) for side in (inputs, targets))
+        part = slice(start, start + segment)
+        given, target = (side[:, part].to(device).contiguous() for side in (inputs, targets))
         position = 0 if restart_positions else start
         features = model.decoder.read_on(given, memory, position)
         output = (model.decoder.output_layer(features), None)

@@ -35,12 +35,13 @@ def dictionary():
     return words
 
 
-def build(arch, dictionary):
+def build(arch, dictionary, **options):
     """With random weights, and 32 positions in training."""
     torch.manual_seed(1)
     sizes = Namespace(decoder_layers=2, decoder_embed_dim=16, decoder_ffn_embed_dim=32)
     sizes.decoder_attention_heads, sizes.abc_causal_slots, sizes.max_target_positions = 2, 4, 32
     sizes.abc_global_positions = "0,50"
+    vars(sizes).update(options)
     ARCH_CONFIG_REGISTRY[arch](sizes)
     task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     return ARCH_MODEL_REGISTRY[arch].build_model(sizes, task).eval()
@@ -69,6 +70,16 @@ def test_segments_are_one_pass(prefix, dictionary):
         scores = stream_scores(model, streams, segment=segment, **marks)
         for stream, row in zip(streams, scores, strict=True):
             assert torch.allclose(row, unbroken(model, stream, dictionary.eos()), atol=2e-4)
+
+
+def test_segments_with_an_adaptive_softmax(dictionary):
+    cutoff = {"adaptive_softmax_cutoff": "10,20", "adaptive_softmax_factor": 2}
+    model = build("abc_mlp_transformer_lm", dictionary, **cutoff)
+    streams = streams_of(dictionary, 30, 17)
+    marks = {"eos": dictionary.eos(), "pad": dictionary.pad()}
+    parts, whole = (stream_scores(model, streams, segment=segment, **marks) for segment in (7, 200))
+    for one, other in zip(parts, whole, strict=True):
+        assert torch.allclose(one, other, atol=2e-4)
 
 
 def test_restarted_positions(dictionary):
