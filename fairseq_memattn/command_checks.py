@@ -124,7 +124,7 @@ def _are_betas(given: Any) -> bool:
     try:
         betas = read_literal(given) if isinstance(given, str) else given
     except LiteralError:
-        return False
+        return True  # the optimiser names the option and the text
     if not isinstance(betas, Sequence) or len(betas) != 2:
         return False
     return all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in betas)
