@@ -6,11 +6,14 @@ search, or a result that is wrong.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from fairseq_memattn.errors import MemAttnError, check_least, flag
 from fairseq_memattn.literals import LiteralError, read_literal
@@ -46,11 +49,13 @@ MINIMA = {
     "lr_scheduler": {"warmup_updates": 0},
     "optimizer": {"weight_decay": 0, "adam_eps": 0},
 }
+MAXIMUM = 2**31 - 1  # of the options above
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 RATES = {
     "model": ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"),
     "criterion": ("label_smoothing",),
 }
+MOST_CHOICES = 200  # characters of the choices of an option in an error message
 # The commands that only read a model, and so must be given one.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 
@@ -75,6 +80,7 @@ def check_configuration(cfg: Any) -> None:
             if isinstance(getattr(cfg[part], name, None), int | float):
                 _check_finite(cfg[part], name)
                 check_least(cfg[part], name, least)
+                _check_most(cfg[part], name)
     _check_shards(cfg.dataset)
     _check_search(cfg.generation)
     _check_each(cfg.optimization, "update_freq", 1)
@@ -152,6 +158,12 @@ def _check_finite(options: Any, name: str) -> None:
         raise MemAttnError(f"{flag(name)} must be a finite number, but is {getattr(options, name)}")
 
 
+def _check_most(options: Any, name: str) -> None:
+    value = getattr(options, name)
+    if value > MAXIMUM:
+        raise MemAttnError(f"{flag(name)} must be at most {MAXIMUM}, but is {value}")
+
+
 def _check_each(options: Any, name: str, least: int) -> None:
     values = getattr(options, name)
     if not all(math.isfinite(value) and value >= least for value in values):
@@ -196,9 +208,10 @@ def _with_names(parse: Callable[..., Any]) -> Callable[..., Any]:
     """`parse_args_and_arch`, which looks up --task and --arch without asking if they are given."""
 
     @functools.wraps(parse)
-    def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+    def parse_args_and_arch(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        parser.error = functools.partial(_end, parser)  # type: ignore[method-assign]
         try:
-            return parse(*args, **kwargs)
+            return parse(parser, *args, **kwargs)
         except KeyError as error:
             if error.args == (None,):
                 raise MemAttnError("--task must be given") from error
@@ -209,6 +222,19 @@ def _with_names(parse: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return parse_args_and_arch
+
+
+def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """`ArgumentParser.error` without the usage of fairseq's hundreds of options.
+
+    Of hundreds of choices, only those are told that are like the given one.
+    """
+    found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message, re.DOTALL)
+    if found and len(found[2]) > MOST_CHOICES:
+        close = get_close_matches(found[1], re.findall(r"[^\s',]+", found[2]))
+        told = f"; the most similar are {', '.join(close)}" if close else ""
+        message = f"{message[: found.start(2)].removesuffix(' (choose from ')}{told}"
+    parser.exit(2, f"{parser.prog}: error: {message}\n")
 
 
 def _check_context(window: int, task: Any) -> None:

@@ -26,6 +26,7 @@ from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.failed_training import save_only_trained_models
+from fairseq_memattn.preprocess_checks import check_preprocessing
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
 
@@ -57,6 +58,7 @@ def prepare_fairseq() -> None:
     repair_distributed_training()
     check_fairseq_commands()
     check_data_files()
+    check_preprocessing()
     count_omitted_samples()
     save_only_trained_models()
     restore_older_numpy()

@@ -14,8 +14,8 @@ from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, unforeseen
 
-SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn")
-LONGEST = 300  # characters of a check of fairseq's own, of which some list all models or tasks
+SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn", "hydra")
+LONGEST = 300  # characters of a message of fairseq or hydra, of which some list all models or tasks
 # Lines that hydra and omegaconf add to a message, besides what is wrong.
 DETAILS = ("full_key:", "object_type=", "reference_type=", "See https:", "To append to your config")
 
@@ -81,8 +81,7 @@ def sentence(error: BaseException) -> str:
         if isinstance(cause, MemAttnError):
             return _own_words(cause)
     if isinstance(error, OSError):
-        path_alone = error.errno is None and os.path.isabs(str(error))
-        return f"{error} does not exist" if path_alone else str(error)
+        return _of_file(error)
     for cause in _chain(error):
         if isinstance(cause, UnicodeDecodeError):
             return _not_utf8(cause)
@@ -92,7 +91,7 @@ def sentence(error: BaseException) -> str:
     if type(error).__module__.partition(".")[0] in ("hydra", "omegaconf", "yaml"):
         return _of_configuration(error)
     if _raised_by_a_check(error):
-        return shorten(" ".join(str(error).split()), LONGEST, placeholder=" ...")
+        return shorten(str(error), LONGEST, placeholder=" ...")
     return unforeseen(error)
 
 
@@ -104,12 +103,21 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
+def _of_file(error: OSError) -> str:
+    """fairseq raises some errors with nothing but a path."""
+    if error.errno is None and isinstance(error, FileExistsError):
+        return f"{error} exists already"
+    if error.errno is None and os.path.isabs(str(error)):
+        return f"{error} does not exist"
+    return str(error)
+
+
 def _of_configuration(error: BaseException) -> str:
     """The message of hydra, omegaconf or PyYAML and of its cause, in one line."""
     texts = [str(error)] if error.__cause__ is None else [str(error), str(error.__cause__)]
     lines = [line.strip() for text in texts for line in text.splitlines()]
     told = dict.fromkeys(line.rstrip(".") for line in lines if not line.startswith(DETAILS))
-    return f"configuration: {'; '.join(filter(None, told))}"
+    return shorten(f"configuration: {'; '.join(filter(None, told))}", LONGEST, placeholder=" ...")
 
 
 def _own_words(error: MemAttnError) -> str:

@@ -31,10 +31,11 @@ MAY_IMPORT = {
     "data_files": {"errors"},
     "sample_limits": {"errors"},
     "failed_training": set(),
+    "preprocess_checks": {"errors"},
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_checks", "data_files"),
         "sample_limits",
-        "failed_training",
+        *("failed_training", "preprocess_checks"),
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},

@@ -210,6 +210,20 @@ def _check_causal(args: Any, control: str, causal_slots: int) -> None:
         )
 
 
+def single_length(task: Any) -> Any:
+    """The longest sequence of a task, for an encoder without a decoder.
+
+    Raises MemAttnError for a task with source and target sequences.
+    """
+    longest = task.max_positions()
+    if isinstance(longest, tuple):
+        raise MemAttnError(
+            "an encoder without a decoder (gmat_bert, abc_*_roberta) cannot be the model of a task "
+            f"with source and target, as {type(task).__name__} is"
+        )
+    return longest
+
+
 def check_heads(args: Any, *sides: str) -> None:
     """Raises MemAttnError for a size that the heads do not divide.
 

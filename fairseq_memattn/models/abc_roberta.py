@@ -21,6 +21,7 @@ from fairseq_memattn.models.abc_config import (
     register_controls,
     resolve_control,
     set_defaults,
+    single_length,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
 
@@ -67,7 +68,7 @@ class ABCRoberta(RobertaModel):
         resolve_control(args, cls.control, ABCEncoderConfig(), "encoder")
         check_heads(args, "encoder")
         if getattr(args, "max_positions", None) is None:
-            args.max_positions = getattr(args, "tokens_per_sample", None) or task.max_positions()
+            args.max_positions = getattr(args, "tokens_per_sample", None) or single_length(task)
         return cls(args, ABCRobertaEncoder(args, task.source_dictionary))
 
 

@@ -17,6 +17,7 @@ from fairseq_memattn.models.abc_config import (
     as_namespace,
     check_heads,
     set_defaults,
+    single_length,
 )
 from fairseq_memattn.models.gmat_config import GMATBertConfig, resolve_defaults
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
@@ -99,7 +100,7 @@ class GMATBert(RobertaModel):
     def build_model(cls, args: Any, task: Any) -> "GMATBert":
         args = as_namespace(args)
         base_architecture(args)
-        told, longest = getattr(args, "max_positions", None), task.max_positions()
+        told, longest = getattr(args, "max_positions", None), single_length(task)
         if not getattr(args, "no_token_positional_embeddings", False):
             check_positions("--max-positions", told or 0)
             check_positions("the task's longest sequence (--tokens-per-sample, --window)", longest)

@@ -104,6 +104,25 @@ def test_missing_files(data, flags, sentence, translator):
     assert_one_sentence(done, "fairseq-generate", sentence)
 
 
+def test_a_name_of_many_is_told_with_what_is_like_it(bilingual, tmp_path):
+    flags = [*PLUGGED, "--arch", "abc_mlp_transformr", "--save-dir", tmp_path]
+    done = attempt("fairseq-train", bilingual, *flags)
+    first, *others = done.stderr.splitlines()
+    assert first.startswith(
+        "fairseq-train: error: argument --arch/-a: invalid choice: 'abc_mlp_transformr'; the most "
+        "similar are abc_mlp_transformer, "
+    )
+    assert done.returncode == 2 and not others
+
+
+@pytest.mark.parametrize("arch", ["gmat_bert", "abc_mlp_roberta"])
+def test_an_encoder_alone_as_a_translator(arch, bilingual, tmp_path):
+    flags = [*PLUGGED, "--arch", arch, "--max-tokens", 100, "--optimizer", "adam"]
+    done = attempt("fairseq-train", bilingual, *flags, "--save-dir", tmp_path)
+    words = "an encoder without a decoder (gmat_bert, abc_*_roberta) cannot be the model of a task"
+    assert_one_sentence(done, "fairseq-train", words)
+
+
 def test_input_that_is_not_utf8(translator, tmp_path):
     (tmp_path / "latin").write_bytes("caf\u00e9 a\ncaf\u00e9\n".encode("latin-1"))
     flags = ["--path", translator.checkpoint, "--input", tmp_path / "latin"]

@@ -51,6 +51,7 @@ def test_generation(flags, message, translator):
         ("--max-tokens 0", "--max-tokens must be at least 1, but is 0"),
         ("--max-update -5", "--max-update must be at least 0, but is -5"),
         ("--log-interval 0", "--log-interval must be at least 1, but is 0"),
+        (f"--max-tokens {10**20}", "--max-tokens must be at most 2147483647, but is 1000000000"),
         ("--seed 4294967296", "--seed must be from 0 to 4294967295, but is 4294967296"),
         ("--lr -1", "--lr must be at least 0, but is [-1.0]"),
         (

@@ -1,0 +1,54 @@
+"""fairseq-preprocess checks its text before it writes anything."""
+
+import pytest
+from harness import PLUGIN, attempt, run
+
+
+@pytest.fixture
+def text(tmp_path):
+    for name, lines in (("train.x", "a b\nb\n"), ("train.y", "c\nd d\n"), ("valid.x", "a\n")):
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    (tmp_path / "valid.y").write_text("c\n", encoding="utf-8")
+    return tmp_path
+
+
+def preprocess(text, *flags, attempt=attempt):
+    prefixes = [f"--{split}pref={text / split}" for split in ("train", "valid")]
+    flags = ["--user-dir", PLUGIN, "-s", "x", "-t", "y", "--destdir", text / "bin", *flags]
+    return attempt("fairseq-preprocess", *prefixes, *flags)
+
+
+def assert_refused(done, text, words):
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"fairseq-preprocess: error: {words}"
+    assert not (text / "bin").exists()
+
+
+def test_right_text(text):
+    preprocess(text, attempt=run)
+    assert (text / "bin" / "train.x-y.y.idx").exists()
+    again = preprocess(text)
+    assert again.stderr.endswith("dict.x.txt exists already\n")
+
+
+def test_a_missing_file(text):
+    (text / "valid.y").unlink()
+    assert_refused(preprocess(text), text, f"{text}/valid.y does not exist")
+
+
+def test_other_numbers_of_lines(text):
+    (text / "train.y").write_text("c\n", encoding="utf-8")
+    words = (
+        f"{text}/train.x and {text}/train.y must have the same number of lines, but have 2 and 1"
+    )
+    assert_refused(preprocess(text), text, words)
+
+
+def test_text_that_is_not_utf8(text):
+    (text / "valid.x").write_bytes("ab café\n".encode("latin-1"))
+    words = f"{text}/valid.x, line 1 must be UTF-8, but is not at byte 7 (0xe9)"
+    assert_refused(preprocess(text), text, words)
+
+
+def test_no_workers(text):
+    assert_refused(preprocess(text, "--workers", 0), text, "--workers must be at least 1, but is 0")
