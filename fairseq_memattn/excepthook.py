@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import linecache
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
+from traceback import walk_tb
 from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, unforeseen
@@ -24,11 +26,14 @@ def install_excepthook() -> None:
     """Lets a fairseq command end on an error with one sentence.
 
     The environment variable MEMATTN_TRACEBACK=1 shows the traceback. Programs other than fairseq's
-    commands keep their tracebacks.
+    commands keep their tracebacks. A name of a file that is not UTF-8 is printed with escapes,
+    where Python's logging prints a traceback of its own.
     """
     program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
         sys.excepthook = _print_sentence
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding == "utf-8":
+            sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def install_hydra_excepthook() -> None:
@@ -85,6 +90,8 @@ def sentence(error: BaseException) -> str:
     for cause in _chain(error):
         if isinstance(cause, UnicodeDecodeError):
             return _not_utf8(cause)
+    if isinstance(error, ImportError) and "import_user_module" in _functions(error):
+        return f"--user-dir cannot be imported: {error}"
     if type(error).__name__ == "MissingMandatoryValue":
         option = str(error).partition("\n")[0].rpartition(": ")[2]
         return f"{flag(option.rpartition('.')[2])} must be given"
@@ -101,6 +108,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+def _functions(error: BaseException) -> list[str]:
+    """The names of the functions through which an exception came, outermost first."""
+    return [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
 
 
 def _of_file(error: OSError) -> str:
@@ -133,15 +145,13 @@ def _raised_by_a_check(error: BaseException) -> bool:
 
     So do an `assert` and a `raise` in its source, other than an operation that fails.
     """
-    traceback = error.__traceback__
-    if traceback is None or not str(error):
+    places = list(walk_tb(error.__traceback__))
+    if not places or not str(error):
         return False
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    frame = traceback.tb_frame
+    frame, number = places[-1]
     if frame.f_globals.get("__name__", "").partition(".")[0] not in SOURCES:
         return False
-    line = linecache.getline(frame.f_code.co_filename, traceback.tb_lineno).strip()
+    line = linecache.getline(frame.f_code.co_filename, number).strip()
     return isinstance(error, AssertionError) or line.startswith("raise ")
 
 

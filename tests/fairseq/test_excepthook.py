@@ -61,6 +61,24 @@ def test_an_option_that_training_needs(bilingual, tmp_path):
     assert_sentence(done, words)
 
 
+def test_a_user_dir_that_is_no_package(translator, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    flags = ["--user-dir", tmp_path / "file", "--path", translator.checkpoint]
+    done = attempt("fairseq-generate", translator.data, *PLUGGED, *flags)
+    assert_sentence(done, "error: --user-dir cannot be imported: No module named 'file'")
+    flags[1] = tmp_path / "missing"
+    done = attempt("fairseq-generate", translator.data, *PLUGGED, *flags)
+    assert_sentence(done, f"error: {tmp_path}/missing does not exist")
+
+
+def test_a_name_that_is_not_utf8(translator, tmp_path):
+    """It is printed with escapes, without an error of Python's logging."""
+    flags = ["--path", b"\xff.pt".decode("utf-8", "surrogateescape")]
+    done = attempt("fairseq-generate", translator.data, *PLUGGED, *flags, fresh=True)
+    assert "Logging error" not in done.stderr and "loading model(s) from \\udcff.pt" in done.stdout
+    assert "Model file not found: " in done.stderr.splitlines()[-1]
+
+
 def test_an_operation_that_fails_is_no_check():
     """A ValueError of Python's own says nothing to a user, even where fairseq's source fails."""
     from fairseq.utils import eval_str_list
