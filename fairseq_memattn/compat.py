@@ -61,6 +61,7 @@ def prepare_fairseq() -> None:
     check_preprocessing()
     count_omitted_samples()
     save_only_trained_models()
+    limit_each_sentence()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()
@@ -182,6 +183,13 @@ def check_registered(path: str | os.PathLike[str], state: dict[str, Any]) -> Non
                 f"{path} cannot be loaded: its {kind} {name} is not registered; --user-dir must be "
                 "the folder that registers it"
             )
+
+
+def limit_each_sentence() -> None:
+    """Let fairseq's generators limit each sentence by its own length, not by that of its batch."""
+    from fairseq_memattn import generation_limits
+
+    generation_limits.limit_each_sentence()
 
 
 def restore_older_numpy() -> None:

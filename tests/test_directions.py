@@ -32,10 +32,11 @@ MAY_IMPORT = {
     "sample_limits": {"errors"},
     "failed_training": set(),
     "preprocess_checks": {"errors"},
+    "generation_limits": {"errors"},
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_checks", "data_files"),
         "sample_limits",
-        *("failed_training", "preprocess_checks"),
+        *("failed_training", "preprocess_checks", "generation_limits"),
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},
@@ -47,7 +48,7 @@ MAY_IMPORT = {
     "data": {"errors"},
     # The features: none imports another, a task or the registration of a model. A store of
     # compressed memories records the options of the model, so it reads models.gmat_config.
-    "documents": {"data", "errors"},
+    "documents": {"data", "errors", "generation_limits"},
     "qa": {"data", "errors", "evaluation"},
     "perplexity": {"data", "errors"},
     "compression": {"data", "errors", "modules", "models"},

@@ -1,6 +1,5 @@
 """fairseq's beam search with the previous translations of each sentence as a prefix."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,9 +15,9 @@ from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.document_decoder import Hypotheses
 from fairseq_memattn.documents.sentence_windows import joined
 from fairseq_memattn.errors import MemAttnError, flag
+from fairseq_memattn.generation_limits import with_limits
 
 EncoderOuts = list[dict[str, list[Tensor]]]
-ROWS = ("prefixes", "limits")  # inputs of `ContextEnsemble` that are not inputs of the models
 REFUSED = ("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size")
 
 
@@ -26,13 +25,13 @@ class ContextEnsemble(EnsembleModel):
     """An ensemble whose hypotheses begin with a given prefix, which does not change their score.
 
     The tokens of the prefix have probability 1, so beam search searches and scores only the tokens
-    after it. After the prefix, a hypothesis has `min_len` to `limits` tokens and no separator.
-    Prefix and limit belong to a row and not to the batch, so the translation of a sentence does not
-    depend on the other sentences of its batch.
+    after it. After the prefix, a hypothesis has at least `min_len` tokens and no separator. The
+    prefix belongs to a row and not to the batch, so the translation of a sentence does not depend
+    on the other sentences of its batch.
 
-    Besides the models' inputs, `net_input` has `prefixes` (B, P), padded on the right, and `limits`
-    (B,), the largest number of tokens after the prefix. They become the first of the encoder's
-    outputs, so beam search repeats, reorders and removes them together with their rows.
+    Besides the models' inputs, `net_input` has `prefixes` (B, P), padded on the right. They become
+    the first of the encoder's outputs, so beam search repeats, reorders and removes them together
+    with their rows.
     """
 
     def __init__(
@@ -43,8 +42,8 @@ class ContextEnsemble(EnsembleModel):
 
     def forward_encoder(self, net_input: dict[str, Tensor]) -> EncoderOuts:
         inputs = dict(net_input)
-        rows = {name: [inputs.pop(name)] for name in ROWS}
-        return [rows, *super().forward_encoder(inputs)]
+        prefixes = {"prefixes": [inputs.pop("prefixes")]}
+        return [prefixes, *super().forward_encoder(inputs)]
 
     def forward_decoder(
         self,
@@ -53,19 +52,15 @@ class ContextEnsemble(EnsembleModel):
         incremental_states: list[dict[str, Any]],
         temperature: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
-        rows, *outs = encoder_outs
+        given, *outs = encoder_outs
         log_probs, _ = super().forward_decoder(tokens, outs, incremental_states, temperature)
-        prefixes, limits = (rows[name][0] for name in ROWS)
-        return self._restrict(log_probs, tokens.shape[1] - 1, prefixes, limits), None
+        return self._restrict(log_probs, tokens.shape[1] - 1, given["prefixes"][0]), None
 
-    def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor, limits: Tensor) -> Tensor:
+    def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor) -> Tensor:
         """Changes in place log_probs (rows, V) of the token at position `step`; returns them."""
         after_prefix = step - prefixes.ne(self.pad).sum(dim=1)
         log_probs[:, self.separator] = -math.inf
         log_probs[after_prefix < self.min_len, self.eos] = -math.inf
-        full = after_prefix >= limits
-        log_probs[full, : self.eos] = -math.inf
-        log_probs[full, self.eos + 1 :] = -math.inf
         forced = after_prefix < 0
         if forced.any():
             log_probs[forced] = -math.inf
@@ -73,8 +68,8 @@ class ContextEnsemble(EnsembleModel):
         return log_probs
 
     def reorder_encoder_out(self, encoder_outs: EncoderOuts, new_order: Tensor) -> EncoderOuts:
-        rows, *outs = encoder_outs
-        moved = {name: [rows[name][0].index_select(0, new_order)] for name in ROWS}
+        given, *outs = encoder_outs
+        moved = {"prefixes": [given["prefixes"][0].index_select(0, new_order)]}
         return [moved, *super().reorder_encoder_out(outs, new_order)]
 
 
@@ -134,13 +129,12 @@ class ContextGenerator:
 
     def _search(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
         generator, dataset = self.generator, self.dataset
-        limits = [self._limit(s, len(p)) for s, p in zip(sentences, prefixes, strict=True)]
         inputs = self._sources(sentences, prefixes)
         inputs["prefixes"] = dataset.collate.pad(prefixes, left=False)
-        inputs["limits"] = torch.tensor(limits)
         batch = self._moved({"id": torch.tensor(sentences), "net_input": inputs})
-        lengths = [len(p) + limit for p, limit in zip(prefixes, limits, strict=True)]
-        found = _with_length(generator, max(lengths)).generate(self.models, batch)
+        pairs = zip(sentences, prefixes, strict=True)
+        limits = torch.tensor([self._limit(s, len(prefix)) for s, prefix in pairs])
+        found = with_limits(generator, limits).generate(self.models, batch)
         return [
             self._without_prefix(hypotheses, len(prefix))
             for hypotheses, prefix in zip(found, prefixes, strict=True)
@@ -202,11 +196,12 @@ class ContextGenerator:
         """The largest number of tokens of a translation, by --max-len-a and --max-len-b."""
         if isinstance(self.generator, SequenceScorer):
             return len(self.dataset.reference(sentence))
-        length = len(self.dataset.source[sentence])
-        return int(self.generator.max_len_a * length + self.generator.max_len_b)
+        generator, length = self.generator, len(self.dataset.source[sentence])
+        return max(int(generator.max_len_a * length + generator.max_len_b), generator.min_len)
 
     def _limit(self, sentence: int, prefix: int) -> int:
-        return min(self._max_length(sentence), self._max_window() - prefix)
+        """The largest number of tokens of the prefix and the translation."""
+        return min(prefix + self._max_length(sentence), self._max_window())
 
     def _batches(self, rows: list[tuple[int, Tensor]]) -> list[list[tuple[int, Tensor]]]:
         """Batches of rows of similar length, as large as the limits allow."""
@@ -245,17 +240,6 @@ class ContextGenerator:
             "alignment": torch.empty(0),
             "positional_scores": torch.zeros(1),
         }
-
-
-def _with_length(generator: SequenceGenerator, max_length: int) -> SequenceGenerator:
-    """A copy of the generator that allows `max_length` tokens for every source.
-
-    --max-len-a and --max-len-b limit the current sentence. `limits` has this limit for each row;
-    the length of the search has to allow the longest row, prefix included.
-    """
-    search = copy.copy(generator)
-    search.max_len_a, search.max_len_b = 0, max_length
-    return search
 
 
 def _after(

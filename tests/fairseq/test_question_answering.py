@@ -1,6 +1,7 @@
 """Questions and answers by the real commands: prepare, train, generate, score."""
 
 import json
+import re
 import shlex
 
 import numpy as np
@@ -224,6 +225,17 @@ def test_shards_together_are_the_whole(printed, question_data, tmp_path, capsys)
 def test_batches_do_not_change_answers(model, printed) -> None:
     flags = [*ANSWERING[:-1], 1, "--gen-subset", "valid", "--sentinels", 3]
     assert answers(generate(model, *flags)) == answers(printed)
+
+
+def test_each_answer_has_a_limit_of_its_own(model) -> None:
+    flags = ["--gen-subset", "valid", "--sentinels", 3, "--max-len-a", 0.02, "--max-len-b", 1]
+    together = generate(model, *ANSWERING, *flags)
+    assert answers(generate(model, *ANSWERING[:-1], 1, *flags)) == answers(together)
+    lengths = {number: len(one.text.split()) for number, one in hypotheses(together).items()}
+    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", together, re.MULTILINE))
+    limits = {int(n): int(0.02 * (len(text.split()) + 2) + 1) for n, text in sources.items()}
+    assert all(lengths[number] <= limits[number] for number in lengths)
+    assert any(lengths[number] == limits[number] for number in lengths)
 
 
 def test_finetuning_from_a_model_with_sentinels(question_data, model, tmp_path) -> None:

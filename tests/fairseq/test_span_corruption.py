@@ -14,7 +14,18 @@ from fairseq import options, tasks
 from fairseq.criterions.cross_entropy import CrossEntropyCriterionConfig
 from fairseq.data import Dictionary, TokenBlockDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from harness import COMMON, PLUGGED, SIZES, attempt, hypotheses, logged, preprocess, run, train
+from harness import (
+    COMMON,
+    PLUGGED,
+    SIZES,
+    attempt,
+    generate,
+    hypotheses,
+    logged,
+    preprocess,
+    run,
+    train,
+)
 from in_process import hydra_in_less_time
 from torch.utils.data import DataLoader
 
@@ -294,10 +305,20 @@ def test_validation_reports_loss_accuracy_and_perplexity(split, trained):
         assert float(last["valid_accuracy"]) == pytest.approx(row["accuracy"], abs=2e-3)
 
 
+GENERATION = shlex.split("--task span_corruption --source-length 64 --beam 1")
+
+
+def test_each_block_has_a_limit_of_its_own(trained):
+    limit = ["--max-len-a", 0.1, "--max-len-b", 1]
+    together, alone = (
+        hypotheses(generate(trained, *GENERATION, *limit, "--batch-size", size)) for size in (16, 1)
+    )
+    assert len({len(one.text.split()) for one in together.values()}) > 1
+    assert {n: one.text for n, one in together.items()} == {n: h.text for n, h in alone.items()}
+
+
 def test_generation_prints_sentinels(trained):
-    flags = shlex.split("--task span_corruption --source-length 64 --beam 1 --max-tokens 1000")
-    checkpoint = ["--path", trained.checkpoint, "--required-batch-size-multiple", 1]
-    printed = run("fairseq-generate", trained.data, *PLUGGED, *checkpoint, *flags).stdout
+    printed = generate(trained, *GENERATION, "--max-tokens", 1000)
     found = hypotheses(printed)
     sources = dict(re.findall(r"^S-(\d+)\t(.*)$", printed, re.MULTILINE))
     references = dict(re.findall(r"^T-(\d+)\t(.*)$", printed, re.MULTILINE))

@@ -1,0 +1,165 @@
+"""A largest number of tokens for each sentence of a batch, in fairseq's search.
+
+fairseq computes one limit for a batch from --max-len-a, --max-len-b and the padded width of the
+sources. A sentence that reaches its limit has another translation in another batch. Here each
+sentence has the limit that it has in a batch of its own.
+"""
+
+import copy
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from fairseq.search import DiverseBeamSearch, Search
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from torch import Tensor, nn
+
+from fairseq_memattn.errors import MemAttnError
+
+Generate = Callable[..., list[list[dict[str, Tensor]]]]
+
+
+def limit_each_sentence() -> None:
+    """Lets `generate` of fairseq's generators limit each sentence by its own length."""
+    for generator in (SequenceGenerator, SequenceGeneratorWithAlignment):
+        generator.generate = _limited(generator.generate)
+
+
+def _limited(generate: Generate) -> Generate:
+    @functools.wraps(generate)
+    def generate_(self: Any, models: Any, sample: Any, **options: Any) -> Any:
+        if isinstance(self.search, LimitedSearch):
+            return generate(self, models, sample, **options)
+        limits = own_limits(self, sample["net_input"])
+        if options.get("prefix_tokens") is not None:
+            options["prefix_tokens"] = _cut(options["prefix_tokens"], limits, self.pad)
+        return generate(with_limits(self, limits), models, sample, **options)
+
+    return generate_
+
+
+def own_limits(generator: SequenceGenerator, net_input: Mapping[str, Tensor]) -> Tensor:
+    """(B,), the largest number of tokens, without eos, of the translation of each sentence.
+
+    It is `max_len_a` times the tokens of the source plus `max_len_b`, but at least `min_len` and at
+    most what the models allow. With `match_source_len` it is the number of tokens of the source.
+
+    Raises MemAttnError if the models allow fewer tokens than `min_len`.
+    """
+    lengths = source_lengths(net_input, generator.pad).cpu()
+    if generator.match_source_len:
+        return lengths
+    most = generator.max_len - 1
+    if most < generator.min_len:
+        raise MemAttnError(
+            f"--min-len must be at most {most}, the model's largest number of tokens without eos, "
+            f"but is {generator.min_len}"
+        )
+    wanted = (int(generator.max_len_a * n + generator.max_len_b) for n in lengths.tolist())
+    return torch.tensor([min(max(n, generator.min_len), most) for n in wanted])
+
+
+def source_lengths(net_input: Mapping[str, Tensor], pad: int) -> Tensor:
+    """(B,), the number of tokens of each source without padding; of audio, of frames.
+
+    A source in several sequences (`context_tokens`) counts as a whole.
+    """
+    lengths = net_input.get("src_lengths")
+    if lengths is not None:
+        if "context_padding_mask" in net_input:
+            lengths = lengths + (~net_input["context_padding_mask"]).sum(dim=(1, 2))
+        return lengths
+    if "src_tokens" in net_input:
+        return net_input["src_tokens"].ne(pad).sum(dim=1)
+    audio = net_input["source"] if "source" in net_input else net_input["features"]
+    padding = net_input["padding_mask"]
+    if padding is None:
+        return torch.full(audio.shape[:1], audio.shape[1])
+    return (~padding).sum(dim=1)
+
+
+def with_limits(generator: SequenceGenerator, limits: Tensor) -> SequenceGenerator:
+    """A copy of a generator for one batch, whose sentences have at most `limits` (B,) tokens.
+
+    As in fairseq, eos is the only token that can follow the last one, and a sentence is finished
+    then even if fewer hypotheses than `beam_size` have ended.
+    """
+    search = LimitedSearch(generator.search, limits.cpu(), generator.eos)
+    limited = copy.copy(generator)
+    limited._modules = generator._modules | {"search": search}
+    limited.max_len_a, limited.max_len_b = 0, int(limits.max())
+    limited.is_finished = search.is_finished
+    return limited
+
+
+class LimitedSearch(nn.Module):
+    """A search strategy of fairseq for one batch, in which each sentence has a largest length.
+
+    search: the strategy; limits: (B,), on the CPU; eos: index of the symbol
+
+    Raises MemAttnError if no hypothesis of a sentence can end at its limit.
+    """
+
+    def __init__(self, search: Search, limits: Tensor, eos: int) -> None:
+        super().__init__()
+        self.search, self.limits, self.eos = search, limits, eos
+        self.supports_constraints = search.supports_constraints
+        self.stop_on_max_len = search.stop_on_max_len
+        self.rows = torch.arange(len(limits))
+
+    def init_constraints(self, constraints: Tensor | None, beam_size: int) -> None:
+        self.search.init_constraints(constraints, beam_size)
+
+    def prune_sentences(self, kept: Tensor) -> None:
+        self.search.prune_sentences(kept)
+        self.limits, self.rows = self.limits[kept.cpu()], self.rows[kept.cpu()]
+
+    def update_constraints(self, active: Tensor) -> None:
+        self.search.update_constraints(active)
+
+    def set_src_lengths(self, lengths: Tensor) -> None:
+        self.search.set_src_lengths(lengths)
+
+    def step(
+        self, step: int, log_probs: Tensor, scores: Tensor, tokens: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The step of the strategy, after eos alone is left for sentences at their limit.
+
+        log_probs: (B, K, V) for K hypotheses of each sentence; changed in place
+        """
+        full = self.limits <= step
+        if full.any():
+            log_probs[full, :, : self.eos] = -math.inf
+            log_probs[full, :, self.eos + 1 :] = -math.inf
+        if isinstance(self.search, DiverseBeamSearch):
+            ids = self.rows.to(ids)  # which it uses as rows of the batch
+        found: tuple[Tensor, Tensor, Tensor] = self.search.step(
+            step, log_probs, scores, tokens, ids
+        )
+        if full.any() and not self.stop_on_max_len:
+            self._check_ends(found[0][full], full)
+        return found
+
+    def _check_ends(self, candidates: Tensor, full: Tensor) -> None:
+        dead = candidates.eq(-math.inf).all(dim=1).cpu()
+        if dead.any():
+            limit = int(self.limits[full][dead][0])
+            raise MemAttnError(
+                f"a hypothesis cannot end after {limit} tokens, the limit that --max-len-a and "
+                "--max-len-b give its sentence, because its constraints are not met or "
+                "--no-repeat-ngram-size forbids it; raise the limit"
+            )
+
+    def is_finished(
+        self, step: int, row: int, max_len: int, finalized: int, beam_size: int
+    ) -> bool:
+        """fairseq's `is_finished` with the limit of the row in place of `max_len`."""
+        return finalized == beam_size or step >= int(self.limits[row])
+
+
+def _cut(prefixes: Tensor, limits: Tensor, pad: int) -> Tensor:
+    """Prefixes (B, P) with padding after each sentence's limit, where only eos can follow."""
+    places = torch.arange(prefixes.shape[1], device=prefixes.device)
+    return prefixes.masked_fill(places >= limits.to(prefixes.device).unsqueeze(1), pad)
