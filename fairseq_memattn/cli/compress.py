@@ -158,11 +158,13 @@ def read(args: argparse.Namespace, model: Any, task: Any) -> "Corpus":
     from fairseq.models.roberta import RobertaModel
 
     from fairseq_memattn.compression.corpus import Corpus, documents_of
+    from fairseq_memattn.data.split_files import split_prefix
 
     split = Path(args.data) / args.subset
     side = ""
     if getattr(task.cfg, "source_lang", None):
-        split = split.with_name(f"{split.name}.{task.cfg.source_lang}-{task.cfg.target_lang}")
+        languages = (task.cfg.source_lang, task.cfg.target_lang)
+        split = split_prefix(Path(args.data), args.subset, *languages)
         side = f".{task.cfg.source_lang}"
     lines = load_indexed_dataset(f"{split}{side}", task.source_dictionary)
     if lines is None:

@@ -98,13 +98,14 @@ class _Corpus:
         from fairseq.data.data_utils import load_indexed_dataset
 
         from fairseq_memattn.data.document_ids import read_docids
+        from fairseq_memattn.data.split_files import split_prefix
 
         self.loaded = loaded
         task = loaded.task
-        pair = f"{task.cfg.source_lang}-{task.cfg.target_lang}"
-        prefix = Path(args.data) / f"{args.subset}.{pair}"
+        languages = (task.cfg.source_lang, task.cfg.target_lang)
+        prefix = split_prefix(Path(args.data), args.subset, *languages, task.cfg.dataset_impl)
         self.sides: list[Any] = []
-        for language in (task.cfg.source_lang, task.cfg.target_lang):
+        for language in languages:
             side = load_indexed_dataset(f"{prefix}.{language}", None, task.cfg.dataset_impl)
             if side is None:
                 raise ValueError(f"--subset {args.subset}: there is no {prefix}.{language}.bin")

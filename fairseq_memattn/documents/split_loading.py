@@ -7,6 +7,7 @@ import numpy as np
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_memattn.data.document_ids import read_docids
+from fairseq_memattn.data.split_files import split_prefix
 from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.errors import MemAttnError
@@ -29,7 +30,7 @@ def load_split(
     dataset_impl: str | None = None,
     training: bool = False,
 ) -> DocumentDataset:
-    """The windows of a split that `fairseq-preprocess` has binarised.
+    """The windows of a split that `fairseq-preprocess` has binarised, for either direction.
 
     sides: source and target
 
@@ -37,15 +38,15 @@ def load_split(
     different numbers of sentences, for document ids that do not fit, and for a training set in
     several parts.
     """
-    pair = "-".join(side.language for side in sides)
+    languages = (sides[0].language, sides[1].language)
+    prefix, more = (
+        split_prefix(folder, name, *languages, dataset_impl) for name in (split, f"{split}1")
+    )
     source, target = (
-        data_utils.load_indexed_dataset(
-            str(folder / f"{split}.{pair}.{side.language}"), side.dictionary, dataset_impl
-        )
+        data_utils.load_indexed_dataset(f"{prefix}.{side.language}", side.dictionary, dataset_impl)
         for side in sides
     )
-    languages = [side.language for side in sides]
-    if training and Path(f"{folder / split}1.{pair}.{languages[0]}.bin").exists():
+    if training and Path(f"{more}.{languages[0]}.bin").exists():
         raise MemAttnError(
             f"{folder} has {split} and {split}1, but --task document_translation takes a single "
             "training set; join them before binarising"
@@ -57,7 +58,7 @@ def load_split(
             f"split {split} in {folder} has {len(source)} {languages[0]} sentences, "
             f"but {len(target)} {languages[1]} sentences"
         )
-    documents = read_docids(folder / f"{split}.{pair}.docids", len(source))
+    documents = read_docids(Path(f"{prefix}.docids"), len(source))
     sizes = (np.asarray(source.sizes), None if target is None else np.asarray(target.sizes))
     return DocumentDataset(source, target, sizes, documents, options, name=split, training=training)
 
