@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fairseq_memattn import untrusted
+from fairseq_memattn.bleu_note import explain_bleu
 from fairseq_memattn.command_checks import check_fairseq_commands
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
@@ -61,6 +62,7 @@ def prepare_fairseq() -> None:
     check_preprocessing()
     count_omitted_samples()
     save_only_trained_models()
+    explain_bleu()
     limit_each_sentence()
     restore_older_numpy()
     end_prefetching_in_time()

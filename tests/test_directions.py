@@ -33,10 +33,10 @@ MAY_IMPORT = {
     "failed_training": set(),
     "preprocess_checks": {"errors"},
     "generation_limits": {"errors"},
+    "bleu_note": set(),
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_checks", "data_files"),
-        "sample_limits",
-        *("failed_training", "preprocess_checks", "generation_limits"),
+        *("sample_limits", "failed_training", "preprocess_checks", "generation_limits", "bleu_note"),
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},

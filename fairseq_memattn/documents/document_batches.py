@@ -36,6 +36,16 @@ def document_batches(
     return own + [[]] * (max(map(len, batches)) - len(own))
 
 
+def single_batches(documents: Documents, shards: int, shard: int) -> list[Indices]:
+    """A batch for each sentence of one shard, so that fairseq prints each as early as possible.
+
+    The batches that a model sees are those of `ContextGenerator`.
+
+    shards, shard: number of shards, and the index of this one
+    """
+    return list(_sentences(documents, documents.shard(shards, shard)).reshape(-1, 1))
+
+
 def _sentences(documents: Documents, shard: range) -> Indices:
     return np.array([i for number in shard for i in documents.sentences_of(number)], dtype=np.int64)
 

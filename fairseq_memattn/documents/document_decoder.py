@@ -21,6 +21,8 @@ class DocumentDecoder:
     context: the largest number of previous translations that a sentence gets as context
     side_by_side: the number of documents that are translated together, one sentence of each
     known: translations that exist already, by sentence
+    progress: called with the number of sentences that were translated in one call, and with the
+        number of documents that ended with them
     """
 
     def __init__(
@@ -31,11 +33,12 @@ class DocumentDecoder:
         context: int,
         side_by_side: int,
         known: dict[int, Tensor] | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self.documents = documents
         self.context, self.side_by_side = context, side_by_side
         self.waiting = iter(order)
-        self.known = known or {}
+        self.known, self.progress = known or {}, progress
         self.active: list[_Position] = []
         self.ready: dict[int, Hypotheses] = {}
 
@@ -73,6 +76,8 @@ class DocumentDecoder:
         for position, sentence, hypotheses in zip(self.active, sentences, translated, strict=True):
             self.ready[sentence] = hypotheses
             position.context.append(hypotheses[0]["tokens"])
+        if self.progress:
+            self.progress(len(sentences), sum(not position.todo for position in self.active))
         return True
 
     def _begin(self, document: int) -> "_Position":

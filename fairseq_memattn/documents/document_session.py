@@ -13,6 +13,7 @@ from fairseq_memattn.documents.context_generator import ContextGenerator
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
 from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.document_decoder import DocumentDecoder, Hypotheses
+from fairseq_memattn.documents.progress import DocumentProgress
 from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 from fairseq_memattn.errors import MemAttnError
@@ -27,12 +28,14 @@ class SessionOptions:
     side_by_side: the number of documents that are translated together, one sentence of each
     gold_context: use the references of the previous sentences as target context
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
+    progress: show a progress bar
     """
 
     side_by_side: int
     gold_context: bool = False
     max_tokens: int | None = None
     max_sentences: int | None = None
+    progress: bool = False
 
 
 class DocumentSession:
@@ -87,7 +90,12 @@ class DocumentSession:
             context=self.dataset.options.target_context,
             side_by_side=self.options.side_by_side,
             known=self.known,
+            progress=self._progress() if self.options.progress else None,
         )
+
+    def _progress(self) -> DocumentProgress:
+        documents = [self.dataset.documents.sentences_of(number) for number in self.order]
+        return DocumentProgress(sum(map(len, documents)) - len(self.known), len(documents))
 
     def is_past(self, sentence: int) -> bool:
         """Whether a sentence of the data set has been returned already."""

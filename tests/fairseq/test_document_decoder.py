@@ -1,11 +1,14 @@
 """The order in which documents are decoded, and what each sentence is told."""
 
+import io
+
 import pytest
 import torch
 
 from fairseq_memattn.data.document_ids import Documents
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
 from fairseq_memattn.documents.document_decoder import DocumentDecoder
+from fairseq_memattn.documents.progress import DocumentProgress
 
 DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")
 
@@ -71,6 +74,39 @@ def test_known_translations_are_context_and_are_not_made_again():
     documents.hypotheses([2, 3])
     assert documents.translate.contexts[2] == [7, 8]
     assert 0 not in documents.translate.contexts
+
+
+def test_progress_counts_sentences_and_documents():
+    counted = []
+    decoder = DocumentDecoder(
+        DOCUMENTS, range(len(DOCUMENTS)), context=3, side_by_side=2,
+        progress=lambda *numbers: counted.append(numbers),
+    )  # fmt: skip
+    decoder.hypotheses(range(16), Recorder())
+    assert [sentences for sentences, _ in counted] == [2, 2, 2, 2, 2, 2, 1, 1, 1, 1]
+    assert sum(ended for _, ended in counted) == len(DOCUMENTS)
+
+
+def test_a_progress_bar_on_a_terminal(monkeypatch):
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    progress = DocumentProgress(5, 3)
+    progress(2, 0)
+    progress.bar.delay = 0
+    progress.bar.refresh()
+    assert "2/5" in terminal.getvalue()
+    progress(2, 1)
+    progress.bar.refresh()
+    assert "4/5" in terminal.getvalue() and "1 of 3 documents" in terminal.getvalue()
+    progress(1, 2)
+    assert progress.bar.disable  # closed
+
+
+def test_no_progress_bar_in_a_file(capfd):
+    progress = DocumentProgress(5, 3)
+    progress(5, 3)
+    assert capfd.readouterr().err == ""
 
 
 def test_without_context():
