@@ -1,8 +1,14 @@
 """The plugin's own errors."""
 
+import math
+from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 TRACEBACK = "MEMATTN_TRACEBACK"  # the environment variable by which errors show their traceback
+LARGEST = 2**31 - 1  # of a number that the plugin's flags take
+MOST_VECTORS = 2**20  # of slots, buckets and the like, each of which has memory of its own
+MOST_LAYERS = 10_000
 
 
 class MemAttnError(ValueError):
@@ -14,11 +20,49 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check_least(options: Any, name: str, least: int) -> None:
-    """Raises MemAttnError where the option of that name is less than `least`."""
+def check_least(options: Any, name: str, least: float, most: float = math.inf) -> None:
+    """Raises MemAttnError where the option of that name is not from `least` to `most`."""
     value = getattr(options, name)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise MemAttnError(f"{flag(name)} must be a finite number, but is {value}")
     if value < least:
         raise MemAttnError(f"{flag(name)} must be at least {least}, but is {value}")
+    if value > most:
+        raise MemAttnError(f"{flag(name)} must be at most {most}, but is {value}")
+
+
+def check_rate(options: Any, name: str) -> None:
+    """Raises MemAttnError where the option of that name is no rate of dropout."""
+    value = getattr(options, name)
+    if not 0 <= value < 1:  # NaN compares as False
+        raise MemAttnError(f"{flag(name)} must be at least 0 and below 1, but is {value}")
+
+
+def check_choice(options: Any, name: str, choices: list[str]) -> None:
+    """Raises MemAttnError where the option of that name is none of `choices`."""
+    value = str(getattr(options, name))
+    if value not in choices:
+        raise MemAttnError(f"{flag(name)} must be one of {', '.join(choices)}, but is {value}")
+
+
+def check_fields(options: Any, config: Any) -> None:
+    """Raises MemAttnError for the first option outside of the limits that its field states.
+
+    config: a dataclass whose fields have in their metadata `least`, and `most` if that is less than
+        LARGEST, or a true `rate`; the limits of a field whose type is an enumeration are its
+        values. An option of None is not set
+    """
+    for entry in fields(config):
+        value = getattr(options, entry.name, None)
+        if value is None:
+            continue
+        if isinstance(entry.type, type) and issubclass(entry.type, Enum):
+            check_choice(options, entry.name, [choice.value for choice in entry.type])
+        if "least" in entry.metadata:
+            limits = entry.metadata["least"], entry.metadata.get("most", LARGEST)
+            check_least(options, entry.name, *limits)
+        if entry.metadata.get("rate"):
+            check_rate(options, entry.name)
 
 
 def unforeseen(error: BaseException) -> str:

@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "bleu_note": set(),
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_checks", "data_files"),
-        *("sample_limits", "failed_training", "preprocess_checks", "generation_limits", "bleu_note"),
+        *("sample_limits", "failed_training", "preprocess_checks", "generation_limits"),
+        "bleu_note",
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},

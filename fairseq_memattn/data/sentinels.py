@@ -6,6 +6,8 @@ import numpy as np
 
 from fairseq_memattn.errors import MemAttnError
 
+MOST_SENTINELS = 100_000  # T5 has 100
+
 
 def add_sentinels(dictionary: Any, count: int) -> np.ndarray:
     """The indices (count,) of `<extra_id_0>`, `<extra_id_1>`, ... in a fairseq dictionary.

@@ -131,6 +131,8 @@ def context_counts(sizes: Indices, first: Indices, max_context: int, max_tokens:
         fits &= previous >= first
         totals[fits] += sizes[previous[fits]]
         fits &= totals <= max_tokens
+        if not fits.any():
+            break
         counts[fits] = back
     return counts
 

@@ -1,6 +1,7 @@
 """BLEU in validation (--eval-bleu), from the statistics that fairseq logs for each batch."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -69,12 +70,18 @@ def _check_search(options: dict[str, Any]) -> None:
             raise MemAttnError(
                 f"--eval-bleu-args: {name} must be {KINDS[wanted]}, but is {json.dumps(value)}"
             )
-    minima = {"beam": 1, "max_len_a": 0, "max_len_b": 0, "min_len": 0}
+        if isinstance(value, float) and not math.isfinite(value):
+            raise MemAttnError(f"--eval-bleu-args: {name} must be a finite number, but is {value}")
+    minima = {"beam": 1, "nbest": 1, "max_len_a": 0, "max_len_b": 0, "min_len": 0}
     for name, limit in minima.items():
         if options.get(name, limit) < limit:
             raise MemAttnError(
                 f"--eval-bleu-args: {name} must be at least {limit}, but is {options[name]}"
             )
+    if options.get("temperature", 1) <= 0:
+        raise MemAttnError(
+            f"--eval-bleu-args: temperature must be above 0, but is {options['temperature']}"
+        )
 
 
 def log_bleu(logging_outputs: Sequence[Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from fairseq.models import register_model, register_model_architecture
 
 from fairseq_memattn.attention.controls import control_class
 from fairseq_memattn.attention.controls.registry import for_each_control
-from fairseq_memattn.errors import MemAttnError, flag
+from fairseq_memattn.errors import MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.modules.control_flags import (
     add_control_flags,
     control_options,
@@ -23,6 +23,7 @@ from fairseq_memattn.modules.control_flags import (
 
 # A class made at run time, which mypy takes for a variable.
 SHARING = ChoiceEnum(["shared", "separate"])
+SLOTS = {"least": 0, "most": MOST_VECTORS}  # limits of a number of slots
 
 
 @dataclass
@@ -51,7 +52,8 @@ class ABCEncoderConfig(ABCControlConfig):
 
     abc_encoder_slots: int = field(
         default=64,
-        metadata={"help": "memory slots of the encoder's self-attention; the paper has 64 and 128"},
+        metadata={"help": "memory slots of the encoder's self-attention; the paper has 64 and 128"}
+        | SLOTS,
     )
 
 
@@ -64,7 +66,8 @@ class ABCLanguageModelConfig(ABCControlConfig):
         metadata={
             "help": "memory slots of the decoder's causal attention: its cost and its decoding "
             "state grow with this number and not with the length; 0 means softmax attention"
-        },
+        }
+        | SLOTS,
     )
 
 
@@ -77,7 +80,8 @@ class ABCDecoderConfig(ABCLanguageModelConfig):
         metadata={
             "help": "memory slots of the decoder's cross attention; the paper finds that there "
             "should be at least --abc-causal-slots; 0 means softmax attention"
-        },
+        }
+        | SLOTS,
     )
 
 
@@ -90,7 +94,8 @@ class ABCConfig(ABCDecoderConfig):
         metadata={
             "help": "memory slots of the encoder's self-attention; 0, the paper's choice for "
             "translation, means softmax attention"
-        },
+        }
+        | SLOTS,
     )
 
 
@@ -179,17 +184,13 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
     for option, value in slots.items():
         if value < 0:
             raise MemAttnError(f"{option} must be 0 (softmax attention) or more, but is {value}")
+    check_fields(args, type(config))
     if not any(slots.values()):
         raise MemAttnError(
             f"{' and '.join(slots)} must not all be 0: that is fairseq's plain transformer, "
             "which has an --arch of its own"
         )
     _check_causal(args, control, "causal" in kinds and args.abc_causal_slots)
-    for name in ("abc_phi_layers", "abc_phi_heads"):
-        if str(getattr(args, name)) not in ("shared", "separate"):
-            raise MemAttnError(
-                f"{flag(name)} must be one of shared, separate, but is {getattr(args, name)}"
-            )
     with option_errors(kinds[0]):
         control_options(args, control)
     warn_of_unused(args, control)

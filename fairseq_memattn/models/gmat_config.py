@@ -6,7 +6,7 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
-from fairseq_memattn.errors import MemAttnError, check_least, flag
+from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields, flag
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
 from fairseq_memattn.modules.gmat_positions import BLOCK
 
@@ -32,14 +32,17 @@ class GMATConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "tokens of a chunk (default: 512; with lsh 64, as in Reformer). It may be "
-            "changed after training"
+            "changed after training",
+            "least": 1,
         },
     )
     gmat_memory: int = field(
         default=64,
         metadata={
             "help": "M, the number of memory vectors; 0 is no memory. It may be reduced after "
-            "training, which keeps the first vectors"
+            "training, which keeps the first vectors",
+            "least": 0,
+            "most": MOST_VECTORS,
         },
     )
     gmat_memory_projections: PROJECTIONS = field(  # type: ignore[valid-type]
@@ -53,15 +56,21 @@ class GMATConfig(FairseqDataclass):
     gmat_window: int = field(
         default=256,
         metadata={
-            "help": "with --gmat-sparsity window, the tokens on either side that a token sees"
+            "help": "with --gmat-sparsity window, the tokens on either side that a token sees",
+            "least": 1,
         },
     )
-    gmat_lsh_rounds: int = field(default=8, metadata={"help": "with lsh, rounds of hashing"})
+    gmat_lsh_rounds: int = field(
+        default=8,
+        metadata={"help": "with lsh, rounds of hashing", "least": 1, "most": MOST_VECTORS},
+    )
     gmat_lsh_buckets: int = field(
         default=0,
         metadata={
             "help": "with lsh, buckets of each round, an even number; 0 is twice the number of "
-            "chunks in the longest sequence that the task allows, as in Reformer"
+            "chunks in the longest sequence that the task allows, as in Reformer",
+            "least": 0,
+            "most": MOST_VECTORS,
         },
     )
     gmat_position_block: int = field(
@@ -69,21 +78,25 @@ class GMATConfig(FairseqDataclass):
         metadata={
             "help": "N of the learned positions. Position p has the sum of two vectors, of p mod N "
             "and of p div N, so that a model trained on sequences of N tokens can continue with "
-            "longer ones"
+            "longer ones",
+            "least": 1,
+            "most": MOST_VECTORS,
         },
     )
     gmat_compress_after: int = field(
         default=0,
         metadata={
             "help": "N_c, the number of layers after which only the memory is kept; 0 keeps the "
-            "tokens"
+            "tokens",
+            "least": 0,
         },
     )
     gmat_memory_layers: int = field(
         default=0,
         metadata={
             "help": "N_m, the number of layers after those that work on the memory alone; the "
-            "remaining layers decompress it"
+            "remaining layers decompress it",
+            "least": 0,
         },
     )
 
@@ -96,7 +109,9 @@ class GMATBertConfig(GMATConfig):
         default=1e-5,
         metadata={
             "help": "epsilon that layer norms add to the variance; the default is RoBERTa's, BERT "
-            "has 1e-12"
+            "has 1e-12",
+            "least": 1e-12,
+            "most": 1,
         },
     )
 
@@ -105,33 +120,48 @@ class GMATBertConfig(GMATConfig):
 class GenBertConfig(GMATBertConfig):
     """The flags of GenBERT; its default sizes are those of BERT-base."""
 
-    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder"})
+    encoder_layers: int = field(
+        default=12, metadata={"help": "layers of the encoder", "least": 1, "most": MOST_LAYERS}
+    )
     decoder_layers: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
         default=None,
         metadata={
             "help": "how many of the encoder's layers decode, counted from the last (default: all "
-            "of them, as in GenBERT)"
+            "of them, as in GenBERT)",
+            "least": 1,
+            "most": MOST_LAYERS,
         },
     )
-    encoder_embed_dim: int = field(default=768, metadata={"help": "size of the states"})
-    encoder_ffn_embed_dim: int = field(
-        default=3072, metadata={"help": "inner size of the feed-forward layers"}
+    encoder_embed_dim: int = field(
+        default=768, metadata={"help": "size of the states", "least": 1, "most": MOST_VECTORS}
     )
-    encoder_attention_heads: int = field(default=12, metadata={"help": "heads of attention"})
+    encoder_ffn_embed_dim: int = field(
+        default=3072,
+        metadata={
+            "help": "inner size of the feed-forward layers",
+            "least": 1,
+            "most": MOST_VECTORS,
+        },
+    )
+    encoder_attention_heads: int = field(
+        default=12, metadata={"help": "heads of attention", "least": 1, "most": MOST_VECTORS}
+    )
     encoder_normalize_before: bool = field(
         default=False,
         metadata={"help": "layer norm before each block; BERT has it after each block"},
     )
-    dropout: float = field(default=0.1, metadata={"help": "dropout of states"})
-    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of attention weights"})
+    dropout: float = field(default=0.1, metadata={"help": "dropout of states", "rate": True})
+    attention_dropout: float = field(
+        default=0.1, metadata={"help": "dropout of attention weights", "rate": True}
+    )
     activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout inside the feed-forward layers"}
+        default=0.0, metadata={"help": "dropout inside the feed-forward layers", "rate": True}
     )
     max_source_positions: int = field(
-        default=1024, metadata={"help": "tokens of the longest source"}
+        default=1024, metadata={"help": "tokens of the longest source", "least": 1}
     )
     max_target_positions: int = field(
-        default=1024, metadata={"help": "tokens of the longest target"}
+        default=1024, metadata={"help": "tokens of the longest target", "least": 1}
     )
 
 
@@ -148,13 +178,17 @@ class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     abc_causal_slots: int = field(
         default=0,
         metadata={
-            "help": "memory slots of the decoder's causal attention; 0 means softmax attention"
+            "help": "memory slots of the decoder's causal attention; 0 means softmax attention",
+            "least": 0,
+            "most": MOST_VECTORS,
         },
     )
     abc_cross_slots: int = field(
         default=0,
         metadata={
-            "help": "memory slots of the decoder's cross attention; 0 means softmax attention"
+            "help": "memory slots of the decoder's cross attention; 0 means softmax attention",
+            "least": 0,
+            "most": MOST_VECTORS,
         },
     )
 
@@ -177,19 +211,8 @@ def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
     Raises MemAttnError with one sentence that names the flag and the value.
     """
     set_defaults(args, config)
+    check_fields(args, type(config))
     args.gmat_chunk = _sparsity(args).size
-    for name, least in (
-        ("gmat_memory", 0),
-        ("gmat_position_block", 1),
-        ("gmat_compress_after", 0),
-        ("gmat_memory_layers", 0),
-    ):
-        check_least(args, name, least)
-    if str(args.gmat_memory_projections) not in UNTIED:
-        raise MemAttnError(
-            f"--gmat-memory-projections must be one of {', '.join(UNTIED)}, but is "
-            f"{args.gmat_memory_projections}"
-        )
     if not args.gmat_lsh_buckets:
         args.gmat_lsh_buckets = 2 * -(-longest // args.gmat_chunk)
     _check_compression(args)

@@ -8,35 +8,40 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_memattn.attention.ops.relative_position import check_buckets
-from fairseq_memattn.errors import MemAttnError, check_least, flag
+from fairseq_memattn.errors import LARGEST, MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.modules.t5_layers import T5Sizes
 
 
-def _size(default: int, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _size(default: int, text: str, least: int = 1, most: int = MOST_VECTORS) -> Any:
+    return field(default=default, metadata={"help": text, "least": least, "most": most})
 
 
 @dataclass
 class T5Config(FairseqDataclass):
     """The flags of T5. The defaults are the baseline of the T5Mem papers."""
 
-    encoder_layers: int = _size(2, "layers of the encoder")
+    encoder_layers: int = _size(2, "layers of the encoder", most=MOST_LAYERS)
     encoder_embed_dim: int = _size(512, "size of the encoder's states (T5's d_model)")
     encoder_ffn_embed_dim: int = _size(
         2048, "inner size of the encoder's feed-forward layers (T5's d_ff)"
     )
     encoder_attention_heads: int = _size(8, "heads of the encoder's attention")
-    decoder_layers: int = _size(2, "layers of the decoder")
+    decoder_layers: int = _size(2, "layers of the decoder", most=MOST_LAYERS)
     decoder_embed_dim: int = _size(512, "size of the decoder's states")
     decoder_ffn_embed_dim: int = _size(2048, "inner size of the decoder's feed-forward layers")
     decoder_attention_heads: int = _size(8, "heads of the decoder's attention")
     t5_head_dim: int = _size(
-        0, "size of a head (T5's d_kv); 0 is the size of the states divided by the number of heads"
+        0,
+        "size of a head (T5's d_kv); 0 is the size of the states divided by the number of heads",
+        least=0,
     )
     t5_position_buckets: int = _size(32, "buckets of relative positions")
-    t5_max_distance: int = _size(128, "distance from which on a single bucket holds all")
+    t5_max_distance: int = _size(
+        128, "distance from which on a single bucket holds all", most=LARGEST
+    )
     dropout: float = field(
-        default=0.1, metadata={"help": "dropout of states, attention weights and feed-forward"}
+        default=0.1,
+        metadata={"help": "dropout of states, attention weights and feed-forward", "rate": True},
     )
     share_all_embeddings: bool = field(
         default=False,
@@ -54,8 +59,8 @@ class T5Config(FairseqDataclass):
             "and without this flag"
         },
     )
-    max_source_positions: int = _size(1024, "tokens of the longest source")
-    max_target_positions: int = _size(1024, "tokens of the longest target")
+    max_source_positions: int = _size(1024, "tokens of the longest source", most=LARGEST)
+    max_target_positions: int = _size(1024, "tokens of the longest target", most=LARGEST)
 
 
 def add_arguments(parser: ArgumentParser, config: T5Config) -> None:
@@ -83,17 +88,12 @@ def sizes(args: Any, side: str) -> T5Sizes:
     embed_dim, heads = (
         getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
     )
-    names = [f"{side}_{name}" for name in ("embed_dim", "ffn_embed_dim", "attention_heads")]
-    for name in (*names, f"{side}_layers", "max_source_positions", "max_target_positions"):
-        check_least(args, name, 1)
-    check_least(args, "t5_head_dim", 0)
-    if not 0 <= args.dropout < 1:
-        raise MemAttnError(f"--dropout must be from 0 to below 1, but is {args.dropout}")
+    check_fields(args, T5Config)
     _check_positions(args.t5_position_buckets, args.t5_max_distance)
     if not args.t5_head_dim and embed_dim % heads:
         raise MemAttnError(
-            f"{flag(names[2])} must divide {flag(names[0])} {embed_dim}, but is {heads}; "
-            "or set --t5-head-dim"
+            f"--{side}-attention-heads must divide --{side}-embed-dim {embed_dim}, but is "
+            f"{heads}; or set --t5-head-dim"
         )
     return T5Sizes(
         embed_dim=embed_dim,

@@ -13,7 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model, register_model_architecture
 from torch import Tensor
 
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.errors import MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.models.t5 import T5
 from fairseq_memattn.models.t5_config import T5Config, set_defaults
 from fairseq_memattn.modules.abc_layers import check_dictionary
@@ -31,14 +31,21 @@ class T5MemConfig(T5Config):
     """T5's flags and T5Mem's. The study has two memory tokens; the paper gives no number."""
 
     t5mem_slots: int = field(
-        default=2, metadata={"help": "memory tokens in the slot of a sequence"}
+        default=2,
+        metadata={
+            "help": "memory tokens in the slot of a sequence",
+            "least": 1,
+            "most": MOST_VECTORS,
+        },
     )
     t5mem_sequences: int = field(
         default=8,
         metadata={
             "help": "largest number of sequences in an input, the current one included. A model "
             "trained on fewer sequences accepts more, but the distances that did not occur in "
-            "training are not learned"
+            "training are not learned",
+            "least": 1,
+            "most": MOST_VECTORS,
         },
     )
     t5mem_selector_query: QUERIES = field(  # type: ignore[valid-type]
@@ -119,13 +126,8 @@ class T5Mem(T5):
 
     @classmethod
     def _sizes(cls, args: Any, sizes: T5Sizes) -> T5MemSizes:
-        for name in ("t5mem_slots", "t5mem_sequences"):
-            check_least(args, name, 1)
+        check_fields(args, T5MemConfig)
         query = str(args.t5mem_selector_query)
-        if query not in QUERY_CHOICES:
-            raise MemAttnError(
-                f"--t5mem-selector-query must be {' or '.join(QUERY_CHOICES)}, but is {query}"
-            )
         if query != QUERY_CHOICES[0] and not cls.design.selector:
             raise MemAttnError(
                 f"--t5mem-selector-query {query}: t5mem_ws and t5mem_ws_wma have no selector"

@@ -1,13 +1,14 @@
 """Document translation: every sentence with the previous sentences of its document as context."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq import utils
-from fairseq.data import iterators
+from fairseq.data import Dictionary, iterators
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -16,7 +17,11 @@ from torch import Tensor, nn
 
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.documents.context_generator import ContextEnsemble, check_generation
-from fairseq_memattn.documents.document_batches import check_sizes, document_batches
+from fairseq_memattn.documents.document_batches import (
+    check_sizes,
+    document_batches,
+    single_batches,
+)
 from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.document_decoder import Hypotheses
 from fairseq_memattn.documents.document_session import (
@@ -28,12 +33,19 @@ from fairseq_memattn.documents.document_session import (
 from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.documents.split_loading import Side, check_separator, load_split
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag
 from fairseq_memattn.tasks.trained import other_options
 
 logger = logging.getLogger(__name__)
 
 LOSSES = ChoiceEnum(["window", "current"])
+# Flags of fairseq's translation task without an effect, and the values that ask for none.
+UNUSED = {
+    "load_alignments": False,
+    "truncate_source": False,
+    "num_batch_buckets": 0,
+    "upsample_primary": -1,
+}
 
 
 @dataclass
@@ -41,13 +53,15 @@ class DocumentTranslationConfig(TranslationConfig):
     """The flags of the task, in addition to those of fairseq's translation task."""
 
     source_context: int = field(
-        default=3, metadata={"help": "number of previous source sentences that the model sees"}
+        default=3,
+        metadata={"help": "number of previous source sentences that the model sees", "least": 0},
     )
     target_context: int = field(
         default=3,
         metadata={
             "help": "number of previous target sentences that the model sees; in generation these "
-            "are its own translations"
+            "are its own translations",
+            "least": 0,
         },
     )
     context_separator: str = field(
@@ -78,7 +92,8 @@ class DocumentTranslationConfig(TranslationConfig):
         default=256,
         metadata={
             "help": "number of documents that are translated side by side; more documents fill "
-            "batches better, fewer print the first translations sooner"
+            "batches better, fewer print the first translations sooner",
+            "least": 1,
         },
     )
     seed: int = II("common.seed")
@@ -134,7 +149,14 @@ class DocumentTranslationTask(TranslationTask):
         return super().build_criterion(cfg, from_checkpoint)
 
     def _warn_of_other_windows(self, trained: Any) -> None:
-        names = ("source_context", "target_context", "context_separator")
+        """Raises MemAttnError for another separator, whose embedding is not trained."""
+        separator = getattr(trained, "context_separator", None)
+        if separator not in (None, self.cfg.context_separator):
+            raise MemAttnError(
+                f"--context-separator must be {separator!r}, with which the model was trained, but "
+                f"is {self.cfg.context_separator!r}"
+            )
+        names = ("source_context", "target_context")
         for name, message in other_options(trained, self.cfg, names).items():
             if name not in self.warned:
                 logger.warning(message)
@@ -230,7 +252,11 @@ class DocumentTranslationTask(TranslationTask):
                 **others,
             )
         options = SessionOptions(
-            self.cfg.parallel_documents, self.cfg.gold_target_context, max_tokens, max_sentences
+            self.cfg.parallel_documents,
+            self.cfg.gold_target_context,
+            max_tokens,
+            max_sentences,
+            progress=not self.computes_loss,
         )
         check_sizes(dataset, max_positions, max_tokens)
         if isinstance(dataset, SentenceDataset):
@@ -240,12 +266,15 @@ class DocumentTranslationTask(TranslationTask):
             batches = dataset.batch_by_size(dataset.ordered_indices(), **batching)
             shown = dataset
         else:
-            if not self.computes_loss:
-                _check_shards(num_shards, dataset)
             order = dataset.documents.shard(num_shards, shard_id)
             self.sessions[dataset.name] = DocumentSession(dataset, order, options)
-            batches = document_batches(dataset, num_shards, shard_id, **batching)
-            shown = dataset if self.computes_loss else SentenceDataset.of(dataset)
+            if self.computes_loss:
+                batches = document_batches(dataset, num_shards, shard_id, **batching)
+                shown = dataset
+            else:
+                _check_shards(num_shards, dataset)
+                batches = single_batches(dataset.documents, num_shards, shard_id)
+                shown = SentenceDataset.of(dataset)
         return iterators.EpochBatchIterator(
             dataset=shown,
             collate_fn=shown.collater,
@@ -278,7 +307,9 @@ class DocumentTranslationTask(TranslationTask):
         """The hypotheses of the sentences of a batch, best first.
 
         A batch without ids, from fairseq-interactive, has the next lines of the conversation.
+        What fairseq has printed of earlier batches is written first.
         """
+        sys.stdout.flush()
         if prefix_tokens is not None:
             raise MemAttnError("--prefix-size does not work with --task document_translation")
         if "id" in sample:
@@ -324,23 +355,30 @@ class DocumentTranslationTask(TranslationTask):
 
 
 def _check(cfg: DocumentTranslationConfig) -> None:
-    for name, least in (
-        ("source_context", 0),
-        ("target_context", 0),
-        ("parallel_documents", 1),
-    ):
-        check_least(cfg, name, least)
-    if cfg.context_separator.split() != [cfg.context_separator]:
-        raise MemAttnError(
-            "--context-separator must be one symbol without spaces, but is "
-            f"{cfg.context_separator!r}"
-        )
+    check_fields(cfg, DocumentTranslationConfig)
+    for name in ("max_source_positions", "max_target_positions"):
+        check_least(cfg, name, 1)
+    _check_separator(cfg.context_separator)
+    for name, off in UNUSED.items():
+        if getattr(cfg, name) != off:
+            logger.warning(f"{flag(name)} has no effect with --task document_translation")
     if cfg.eval_bleu:
         validation_bleu.check_options(cfg)
     elif cfg.best_checkpoint_metric == "bleu":
         raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
     if cfg.left_pad_target:
         raise MemAttnError("--left-pad-target does not work with --task document_translation")
+
+
+def _check_separator(symbol: str) -> None:
+    if symbol.split() != [symbol]:
+        raise MemAttnError(
+            f"--context-separator must be one symbol without spaces, but is {symbol!r}"
+        )
+    if symbol in Dictionary().symbols:
+        raise MemAttnError(
+            f"--context-separator must not be a symbol of every dictionary, but is {symbol!r}"
+        )
 
 
 def _check_shards(shards: int, dataset: DocumentDataset) -> None:

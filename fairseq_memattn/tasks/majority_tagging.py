@@ -11,35 +11,44 @@ from torch import nn
 
 from fairseq_memattn.data.majority import SPLITS, Majority
 from fairseq_memattn.data.majority_dataset import MajorityDataset
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.errors import MemAttnError, check_fields
+from fairseq_memattn.tasks.trained import check_criterion
+
+EXAMPLES = {"least": 1, "most": 10**8}  # limits of a number of examples
 
 
 @dataclass
 class MajorityTaggingConfig(FairseqDataclass):
     """The flags of the task. The defaults are the paper's, except numbers that it does not give."""
 
-    length: int = field(default=512, metadata={"help": "L, the number of integers in a sequence"})
+    length: int = field(
+        default=512, metadata={"help": "L, the number of integers in a sequence", "least": 1}
+    )
     pairs: int = field(
         default=1,
         metadata={
             "help": "p, the number of pairs: the integers are 1 to 2p, and each is tagged with the "
-            "more frequent one of its pair"
+            "more frequent one of its pair",
+            "least": 1,
+            "most": 100_000,
         },
     )
     train_examples: int = field(
-        default=200_000, metadata={"help": "number of sequences in the training set"}
+        default=200_000,
+        metadata={"help": "number of sequences in the training set"} | EXAMPLES,
     )
     valid_examples: int = field(
-        default=1000, metadata={"help": "number of sequences in the validation set"}
+        default=1000, metadata={"help": "number of sequences in the validation set"} | EXAMPLES
     )
     test_examples: int = field(
-        default=1000, metadata={"help": "number of sequences in the test set"}
+        default=1000, metadata={"help": "number of sequences in the test set"} | EXAMPLES
     )
     fresh_examples: bool = field(
         default=False, metadata={"help": "draw new training sequences in every epoch"}
     )
     data_seed: int = field(
-        default=1, metadata={"help": "seed of the sequences, which do not depend on --seed"}
+        default=1,
+        metadata={"help": "seed of the sequences, which do not depend on --seed", "least": 0},
     )
 
 
@@ -61,7 +70,7 @@ class MajorityTaggingTask(FairseqTask):
 
     def __init__(self, cfg: MajorityTaggingConfig) -> None:
         super().__init__(cfg)
-        _check(cfg)
+        check_fields(cfg, MajorityTaggingConfig)
         self.majority = Majority(cfg.length, cfg.pairs, cfg.data_seed)
         self.dictionary = Dictionary()
         integers = [self.dictionary.add_symbol(str(i)) for i in range(1, 2 * cfg.pairs + 1)]
@@ -76,6 +85,10 @@ class MajorityTaggingTask(FairseqTask):
                 f"{self.cfg.length}; raise --max-positions"
             )
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        check_criterion(cfg, "majority_tagging", "sequence_tagging")
+        return super().build_criterion(cfg, from_checkpoint)
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Makes a split. `combine` is True for the training set, as fairseq's trainer passes it.
@@ -100,10 +113,3 @@ class MajorityTaggingTask(FairseqTask):
     @property
     def target_dictionary(self) -> Dictionary:
         return self.dictionary
-
-
-def _check(cfg: MajorityTaggingConfig) -> None:
-    """Raises MemAttnError for options below their minimum."""
-    for name in ("length", "pairs", *(f"{split}_examples" for split in SPLITS)):
-        check_least(cfg, name, 1)
-    check_least(cfg, "data_seed", 0)

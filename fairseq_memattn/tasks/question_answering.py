@@ -14,8 +14,8 @@ from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor, nn
 
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
-from fairseq_memattn.data.sentinels import add_sentinels
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
+from fairseq_memattn.errors import MemAttnError, check_fields
 from fairseq_memattn.evaluation.fairseq_output import detokenise
 from fairseq_memattn.qa import validation_answers
 from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
@@ -40,25 +40,32 @@ class QuestionAnsweringConfig(FairseqDataclass):
         default=512,
         metadata={
             "help": "maximum number of tokens of `question </s> context </s>` in all chunks "
-            "together; a longer context loses its end, and the log counts such contexts"
+            "together; a longer context loses its end, and the log counts such contexts",
+            "least": 2,
         },
     )
     chunks: int = field(
         default=1,
-        metadata={"help": "number of sequences of equal length that the source is cut into"},
+        metadata={
+            "help": "number of sequences of equal length that the source is cut into",
+            "least": 1,
+        },
     )
     max_target_length: int = field(
         default=40,
         metadata={
             "help": "maximum number of tokens of `answer </s>` in training; a longer answer loses "
-            "its end, and the log counts such answers"
+            "its end, and the log counts such answers",
+            "least": 1,
         },
     )
     sentinels: int = field(
         default=0,
         metadata={
             "help": "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a "
-            "dictionary without them; give the number of a model pretrained by span corruption"
+            "dictionary without them; give the number of a model pretrained by span corruption",
+            "least": 0,
+            "most": MOST_SENTINELS,
         },
     )
     eval_answers: bool = field(
@@ -242,13 +249,7 @@ def _read_records(path: Path) -> Any:
 
 
 def _check(cfg: QuestionAnsweringConfig) -> None:
-    for name, least in (
-        ("max_source_length", 2),
-        ("chunks", 1),
-        ("max_target_length", 1),
-        ("sentinels", 0),
-    ):
-        check_least(cfg, name, least)
+    check_fields(cfg, QuestionAnsweringConfig)
     if cfg.max_source_length % cfg.chunks:
         raise MemAttnError(
             f"--max-source-length must be a multiple of --chunks {cfg.chunks}, but is "

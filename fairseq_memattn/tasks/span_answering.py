@@ -13,13 +13,14 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.errors import MemAttnError, check_fields, check_least
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa import validation_answers
 from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
 from fairseq_memattn.qa.span_dataset import AROUND, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
 from fairseq_memattn.qa.span_texts import read_texts
+from fairseq_memattn.tasks.trained import check_criterion
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +37,23 @@ class SpanAnsweringConfig(FairseqDataclass):
         default=384,
         metadata={
             "help": "maximum number of tokens of `<s> question </s> context </s>`; the model reads "
-            "a longer context in several windows"
+            "a longer context in several windows",
+            "least": 1,
         },
     )
     stride: int = field(
         default=128,
-        metadata={"help": "number of tokens from the start of a window to that of the next"},
+        metadata={
+            "help": "number of tokens from the start of a window to that of the next",
+            "least": 1,
+        },
     )
     max_question: int = field(
         default=64,
         metadata={
             "help": "maximum number of tokens of a question; a longer one loses its end, and the "
-            "log counts such questions"
+            "log counts such questions",
+            "least": 1,
         },
     )
     supporting_facts: bool = field(
@@ -142,6 +148,10 @@ class SpanAnsweringTask(FairseqTask):
         head = SpanHead(embed_dim, self.cfg.supporting_facts)
         model.set_submodule("encoder.lm_head", head)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        check_criterion(cfg, "span_answering", "span_answering")
+        return super().build_criterion(cfg, from_checkpoint)
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
@@ -242,10 +252,10 @@ def _read(reader: Callable[..., Any], *args: Any) -> Any:
 
 
 def _check(cfg: SpanAnsweringConfig) -> None:
-    for name, least in (("stride", 1), ("max_question", 1)):
-        check_least(cfg, name, least)
+    check_fields(cfg, SpanAnsweringConfig)
     if cfg.window <= cfg.max_question + AROUND:
         raise MemAttnError(
             f"--window must be more than --max-question {cfg.max_question} and the {AROUND} "
             f"symbols around it, but is {cfg.window}"
         )
+    check_least(cfg, "stride", 1, most=cfg.window)

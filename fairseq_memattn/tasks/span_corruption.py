@@ -24,8 +24,8 @@ from fairseq_memattn.data.corrupted_spans import (
     SpanOptions,
     natural,
 )
-from fairseq_memattn.data.sentinels import add_sentinels
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
+from fairseq_memattn.errors import MemAttnError, check_fields
 from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)
@@ -46,27 +46,31 @@ class SpanCorruptionConfig(FairseqDataclass):
         default=512,
         metadata={
             "help": "number of tokens of the whole input after corruption, with sentinels and eos; "
-            "the blocks of text are longer: by default 568 tokens become 512"
+            "the blocks of text are longer: by default 568 tokens become 512",
+            "least": 3,
         },
     )
     chunks: int = field(
         default=1,
         metadata={
             "help": "number of sequences of source-length / chunks tokens that the input is cut "
-            "into, for models that take several sequences (t5mem_*)"
+            "into, for models that take several sequences (t5mem_*)",
+            "least": 1,
         },
     )
     noise_density: float = field(
-        default=0.15, metadata={"help": "fraction of the tokens that is removed"}
+        default=0.15, metadata={"help": "fraction of the tokens that is removed", "least": 0}
     )
     mean_span_length: float = field(
-        default=3.0, metadata={"help": "mean number of tokens of a removed span"}
+        default=3.0, metadata={"help": "mean number of tokens of a removed span", "least": 1}
     )
     sentinels: int = field(
         default=100,
         metadata={
             "help": "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a "
-            "dictionary without them; a block needs one for each span"
+            "dictionary without them; a block needs one for each span",
+            "least": 1,
+            "most": MOST_SENTINELS,
         },
     )
     sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
@@ -210,13 +214,7 @@ class SpanCorruptionTask(FairseqTask):
 def _check(cfg: SpanCorruptionConfig) -> None:
     if not 0 < cfg.noise_density < 1:
         raise MemAttnError(f"--noise-density must be between 0 and 1, but is {cfg.noise_density}")
-    for name, least in (
-        ("mean_span_length", 1),
-        ("source_length", 3),
-        ("chunks", 1),
-        ("sentinels", 1),
-    ):
-        check_least(cfg, name, least)
+    check_fields(cfg, SpanCorruptionConfig)
     if cfg.source_length % cfg.chunks:
         raise MemAttnError(
             f"--source-length must be a multiple of --chunks {cfg.chunks}, but is "

@@ -1,10 +1,10 @@
-"""Differences between the options of training and those of a command that uses the model."""
+"""Options that must fit each other: those of training and of later commands, task and criterion."""
 
 import logging
 from collections.abc import Iterable
 from typing import Any
 
-from fairseq_memattn.errors import flag
+from fairseq_memattn.errors import MemAttnError, flag
 
 logger = logging.getLogger(__name__)
 
@@ -28,3 +28,13 @@ def warn_of_others(trained: Any, now: Any, names: Iterable[str]) -> None:
     """Logs the messages of `other_options`."""
     for message in other_options(trained, now, names).values():
         logger.warning(message)
+
+
+def check_criterion(cfg: Any, task: str, needed: str) -> None:
+    """Raises MemAttnError for another criterion than the one that the task needs.
+
+    cfg: the options of the criterion, as fairseq passes them to `build_criterion`
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+    if name != needed:
+        raise MemAttnError(f"--task {task} needs --criterion {needed}, but it is {name}")

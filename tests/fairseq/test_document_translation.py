@@ -28,6 +28,7 @@ from harness import (
     train,
 )
 
+from fairseq_memattn import bleu_note
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 
@@ -293,6 +294,88 @@ def test_validate_as_training_did(document_model):
     assert again["valid_loss"] == logged(document_model.log, "valid")[-1]["valid_loss"]
 
 
+def test_the_reverse_direction_of_the_data(document_data, corpus, tmp_path):
+    """As with the same data binarised for that direction."""
+    reversed_data = tmp_path / "bin"
+    reversed_data.mkdir()
+    for path in document_data.iterdir():
+        shutil.copy(path, reversed_data / path.name.replace(".en-ru.", ".ru-en."))
+    reverse = [*WINDOWS, "-s", "ru", "-t", "en"]
+    losses, found, gains = [], [], []
+    for number, data in enumerate((document_data, reversed_data)):
+        folder = tmp_path / f"{number}"
+        trained = train(data, folder, *TRANSLATOR, *reverse, "--max-update", 3)
+        path = ["--path", trained.checkpoint]
+        losses.append(logged(trained.log, "valid")[-1]["valid_loss"])
+        limits = ["--max-tokens", 1000, "--log-format", "json"]
+        done = run("fairseq-validate", data, *PLUGGED, *reverse, *path, *limits)
+        (again,) = logged(done.stdout + done.stderr, "valid")
+        assert again["valid_loss"] == losses[-1]
+        found.append(hypotheses(generate(trained, *reverse, *SHORT)))
+        gains.append(run("memattn", "cxmi", data, *path, "--cpu").stdout)
+    assert losses[0] == losses[1]
+    assert found[0] == found[1]
+    assert gains[0] == gains[1]
+    lines = lines_of(corpus / "test.ru")[:3]
+    sizes = ["--buffer-size", 3, "--max-tokens", 1000]
+    done = run(
+        "fairseq-interactive", document_data, *PLUGGED, *reverse, *SHORT, *path, *sizes,
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    typed_in = hypotheses(done.stdout)
+    assert [typed_in[i].text for i in range(3)] == [found[0][i].text for i in range(3)]
+    sets = ["--sets", corpus / "contrast" / "deixis.json"]
+    done = run("memattn", "contrast", document_data, *path, "--cpu", *sets)
+    assert "source context 2, target context 2" in done.stdout
+
+
+def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
+    """Not after all sentences of a batch, nor after documents that come later."""
+    task = loaded.task
+    task.cfg.parallel_documents = 1
+    batches = task.get_batch_iterator(loaded.dataset, max_sentences=50, max_positions=(99, 99))
+    task.cfg.parallel_documents = 256
+    generator = task.build_generator([loaded.model], Namespace(beam=1, max_len_b=3))
+    decoder = task.sessions["test"].decoder
+    for number, batch in enumerate(itertools.islice(batches.next_epoch_itr(shuffle=False), 12)):
+        assert batch["id"].tolist() == [number]
+        task.inference_step(generator, [loaded.model], batch)
+        decoder = task.sessions["test"].decoder
+        assert not decoder.ready
+        assert sum(map(len, [position.todo for position in decoder.active])) + number + 1 == sum(
+            len(loaded.dataset.documents.sentences_of(d))
+            for d in range(loaded.dataset.documents.of(number) + 1)
+        )
+
+
+def test_bleu_is_explained(document_model):
+    short = ["--max-len-b", 2, "--beam", 1]
+    *_, before, last = generate(document_model, *WINDOWS, *short).splitlines()
+    assert before.startswith("Generate test with beam=1: BLEU4 = ")
+    assert "this BLEU4 compares the tokens of the dictionary as they are, such as subword" in last
+    assert last.endswith("run memattn score --generated FILE --reference TEXT")
+    assert "this BLEU4" not in generate(document_model, *WINDOWS, *short, "--scoring", "sacrebleu")
+
+
+@pytest.mark.parametrize(
+    ("task", "post_process", "sentence"),
+    [
+        ("translation", "sentencepiece", f"this BLEU4 compares {bleu_note.WORDS}{bleu_note.SCORE}"),
+        ("span_corruption", None, f"this BLEU4 compares {bleu_note.PIECES}"),
+        (
+            "question_answering",
+            None,
+            f"this BLEU4 compares {bleu_note.PIECES}; for EM and F1, run memattn answers "
+            "--generated FILE --gold FILE",
+        ),
+    ],
+)
+def test_what_bleu_compares(task, post_process, sentence):
+    evaluation = Namespace(post_process=post_process)
+    cfg = Namespace(task=Namespace(_name=task), common_eval=evaluation)
+    assert bleu_note.note(cfg) == sentence
+
+
 @pytest.mark.parametrize("loss", ["window", "current"])
 def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
     sizes = [flag for flag in SIZES]
@@ -309,6 +392,8 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
     [
         ("--source-context -1", "--source-context must be at least 0, but is -1"),
         ("--context-separator a\u00a0b", "--context-separator must be one symbol"),
+        ("--context-separator <pad>", "must not be a symbol of every dictionary, but is '<pad>'"),
+        ("--context-separator ###", "must be '_eos', with which the model was trained, but is '#"),
         (
             "--max-source-positions 5",
             "must have at most 5 tokens (--max-source-positions), but has",
@@ -326,6 +411,8 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ),
         ('--eval-bleu --eval-bleu-args {"beam":"2"}', "beam must be a whole number, but is"),
         ('--eval-bleu --eval-bleu-args {"beam":0}', "beam must be at least 1, but is 0"),
+        ('--eval-bleu --eval-bleu-args {"lenpen":NaN}', "lenpen must be a finite number, but is n"),
+        ('--eval-bleu --eval-bleu-args {"temperature":0.0}', "temperature must be above 0, but is"),
         ("--eval-bleu --eval-bleu-remove-bpe x", "--eval-bleu-remove-bpe must be sentencepiece,"),
         ("--num-shards 99", "--num-shards must be at most the 4 documents of test"),
         ("--eval-bleu --eval-bleu-detok m", "--eval-bleu-detok must be one of moses, nltk, space"),

@@ -564,7 +564,7 @@ def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, cap
         ({"encoder_layers": 0}, "--encoder-layers must be at least 1, but is 0"),
         ({"decoder_attention_heads": 3}, "--decoder-attention-heads must divide --decoder-embed-d"),
         ({"t5_head_dim": -1}, "--t5-head-dim must be at least 0, but is -1"),
-        ({"dropout": 1.5}, "--dropout must be from 0 to below 1, but is 1.5"),
+        ({"dropout": 1.5}, "--dropout must be at least 0 and below 1, but is 1.5"),
         ({"t5_position_buckets": 5}, "--t5-position-buckets 5 with --t5-max-distance 128: `buck"),
         ({"t5_max_distance": 8}, "--t5-position-buckets 32 with --t5-max-distance 8: `max_dist"),
         ({"encoder_embed_dim": 8}, "--share-all-embeddings needs --encoder-embed-dim and"),

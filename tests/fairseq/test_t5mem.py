@@ -414,7 +414,7 @@ def test_half_precision(name, dtype):
     [
         ({"t5mem_slots": 0}, "--t5mem-slots must be at least 1, but is 0"),
         ({"t5mem_sequences": 0}, "--t5mem-sequences must be at least 1, but is 0"),
-        ({"t5mem_selector_query": "x"}, "query must be embedding or layer, but is x"),
+        ({"t5mem_selector_query": "x"}, "query must be one of embedding, layer, but is x"),
         ({"encoder_attention_heads": 3}, "must divide --encoder-embed-dim 8, but is 3"),
     ],
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 KINDS = ("causal", "cross", "encoder")
+LARGEST = 2**31 - 1
 
 
 class OptionError(ValueError):
@@ -141,9 +142,11 @@ def option_fields(options: type[ControlOptions]) -> Mapping[str, Any]:
 
 
 def check_at_least(name: str, value: Any, least: int) -> None:
-    """Raises OptionError for a value that is no number, or below `least`."""
+    """Raises OptionError for a value that is no number, below `least` or above LARGEST."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise OptionError(name, f"must be a number, but is {value!r}")
+    if value > LARGEST:
+        raise OptionError(name, f"must be at most {LARGEST}, but is {value}")
     if not value >= least:  # NaN compares as False
         raise OptionError(name, f"must be at least {least}, but is {value}")
 

@@ -15,7 +15,9 @@ PERIOD = 1 << 16
 
 @dataclass(frozen=True)
 class RandomOptions(ControlOptions):
-    random_seed: int = option(1, "seed of the random slots, and of RFA's random features")
+    random_seed: int = option(
+        1, "seed of the random slots, and of RFA's random features", at_least=0
+    )
 
     def for_layer(self, layer: int) -> "RandomOptions":
         """Layers draw different slots."""
