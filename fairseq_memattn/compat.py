@@ -22,6 +22,7 @@ from typing import Any
 
 from fairseq_memattn import untrusted
 from fairseq_memattn.bleu_note import explain_bleu
+from fairseq_memattn.bleu_warnings import warn_of_tokenizers
 from fairseq_memattn.command_checks import check_fairseq_commands
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
@@ -64,6 +65,7 @@ def prepare_fairseq() -> None:
     save_only_trained_models()
     explain_bleu()
     limit_each_sentence()
+    warn_of_tokenizers()
     restore_older_numpy()
     end_prefetching_in_time()
     quiet_known_warnings()

@@ -23,6 +23,7 @@ from fairseq_memattn.evaluation.fairseq_output import (
     signs_of_segmentation,
 )
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result
@@ -78,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenize",
         default="13a",
         metavar="NAME",
-        help="sacreBLEU's tokenizer for BLEU, e.g. zh or ja-mecab (default: %(default)s)",
+        help="sacreBLEU's tokenizer for BLEU. The default, %(default)s, does not split text "
+        "without spaces: give zh for Chinese, ja-mecab for Japanese, ko-mecab for Korean, and "
+        "flores200 or char for Thai, Khmer, Lao and Burmese",
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case in BLEU and chrF")
     parser.add_argument(
@@ -134,6 +137,7 @@ def run(args: argparse.Namespace) -> None:
         sources = last_sentences(sources, args.separator)
     refuse_empty(references, args.reference)
     warn_of_segmentation({**systems, f"--reference {args.reference}": references})
+    warn_of_tokenizer(args, references)
     if args.output:
         (hypotheses,) = systems.values()
         args.output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
@@ -250,6 +254,12 @@ def warn_of_segmentation(texts: Mapping[str, list[str]]) -> None:
                 f"warning: {name}: {reason}; scores are comparable only on detokenised text",
                 file=sys.stderr,
             )
+
+
+def warn_of_tokenizer(args: argparse.Namespace, references: Sequence[str]) -> None:
+    warning = tokenizer_warning(references, args.tokenize, "--tokenize")
+    if warning:
+        print(f"warning: --reference {args.reference}: {warning}", file=sys.stderr)
 
 
 def score(

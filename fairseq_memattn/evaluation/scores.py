@@ -72,6 +72,10 @@ def _bleu(tokenize: str, lowercase: bool, references: Sequence[Sequence[str]]) -
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
     except RuntimeError as error:
         raise ValueError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise ValueError(
+            f"--tokenize {tokenize}: sacreBLEU could not download its model: {error}"
+        ) from None
 
 
 def standard_line(measure: Measure, system: str) -> str:

@@ -107,11 +107,12 @@ def swapped(group: Group) -> Group:
 
 def main_script(texts: Iterable[str]) -> str | None:
     """The script of most letters by its Unicode name, such as LATIN; None without letters."""
-    scripts = Counter(_script(character) for text in texts for character in text)
+    scripts = Counter(script(character) for text in texts for character in text)
     del scripts[None]
     return max(scripts, key=scripts.__getitem__) if scripts else None
 
 
 @functools.cache
-def _script(character: str) -> str | None:
+def script(character: str) -> str | None:
+    """The first word of a letter's name in Unicode, such as LATIN; None if it is no letter."""
     return unicodedata.name(character, "?").split()[0] if character.isalpha() else None

@@ -382,3 +382,68 @@ def test_a_model_that_comet_cannot_load_ends_in_a_sentence(case, capsys, monkeyp
     done = case.run(capsys, ONE + " --source {d}/base --comet Unknown/model")
     assert done.status == 1
     assert done.err.endswith("--comet Unknown/model cannot be loaded: 'not supported'\n")
+
+
+SENTENCES = {
+    "Chinese": "我们昨天在学校看了一本新书",
+    "Japanese": "私たちは昨日学校で新しい本を読みました",
+    "Korean": "우리는 어제 학교에서 새 책을 읽었습니다",
+    "Thai": "เมื่อวานเราอ่านหนังสือใหม่ที่โรงเรียน",
+    "Lao": "ມື້ວານນີ້ພວກເຮົາອ່ານປຶ້ມໃໝ່",
+    "Khmer": "ម្សិលមិញយើងបានអានសៀវភៅថ្មី",
+    "Burmese": "မနေ့က ကျွန်ုပ်တို့ စာအုပ်သစ် ဖတ်ခဲ့သည်",
+    "Tibetan": "ཁ་སང་ང་ཚོས་དེབ་གསར་པ་བཀླགས།",
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenize", "advice"),
+    [
+        ("Chinese", "13a", "zh"),
+        ("Chinese", "intl", "zh"),
+        ("Japanese", "13a", "ja-mecab, which needs pip install 'sacrebleu[ja]'"),
+        ("Japanese", "zh", "ja-mecab, which needs pip install 'sacrebleu[ja]'"),
+        ("Korean", "13a", "ko-mecab, which needs pip install 'sacrebleu[ko]'"),
+        *((name, "13a", "flores200, whose model") for name in list(SENTENCES)[3:]),
+    ],
+)
+def test_a_tokenizer_that_does_not_split_a_language_is_warned_of(
+    case, capsys, language, tokenize, advice
+):
+    for name in ("base", "reference"):
+        case.write(name, [f"{line} {SENTENCES[language]}" for line in case.texts[name]])
+    done = case.run(capsys, f"{ONE} --resamples 0 --tokenize {tokenize}")
+    assert done.status == 0
+    (warning,) = done.err.splitlines()
+    assert warning.startswith(
+        f"warning: --reference {case.folder}/reference: the tokenizer {tokenize} does not split "
+        f"{language} into words, so BLEU is of little meaning; give --tokenize {advice}"
+    )
+    assert f"tok:{tokenize}" in done.report["measures"]["BLEU"]["signature"]
+
+
+@pytest.mark.parametrize(
+    ("added", "tokenize"),
+    [
+        (SENTENCES["Chinese"], "zh"),
+        (SENTENCES["Thai"], "char"),
+        (SENTENCES["Korean"], "none"),
+        ("Мы читали книгу", "13a"),
+        ("हमने किताब पढ़ी", "13a"),
+        ("北京", "13a"),
+    ],
+)
+def test_no_other_text_is_warned_of(case, capsys, added, tokenize):
+    case.write("reference", [f"{line} {added}" for line in case.texts["reference"]])
+    assert case.run(capsys, f"{ONE} --resamples 0 --tokenize {tokenize}").err == ""
+
+
+def test_a_tokenizer_whose_model_cannot_be_downloaded(case, capsys, monkeypatch):
+    def fails(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr("fairseq_memattn.evaluation.scores.BLEU.__init__", fails)
+    done = case.run(capsys, ONE + " --tokenize flores200")
+    assert done.status == 1
+    message = "--tokenize flores200: sacreBLEU could not download its model: no network"
+    assert message in done.err
