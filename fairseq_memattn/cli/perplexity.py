@@ -7,6 +7,8 @@ Three ways to use the text before a block:
                          fairseq-eval-lm
   --stateful             keep the memory from block to block, so that each token is predicted from
                          all of the text before it; this needs a bounded memory
+
+One of --context-window and --stateful is required.
 """
 
 import argparse
@@ -25,8 +27,11 @@ from fairseq_memattn.cli.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.errors import check_least
+from fairseq_memattn.errors import check_range
 from fairseq_memattn.evaluation.tables import table
+
+MAX_TOKENS = 4096
+LARGEST = 2**31 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--tokens-per-sample",
         type=int,
-        default=512,
         metavar="N",
-        help="number of tokens of a block, including its context (default: %(default)s)",
+        help="number of tokens of a block, including its context (default: that of the training)",
     )
     add(
         "--context-window",
@@ -49,9 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="N",
-        help="tokens of context that are read again for each block; several to compare",
+        help="tokens of context that are read again for each block, less than "
+        "--tokens-per-sample; several to compare. Required without --stateful",
     )
-    add("--stateful", action="store_true", help="keep the memory from block to block")
+    add(
+        "--stateful",
+        action="store_true",
+        help="keep the memory from block to block. Required without --context-window",
+    )
     add(
         "--positions",
         choices=["continue", "restart"],
@@ -69,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--max-tokens",
         type=int,
-        default=4096,
+        metavar="N",
         help="tokens of a padded batch of blocks, or of the documents read side by side "
-        "(default: %(default)s)",
+        f"(default: {MAX_TOKENS}, or --tokens-per-sample if that is more)",
     )
     add("--json", type=Path, help="also write the table to this file")
     add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
@@ -95,24 +104,32 @@ def check(args: argparse.Namespace) -> None:
     """Raises ValueError for values that do not work, before anything is loaded."""
     if not args.stateful and not args.context_window:
         raise ValueError("give --context-window, --stateful or both")
-    check_least(args, "tokens_per_sample", 1)
-    for window in args.context_window:
-        if not 0 <= window < args.tokens_per_sample:
-            raise ValueError(
-                "--context-window must be 0 or more and leave some of the --tokens-per-sample "
-                f"{args.tokens_per_sample} to predict, but is {window}"
-            )
-    if args.max_tokens < args.tokens_per_sample:
-        raise ValueError(
-            f"--max-tokens must be at least --tokens-per-sample {args.tokens_per_sample}, but is "
-            f"{args.max_tokens}"
-        )
+    for name in ("tokens_per_sample", "max_tokens"):
+        if getattr(args, name) is not None:
+            check_range(args, name, 1, LARGEST)
+    if args.tokens_per_sample is not None:
+        check_sizes(args)
     for flag, default in (("positions", "continue"), ("documents", False)):
         if getattr(args, flag) != default and not args.stateful:
             raise ValueError(f"--{flag} needs --stateful")
     check_outputs({"--json": args.json}, checkpoints(args.path))
     check_paths(args.data, args.path)
     check_one_folder(args.data)
+
+
+def check_sizes(args: argparse.Namespace) -> None:
+    """Raises ValueError for blocks, context and batches that do not fit into each other."""
+    for window in args.context_window:
+        if not 0 <= window < args.tokens_per_sample:
+            raise ValueError(
+                "--context-window must be 0 or more and leave some of the --tokens-per-sample "
+                f"{args.tokens_per_sample} to predict, but is {window}"
+            )
+    if args.max_tokens is not None and args.max_tokens < args.tokens_per_sample:
+        raise ValueError(
+            f"--max-tokens must be at least --tokens-per-sample {args.tokens_per_sample}, but is "
+            f"{args.max_tokens}"
+        )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -125,9 +142,14 @@ def run(args: argparse.Namespace) -> None:
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     state, task = open_checkpoint(args.path, args.data)
-    model = load_model(args.path, args.data, state, task)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: not a language model")
+    if args.tokens_per_sample is None:
+        args.tokens_per_sample = task.args.tokens_per_sample
+        check_sizes(args)
+    if args.max_tokens is None:
+        args.max_tokens = max(MAX_TOKENS, args.tokens_per_sample)
+    model = load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
     rows = [in_blocks(args, model, task, window) for window in args.context_window]
     if args.stateful:
@@ -155,12 +177,17 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
 
     from fairseq_memattn.perplexity.block_loss import block_loss
 
+    lines = read_split(args, task)  # the sizes are in a mapped file, which is closed with it
+    total_tokens = int(lines.sizes.sum())
     settings = deepcopy(task.args)
     settings.tokens_per_sample = args.tokens_per_sample - window
+    settings.shorten_method = "none"
     blocks = tasks.setup_task(settings)
     blocks.load_dataset(args.subset)
+    dataset = blocks.dataset(args.subset)
+    check_blocks(args, model, dataset.sizes, window)
     batches = blocks.eval_lm_dataloader(
-        blocks.dataset(args.subset), args.max_tokens, num_workers=0, context_window=window
+        dataset, args.max_tokens, num_workers=0, context_window=window
     )
     pad, on_gpu = task.source_dictionary.pad(), next(model.parameters()).is_cuda
     read, total, tokens = 0, 0.0, 0
@@ -169,8 +196,55 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
         read += int(batch["net_input"]["src_tokens"].ne(pad).sum())
         loss, count = block_loss(model, move_to_cuda(batch) if on_gpu else batch, pad)
         total, tokens = total + loss, tokens + count
+    if tokens < total_tokens:
+        print(
+            f"warning: {total_tokens - tokens} of {total_tokens} tokens of {args.subset} are in no "
+            f"block, as in the training with --sample-break-mode {settings.sample_break_mode}",
+            file=sys.stderr,
+        )
     mean = total / tokens
     return Row(f"context {window}", 2**mean, mean, read, time.perf_counter() - start)
+
+
+def read_split(args: argparse.Namespace, task: Any) -> Any:
+    """The lines of the split. Raises ValueError if there are none."""
+    from fairseq.data.data_utils import load_indexed_dataset
+
+    split = Path(args.data) / args.subset
+    lines = load_indexed_dataset(str(split), task.source_dictionary)
+    if lines is None:
+        raise ValueError(f"--subset {args.subset}: there is no {split}.bin")
+    if not len(lines):
+        raise ValueError(f"--subset {args.subset}: {split}.bin has no text")
+    return lines
+
+
+def check_blocks(args: argparse.Namespace, model: Any, sizes: Any, window: int) -> None:
+    """Raises ValueError for blocks that the batch or the model cannot take.
+
+    sizes: the number of tokens of each block without its context
+    """
+    from fairseq.modules import LearnedPositionalEmbedding
+
+    longest = int(sizes.max())
+    if longest > args.max_tokens:
+        raise ValueError(
+            f"--max-tokens must be at least the {longest} tokens of the longest block of "
+            f"{args.subset}, but is {args.max_tokens}"
+        )
+    limit = model.max_positions()
+    if longest + window <= limit:
+        return
+    if isinstance(model.decoder.embed_positions, LearnedPositionalEmbedding):
+        raise ValueError(
+            f"--tokens-per-sample: a block may have at most the {limit} positions of the model, "
+            f"but one of {args.subset} has {longest + window}"
+        )
+    print(
+        f"warning: the model was trained on blocks of {limit} tokens, but reads blocks of "
+        f"{longest + window}",
+        file=sys.stderr,
+    )
 
 
 def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
@@ -178,7 +252,6 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
     import math
 
     import torch
-    from fairseq.data.data_utils import load_indexed_dataset
     from tqdm import tqdm
 
     from fairseq_memattn.data.document_ids import read_docids
@@ -190,9 +263,7 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
             f"--path {args.path}: --stateful needs a bounded memory, but this model has none"
         )
     dictionary, split = task.source_dictionary, Path(args.data) / args.subset
-    lines = load_indexed_dataset(str(split), dictionary)
-    if lines is None:
-        raise ValueError(f"--subset {args.subset}: there is no {split}.bin")
+    lines = read_split(args, task)
     streams = [torch.cat([lines[i] for i in range(len(lines))]).long()]
     if args.documents:
         documents = read_docids(split.with_name(f"{split.name}.docids"), len(lines))

@@ -7,6 +7,7 @@ model with --supporting-facts, of the facts alone and of answers and facts toget
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from itertools import compress
 from pathlib import Path
@@ -130,7 +131,14 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     if not path.is_file():
         raise ValueError(f"--subset {subset}: there is no {path}")
     task.load_dataset(subset)
-    return read_texts(task.dataset(subset), folder, subset)
+    dataset = task.dataset(subset)
+    if dataset.cut:
+        print(
+            f"warning: {dataset.cut} of {len(dataset.lengths)} questions of {subset} lose their "
+            f"end to the --max-question {task.cfg.max_question} of the training",
+            file=sys.stderr,
+        )
+    return read_texts(dataset, folder, subset)
 
 
 def predicted_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:

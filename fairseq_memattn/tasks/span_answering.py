@@ -258,4 +258,6 @@ def _check(cfg: SpanAnsweringConfig) -> None:
             f"--window must be more than --max-question {cfg.max_question} and the {AROUND} "
             f"symbols around it, but is {cfg.window}"
         )
-    check_least(cfg, "stride", 1, most=cfg.window)
+    check_least(cfg, "stride", 1)
+    if cfg.stride > cfg.window:
+        raise MemAttnError(f"--stride must be at most --window {cfg.window}, but is {cfg.stride}")

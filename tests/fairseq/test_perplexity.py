@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from argparse import Namespace
 
 import pytest
@@ -11,7 +12,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import PositionalEmbedding
-from harness import LANGUAGE_MODEL, PLUGGED, attempt, run, train
+from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.errors import MemAttnError
@@ -110,7 +111,7 @@ def test_position_vectors_are_fairseqs(learned, width):
 
 
 def perplexity(trained, *flags):
-    path = ["--path", trained.checkpoint, "--cpu", "--tokens-per-sample", 32]
+    path = ["--path", trained.checkpoint, "--cpu"]
     return attempt("memattn", "perplexity", trained.data, *path, *flags)
 
 
@@ -179,12 +180,43 @@ def test_the_command(with_documents, tmp_path):
         (["--context-window", 0, "--documents"], "--documents needs --stateful"),
         (["--stateful", "--max-tokens", 8], "--max-tokens must be at least --tokens-per-sample 32"),
         (["--stateful", "--subset", "none"], "--subset none"),
+        (["--context-window", 0, "--subset", "none"], "--subset none"),
+        (["--context-window", 0, "--tokens-per-sample", 0], "--tokens-per-sample must be from 1 "),
+        (["--stateful", "--max-tokens", 10**12], "--max-tokens must be from 1 to 2147483647, but"),
     ],
 )
 def test_what_cannot_be_is_refused(flags, message, language_model):
     done = perplexity(language_model, *flags)
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]
+
+
+def blocks_of(data, folder, text, *flags):
+    """A language model with learned positions, and the folder of its data with another test set."""
+    positions = ["--decoder-learned-pos", "--max-update", 1, *flags]
+    trained = train(data, folder / "model", *LANGUAGE_MODEL, *positions)
+    shutil.copytree(data, folder / "bin")
+    (folder / "test").write_text(text)
+    preprocessed = ["--only-source", "--srcdict", data / "dict.txt", "--destdir", folder / "new"]
+    run("fairseq-preprocess", *preprocessed, "--testpref", folder / "test")
+    for suffix in ("bin", "idx"):
+        shutil.copy(folder / f"new/test.{suffix}", folder / "bin")
+    return Trained(folder / "bin", trained.checkpoint, trained.log)
+
+
+def test_what_is_not_evaluated_is_an_error_or_counted(monolingual, tmp_path):
+    flags = ["--sample-break-mode", "complete_doc", "--shorten-method", "truncate"]
+    trained = blocks_of(monolingual, tmp_path, "the cat sees the dog\n\nthe dog\n", *flags)
+    done = perplexity(trained, "--context-window", 0)
+    assert done.returncode == 0
+    assert "warning: 1 of 10 tokens of test are in no block" in done.stderr
+    longer = ["--context-window", 0, "--tokens-per-sample", 8]
+    assert perplexity(trained, *longer).returncode == 0
+    (tmp_path / "bin/test.idx").write_bytes((tmp_path / "bin/valid.idx").read_bytes())
+    shutil.copy(tmp_path / "bin/valid.bin", tmp_path / "bin/test.bin")
+    done = perplexity(trained, "--context-window", 0, "--tokens-per-sample", 64)
+    assert done.returncode == 1
+    assert "may have at most the 32 positions of the model" in done.stderr
 
 
 def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path):

@@ -364,6 +364,7 @@ def test_every_masked_language_model_can_answer(arch, tmp_path):
     [
         ({"window": 15}, "--window must be more than --max-question 12 and the 3 symbols around"),
         ({"stride": 0}, "--stride must be at least 1, but is 0"),
+        ({"stride": 49}, "--stride must be at most --window 48, but is 49"),
         ({"max_question": -1}, "--max-question must be at least 1, but is -1"),
     ],
 )

@@ -8,7 +8,8 @@ import pytest
 from harness import NO_EPOCH_END, PLUGGED, attempt, logged, run, run_on, train_on
 from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
 
-from fairseq_memattn.cli import main
+from fairseq_memattn.cli import main, spans
+from fairseq_memattn.cli.models import open_checkpoint
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import mean, score_answer
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, NUMBERS, read_span_records
@@ -92,6 +93,11 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
         "trained with --task masked_lm, but this needs --task span_answering"
         in capsys.readouterr().err
     )
+    spans.load_texts(
+        open_checkpoint(str(path), str(squad_data), max_question=5)[1], squad_data, "valid"
+    )
+    cut = "warning: 20 of 20 questions of valid lose their end to the --max-question 5 of the"
+    assert cut in capsys.readouterr().err
 
 
 def test_validation_in_several_processes(squad_data, tmp_path):
