@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="SET",
         help="JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
-        "discourse`, or ContraPro's folder",
+        "discourse`, or folders in the layout of ContraPro, in any languages",
     )
     segmentation.add_arguments(parser)
     parser.add_argument(

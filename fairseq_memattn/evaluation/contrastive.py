@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from fairseq_memattn.evaluation.tables import table
 
+# Distances beyond it are one row, as in ContraPro's evaluation.
+MAX_DISTANCE = 3
 RIGHT, WRONG, TIE, REPEATED = "right", "wrong", "tie", "repeated"
 
 
@@ -137,7 +139,7 @@ def summarise(groups: Sequence[Group], verdicts: Sequence[str]) -> dict[str, Any
     It is {"total": S, "phenomena": {name: S}}. S has the counts `groups`, `lines`, `right`, `ties`
     and `repeated`, the `accuracy`, and `chance`, the expected accuracy of guessing, both from 0 to
     1. If any group has a distance or a pronoun, S also has `distances` or `pronouns`, with an S
-    without these two for each value.
+    without these two for each value. Distances beyond `MAX_DISTANCE` are counted together.
     """
     pairs = list(zip(groups, verdicts, strict=True))
     names = dict.fromkeys(group.phenomenon for group in groups)
@@ -151,7 +153,7 @@ def summarise(groups: Sequence[Group], verdicts: Sequence[str]) -> dict[str, Any
 
 def _summary(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
     summary = _counts(pairs)
-    distances = _split(pairs, lambda group: group.distance)
+    distances = _split(pairs, _distance)
     pronouns = _split(pairs, lambda group: group.pronoun)
     if distances:
         summary["distances"] = distances
@@ -160,14 +162,16 @@ def _summary(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
     return summary
 
 
-def _split(
-    pairs: list[tuple[Group, str]], key: Callable[[Group], int | str | None]
-) -> dict[str, Any]:
+def _distance(group: Group) -> str | None:
+    if group.distance is None:
+        return None
+    return str(group.distance) if group.distance <= MAX_DISTANCE else f">{MAX_DISTANCE}"
+
+
+def _split(pairs: list[tuple[Group, str]], key: Callable[[Group], str | None]) -> dict[str, Any]:
     """Counts for each value of the key, in ascending order, without groups whose key is None."""
-    values = sorted({key(group) for group, _ in pairs} - {None})  # type: ignore[type-var]
-    return {
-        str(value): _counts([pair for pair in pairs if key(pair[0]) == value]) for value in values
-    }
+    values = sorted({value for group, _ in pairs if (value := key(group)) is not None})
+    return {value: _counts([pair for pair in pairs if key(pair[0]) == value]) for value in values}
 
 
 def _counts(pairs: list[tuple[Group, str]]) -> dict[str, Any]:

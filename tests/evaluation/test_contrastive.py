@@ -24,7 +24,7 @@ from fairseq_memattn.evaluation.contrastive_sets import (
     read_set,
     read_voita_flat,
 )
-from fairseq_memattn.evaluation.contrastive_sets.pronouns import german_pronoun
+from fairseq_memattn.evaluation.contrastive_sets.pronouns import replaced_pronoun
 from fairseq_memattn.evaluation.swapped_groups import exchanged, handle_exchanged
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
@@ -260,7 +260,12 @@ def test_exchanged_groups_can_only_be_handled_in_three_ways():
     ],
 )
 def test_the_pronoun_is_what_every_variant_replaces(pronoun, reference, variants):
-    assert german_pronoun(reference, variants) == pronoun
+    assert replaced_pronoun("de", reference, variants) == pronoun
+
+
+def test_the_pronoun_in_other_languages():
+    assert replaced_pronoun("fr", "Elles sont parties.", ["Ils sont partis."]) == "elles"
+    assert replaced_pronoun("it", "Elles sont parties.", ["Ils sont partis."]) is None
 
 
 CONTRAPRO_FILES = {
@@ -305,9 +310,118 @@ def test_contrapro_with_more_context_and_other_languages(tmp_path):
         "contrapro.context.fr": ["", "B"] * 2,
         "sentence_groups.txt": ["0"],
     }
-    (found,) = read_contrapro(write(tmp_path, files), target_lang="fr")
-    assert (found.source, found.candidates) == (("b", "c"), (("B", "C"), ("B", "D")))
-    assert found.pronoun is None
+    for langs in ({}, {"source_lang": "en"}, {"target_lang": "fr"}):
+        (found,) = read_contrapro(write(tmp_path, files), **langs)
+        assert (found.source, found.candidates) == (("b", "c"), (("B", "C"), ("B", "D")))
+        assert (found.pronoun, found.phenomenon) == (None, "contrapro")
+    with pytest.raises(ValueError, match="has no contrapro.text.it"):
+        read_contrapro(tmp_path, target_lang="it")
+
+
+def entry(pronoun, document, distance, *contrastive):
+    errors = [{"contrastive": text, "replacement": "?", "type": "any"} for text in contrastive]
+    return {"ref pronoun": pronoun, "src pronoun": "it", "document id": document} | {
+        "ante distance": distance, "errors": errors, "ref segment": "tokenised otherwise",
+    }  # fmt: skip
+
+
+# As the script of Lopes et al. (2020) writes them: the groups of a document follow each other.
+LOPES_FILES = {
+    "Films.current.src": ["It shines ."] * 2 + ["It rains ."] * 2 + ["They run ."] * 2,
+    "Films.current.trg": ["Il brille .", "Elle brille ."]
+    + ["Elle tombe .", "Il tombe ."]
+    + ["Ils courent .", "Elles courent ."],
+    "Films.c2.context.src": [*["Look :", "the sun ."] * 2, "", "Water .", "", "Water .", *[""] * 4],
+    "Films.c2.context.trg": [
+        *["Vois :", "le soleil ."] * 2,
+        "",
+        "L'eau .",
+        "",
+        "L'eau .",
+        *[""] * 4,
+    ],
+}
+LOPES = [
+    entry("Il", "1990_1", 1, "Elle  brille ."),
+    entry("ils", "1991_2", 12, "Elles courent . "),
+    entry("Elle", "1990_1", -1, "Il tombe ."),
+]
+
+
+def write_lopes(folder, entries=LOPES, **files):
+    (folder / "testset-en-fr.json").write_text(json.dumps(entries, ensure_ascii=False))
+    return write(folder, LOPES_FILES | files)
+
+
+def test_the_set_of_lopes_et_al(tmp_path):
+    found = read_set(write_lopes(tmp_path))
+    assert [one.source for one in found] == [
+        ("Look :", "the sun .", "It shines ."), ("Water .", "It rains ."), ("They run .",),
+    ]  # fmt: skip
+    assert found[1].candidates == (("L'eau .", "Elle tombe ."), ("L'eau .", "Il tombe ."))
+    parts = results(found, [-1.0, -2.0, -1.0, -2.0, -2.0, -1.0])["phenomena"]["Films"]
+    pick = ("groups", "right")
+    rows = parts["pronouns"] | {f"distance {name}": row for name, row in parts["distances"].items()}
+    assert {name: tuple(row[key] for key in pick) for name, row in rows.items()} == {
+        "il": (1, 1), "elle": (1, 1), "ils": (1, 0), "distance 1": (1, 1), "distance >3": (1, 0),
+    }  # fmt: skip
+
+
+def test_contrapros_json_names_groups_and_pronouns(tmp_path):
+    files = {name: lines for name, lines in CONTRAPRO_FILES.items() if name.startswith("contrapro")}
+    entries = [
+        entry("Er", "1.de", 2, "Sie ist da.", "Es ist da."),
+        entry("es", "1.de", None, "Ich sehe ihn."),
+    ]
+    (tmp_path / "contrapro.json").write_text(json.dumps(entries))
+    first, second = read_set(write(tmp_path, files))
+    assert [(len(one.candidates), one.pronoun, one.distance) for one in (first, second)] == [
+        (3, "er", 2), (2, "es", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (LOPES[:2], "json has 4 candidates, but the text has 6 lines"),
+        (LOPES[:2] + [entry("elle", "1990_1", 1, "Ils tombe .")], "json: line 4 of the text must"),
+        ([*LOPES[:2], {}], "group 3: must be an object with `ref pronoun` and `errors`"),
+        ([*LOPES[:2], {"ref pronoun": "il", "errors": {}}], "group 3: errors must be a list of"),
+        ([*LOPES[:2], {"ref pronoun": "il", "errors": [1]}], "group 3: each of errors must have"),
+        ({}, "must hold a list of groups"),
+    ],
+)
+def test_json_that_does_not_fit_the_text(tmp_path, entries, message):
+    with pytest.raises(ValueError, match=message):
+        read_set(write_lopes(tmp_path, entries))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("Films.c1.context.src", "must have the context in one file, Films.context.src or another"),
+        ("Other.current.src", "must have the text of one set in two languages, such as"),
+        ("other.json", "must have one JSON file, but has 2"),
+    ],
+)
+def test_folders_of_several_sets(tmp_path, more, message):
+    with pytest.raises(ValueError, match=message):
+        read_set(write_lopes(tmp_path, **{more: [""]}))
+
+
+def test_contrapro_without_groups(tmp_path):
+    folder = write(tmp_path, CONTRAPRO_FILES)
+    (folder / "sentence_groups.txt").unlink()
+    with pytest.raises(ValueError, match="must have the JSON of the set or sentence_groups.txt"):
+        read_set(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, f"[{'9' * 5000}]"])
+def test_json_that_python_cannot_read(tmp_path, text):
+    path = tmp_path / "set.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="set.json: (the JSON is nested too|Exceeds the limit)"):
+        read_set(path)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +435,12 @@ def test_contrapro_with_more_context_and_other_languages(tmp_path):
         (
             "contrapro.text.en",
             ["a"] * 4,
-            "must have a multiple of the 4 lines of .*, but has 5",
+            "contrapro.text.en has 4 lines, but contrapro.text.de has 5",
+        ),
+        (
+            "contrapro.context.en",
+            ["a"] * 4,
+            "must have a multiple of the 5 lines of .*, but has 4",
         ),
         (
             "contrapro.context.de",
@@ -368,6 +487,7 @@ def test_voitas_format(tmp_path):
         ([{**ENTRY, "src": None}], "group 1: src must be a string, but is None"),
         ([{**ENTRY, "dst": "a"}], "group 1: dst must be a list of strings"),
         (["A"], "group 1: must be an object"),
+        ([{"errors": []}], "group 1: has the layout of ContraPro, whose JSON lacks the context"),
         ([], "must hold a list of groups"),
     ],
 )
@@ -421,7 +541,7 @@ def test_a_set_is_added_by_an_entry(tmp_path, monkeypatch):
     assert found == Group(("A .", "B ."), (("c .", "d ."), ("c .", "e .")), 0, "gender")
     folder = tmp_path / "folder"
     folder.mkdir()
-    message = r"folder must be one of: a .tsv file \(tsv\), a folder with contrapro.text"
+    message = r"folder must be one of: a .tsv file \(tsv\), a folder with NAME.text.LANG"
     with pytest.raises(ValueError, match=message):
         read_set(folder)
 

@@ -33,7 +33,9 @@ class ContrastiveSet(NamedTuple):
 
 # The first format that recognises a path reads it.
 SETS = {
-    "contrapro": ContrastiveSet("a folder with contrapro.text.*", is_contrapro, read_contrapro),
+    "contrapro": ContrastiveSet(
+        "a folder with NAME.text.LANG or NAME.current.LANG", is_contrapro, read_contrapro
+    ),
     "voita": ContrastiveSet("a JSON file", is_voita, read_voita),
 }
 

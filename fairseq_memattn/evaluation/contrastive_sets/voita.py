@@ -3,7 +3,6 @@
 https://github.com/lena-voita/good-translation-wrong-in-context
 """
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from fairseq_memattn.evaluation.contrastive import Group, check_same
 from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.evaluation.json_files import read_json
 
 SEPARATOR = "_eos"
 
@@ -67,10 +67,7 @@ def read_voita_flat(
 
 def _entries(path: Path) -> list[dict[str, Any]]:
     """The groups in the JSON. Raises ValueError for missing keys and for wrong types."""
-    try:
-        entries = json.loads("\n".join(read_lines(path)))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
+    entries = read_json(path)
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{path} must hold a list of groups")
     for number, entry in enumerate(entries, start=1):
@@ -83,6 +80,11 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 def _problem(entry: Any) -> str | None:
     if not isinstance(entry, dict):
         return "must be an object with src, dst and true_ind"
+    if "errors" in entry and "src" not in entry:
+        return (
+            "has the layout of ContraPro, whose JSON lacks the context; extract the text with the "
+            "script of the set, and give the folder of the text and the JSON"
+        )
     if not isinstance(entry.get("src"), str):
         return f"src must be a string, but is {entry.get('src')!r}"
     candidates = entry.get("dst")
