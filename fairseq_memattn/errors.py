@@ -65,7 +65,7 @@ def check_fields(options: Any, config: Any) -> None:
             check_rate(options, entry.name)
 
 
-def check_range(options: Any, name: str, least: int, most: int) -> None:
+def check_range(options: Any, name: str, least: int, most: int = LARGEST) -> None:
     """Raises MemAttnError where the option of that name is not from `least` to `most`."""
     value = getattr(options, name)
     if not least <= value <= most:

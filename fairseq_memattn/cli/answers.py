@@ -98,7 +98,7 @@ def read_answers(path: Path, records: Sequence[Record]) -> list[str]:
     """
     try:
         content = json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"--answers {path}: {error}") from None
     answers = content.get("answer", content) if isinstance(content, dict) else None
     if not isinstance(answers, dict):

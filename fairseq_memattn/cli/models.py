@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.compat import architecture, check_registered
-from fairseq_memattn.errors import MemAttnError, check_least
+from fairseq_memattn.errors import MemAttnError, check_range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fairseq_memattn.documents.translation_scorer import Scorer
+
+MAX_CONTEXT = 1000  # sentences
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +169,10 @@ def load(args: argparse.Namespace) -> Loaded:
     from fairseq_memattn.documents.translation_scorer import Scorer
 
     check_paths(args.data, args.path)
-    check_least(args, "max_tokens", 1)
+    check_range(args, "max_tokens", 1)
+    for side in ("source", "target"):
+        if getattr(args, f"{side}_context") is not None:
+            check_range(args, f"{side}_context", 0, MAX_CONTEXT)
     models: list[Any] = []
     task: Any = None
     for path in args.path.split(":"):
@@ -179,8 +184,6 @@ def load(args: argparse.Namespace) -> Loaded:
         trained = getattr(task.cfg, f"{side}_context", 0)
         wanted = getattr(args, f"{side}_context")
         wanted = trained if wanted is None else wanted
-        if wanted < 0:
-            raise MemAttnError(f"--{side}-context must be at least 0, but is {wanted}")
         sampled = getattr(task.cfg, "sample_context", False)
         known = hasattr(task.cfg, f"{side}_context")
         if known and (wanted > trained or (wanted < trained and not sampled)):

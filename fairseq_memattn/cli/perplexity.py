@@ -31,7 +31,6 @@ from fairseq_memattn.errors import check_range
 from fairseq_memattn.evaluation.tables import table
 
 MAX_TOKENS = 4096
-LARGEST = 2**31 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +105,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("give --context-window, --stateful or both")
     for name in ("tokens_per_sample", "max_tokens"):
         if getattr(args, name) is not None:
-            check_range(args, name, 1, LARGEST)
+            check_range(args, name, 1)
     if args.tokens_per_sample is not None:
         check_sizes(args)
     for flag, default in (("positions", "continue"), ("documents", False)):

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.errors import check_least
+from fairseq_memattn.errors import check_least, check_range
+from fairseq_memattn.evaluation.available_memory import available_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.document_lines import Document, read_documents
 from fairseq_memattn.evaluation.fairseq_output import (
@@ -149,7 +150,7 @@ def check(args: argparse.Namespace) -> None:
     if args.per_document and not args.docids:
         raise ValueError("--per-document needs --docids")
     if args.resamples is not None:
-        check_least(args, "resamples", 0)
+        check_range(args, "resamples", 0)
     # sacreBLEU reads 0 as no seed.
     check_least(args, "seed", 1)
     if args.comet and not args.source:
@@ -272,14 +273,15 @@ def score(
     """Compute, print and write everything; `systems` and `references` are line-aligned text."""
     from fairseq_memattn.evaluation import scores
 
+    resamples = args.resamples
+    if resamples is None:
+        resamples = RESAMPLES if len(systems) > 1 else 0
+    check_memory(resamples, len(references))
     measures = scores.build_measures(systems, references, documents, args.tokenize, args.lowercase)
     texts = []
     if len(systems) == 1:
         lines = [scores.standard_line(measure, *systems) for measure in measures]
         texts.append("\n".join(lines))
-    resamples = args.resamples
-    if resamples is None:
-        resamples = RESAMPLES if len(systems) > 1 else 0
     measured = scores.measure_all(measures, resamples, args.seed)
     if args.comet:
         measured["COMET"] = scores.comet_measured(args.comet, systems, sources, references)
@@ -302,6 +304,18 @@ def score(
     if args.json:
         text = json.dumps(report, indent=2, ensure_ascii=False)
         args.json.write_text(f"{text}\n", encoding="utf-8")
+
+
+def check_memory(resamples: int, sentences: int) -> None:
+    """Raises ValueError for a bootstrap that takes more memory than there is."""
+    from fairseq_memattn.evaluation.scores import resampling_memory
+
+    needed, available = resampling_memory(sentences, resamples), available_memory()
+    if available is not None and needed > available:
+        raise ValueError(
+            f"--resamples {resamples} of {sentences} sentences takes {needed / 1e9:.1f} GB of "
+            f"memory, but {available / 1e9:.1f} GB are available"
+        )
 
 
 def _jsonable(results: "Mapping[str, Result]") -> dict[str, dict[str, float | None]]:

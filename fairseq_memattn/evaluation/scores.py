@@ -19,6 +19,9 @@ from tqdm import tqdm
 from fairseq_memattn.evaluation.comet_score import comet_scores
 from fairseq_memattn.evaluation.document_lines import Document, join
 
+# For each resample and sentence, sacreBLEU holds an index and the statistics of chrF2: eight bytes,
+# and 18 numbers of four.
+BYTES_OF_A_DRAW = 8 + 18 * 4
 SEED_VARIABLE = "SACREBLEU_SEED"
 
 
@@ -96,6 +99,11 @@ def measure_all(measures: Sequence[Measure], resamples: int, seed: int) -> dict[
             measure.name: _measure(measure, resamples)
             for measure in tqdm(measures, desc="scoring", unit="measure", disable=None)
         }
+
+
+def resampling_memory(sentences: int, resamples: int) -> int:
+    """The bytes of memory that the bootstrap takes."""
+    return BYTES_OF_A_DRAW * sentences * resamples
 
 
 def _measure(measure: Measure, resamples: int) -> Measured:

@@ -208,7 +208,7 @@ def _records(path: Path) -> Iterator[Record]:
         where = f"{path}, line {number}"
         try:
             entry = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: not JSON ({error})") from None
         rules = _get(entry, "rules", str, where)
         if rules not in RULES:
@@ -228,7 +228,7 @@ def _load(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error})") from None
 
 
