@@ -163,6 +163,7 @@ class _Corpus:
         with_context: "list[Tensor]",
     ) -> None:
         from fairseq_memattn.documents.context_gain import draw_gains, gains
+        from fairseq_memattn.evaluation.fonts import fonts_for
 
         values = gains(without, with_context)
         if document is None:
@@ -172,13 +173,11 @@ class _Corpus:
             ]
             document = totals.index(max(totals))
         sentences = self.documents.sentences_of(document)
-        draw_gains(
-            [
-                [word.replace("\u2581", " ").strip() or " " for word in self.words(i)]
-                for i in sentences
-            ],
-            [values[i] for i in sentences],
-            path,
-            f"What the context adds, document {document}",
-        )
+        words = [
+            [word.replace("\u2581", " ").strip() or " " for word in self.words(i)]
+            for i in sentences
+        ]
+        title = f"What the context adds, document {document}"
+        with fonts_for(word for sentence in words for word in sentence):
+            draw_gains(words, [values[i] for i in sentences], path, title)
         print(f"drew document {document} into {path}")

@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
     # fairseq enables all log messages, and matplotlib logs every font that it looks at.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from fairseq_memattn.evaluation.fonts import fonts_for
     from fairseq_memattn.evaluation.plots import draw_memories, draw_selection
 
     check_files(args)
@@ -91,7 +92,9 @@ def run(args: argparse.Namespace) -> None:
     if selects(args, model):
         texts.check_lengths(args, net_input, model.max_positions())
         selection = look_at_selection(args, model, task, net_input)
-        draw_selection(selection, args.output, f"Sentences selected: {texts.title(args)}")
+        title = f"Sentences selected: {texts.title(args)}"
+        with fonts_for([*selection.sentences, *selection.readers, title]):
+            draw_selection(selection, args.output, title)
         finish(args, SELECTOR, selection.as_dict())
         return
     kind, attentions = choose_attention(args, model)
@@ -100,7 +103,8 @@ def run(args: argparse.Namespace) -> None:
     texts.check_lengths(args, net_input, model.max_positions())
     memories = look(model, task, net_input, kind, attentions, layers, heads)
     title = f"{kind.capitalize()} attention's memory: {texts.title(args)}"
-    draw_memories(memories, LABELS[kind], args.output, title)
+    with fonts_for([*memories.writers, *memories.readers, title]):
+        draw_memories(memories, LABELS[kind], args.output, title)
     finish(
         args,
         kind,

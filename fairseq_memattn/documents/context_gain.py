@@ -57,12 +57,14 @@ def draw_gains(
 
     sentences: the tokens of each sentence; values: the P-CXMI (T,) of each sentence, in nats
     """
+    from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import TwoSlopeNorm
     from matplotlib.figure import Figure
 
     character, line = 0.085, 0.3  # inches
+    families = ["monospace", *rcParams["font.family"]]
     widths = [sum(len(token) + 1 for token in tokens) for tokens in sentences]
     figure = Figure(
         figsize=(2 + character * max(widths), 1.2 + line * len(sentences)), layout="constrained"
@@ -79,8 +81,8 @@ def draw_gains(
             axes.barh(row, width, left=left, height=1, color=face)
             dark = sum(face[:3]) < 1.5
             axes.text(
-                left + width / 2, row, token, ha="center", va="center", family="monospace",
-                fontsize=8, color="white" if dark else "black",
+                left + width / 2, row, token, ha="center", va="center", family=families,
+                fontsize=8, color="white" if dark else "black", parse_math=False,
             )  # fmt: skip
             left += width
     axes.set(xlim=(0, max(widths)), ylim=(len(sentences) - 0.5, -0.5), title=title, xticks=[])
