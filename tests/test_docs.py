@@ -154,12 +154,12 @@ def test_patterns_find_what_they_are_for() -> None:
 
 
 def test_the_readme_shows_the_example() -> None:
-    [block] = python_blocks(ROOT / "README.md")
+    block, _ = python_blocks(ROOT / "README.md")
     assert block in (ROOT / "examples/language_model.py").read_text("utf-8")
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 180
 
 
 LIBRARY = python_blocks(ROOT / "docs/library.md")

@@ -219,18 +219,13 @@ def read_split(args: argparse.Namespace, task: Any) -> Any:
 
 
 def check_blocks(args: argparse.Namespace, model: Any, sizes: Any, window: int) -> None:
-    """Raises ValueError for blocks that the batch or the model cannot take.
+    """Raises ValueError for blocks that have more tokens than the model has learned positions.
 
     sizes: the number of tokens of each block without its context
     """
     from fairseq.modules import LearnedPositionalEmbedding
 
     longest = int(sizes.max())
-    if longest > args.max_tokens:
-        raise ValueError(
-            f"--max-tokens must be at least the {longest} tokens of the longest block of "
-            f"{args.subset}, but is {args.max_tokens}"
-        )
     limit = model.max_positions()
     if longest + window <= limit:
         return
