@@ -147,6 +147,7 @@ def run(args: argparse.Namespace) -> None:
             f"--subset {args.subset}: {len(corpus.documents)} documents as {len(pieces)} records"
             + (f"; {blank} blank lines between them are left out" if blank else "")
         )
+    shard.seal()
     print(summary(written, mine, header, shard.file))
     store.close()
     shard.close()

@@ -136,7 +136,7 @@ def check_store(folder: Path, drop: bool) -> None:
     Raises ValueError if there are any without `drop`.
     """
     from fairseq_memattn.compression.repair import faults
-    from fairseq_memattn.compression.store import files
+    from fairseq_memattn.compression.store import files, shards
 
     if not files(folder):
         raise ValueError(f"{folder} is not a store: it has no shards")
@@ -149,8 +149,14 @@ def check_store(folder: Path, drop: bool) -> None:
             "above, are damaged; --drop-damaged removes them, and memattn compress writes them "
             "again"
         )
-    removed = f"; {len(found)} damaged records or files were removed" if found else ""
-    print(f"{folder}: {intact} records are intact{removed}")
+    repaired = f"; {len(found)} faults, listed above, were removed" if found else ""
+    print(f"{folder}: {intact} records are intact{repaired}")
+    old = [shard.file.name for shard in shards(folder) if shard.format == "1"]
+    if old:
+        print(
+            f"note: {', '.join(old)}: written by a release whose files have no checksum of the "
+            "header, of the order of the records and of the lengths that --list prints"
+        )
 
 
 def check_names(output: Path, ids: list[str]) -> None:

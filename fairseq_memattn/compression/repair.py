@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fairseq_memattn.compression.shard import Damaged
-from fairseq_memattn.compression.store import files, mark, opened
+from fairseq_memattn.compression.shard import Damaged, Shard, mark
+from fairseq_memattn.compression.store import files, opened
 
 
 def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
@@ -30,17 +30,36 @@ def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:
     shard = opened(file)
     if shard is None:
         return [], 0
+    found: list[str] = []
     try:
-        if drop:
+        try:
+            shard.check_consistent()
+        except Damaged as error:
+            if not drop:
+                raise
+            found.append(str(error))
             shard.index_again()
-        shard.check_consistent()
+            shard.check_consistent()
         wrong = shard.damaged()
-        right = sum(1 for _ in shard.lengths()) - len(wrong)
-        if drop:
+        right = len(shard.numbers()) - len(wrong)
+        if not found and not wrong:
+            found += _changed(shard, drop)
+        if drop and wrong:
             shard.drop(wrong)
     finally:
         shard.close()
-    return list(wrong.values()), right
+    return [*found, *wrong.values()], right
+
+
+def _changed(shard: Shard, drop: bool) -> list[str]:
+    """The error of a shard with intact records that is not the file that was written."""
+    try:
+        shard.check_seal()
+    except Damaged as error:
+        if drop:
+            shard.unseal()
+        return [str(error)]
+    return []
 
 
 def _remove(file: Path) -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_memattn.compression.shard import Damaged, Header, Record, Shard
+from fairseq_memattn.compression.shard import MARK, Damaged, Header, Record, Shard, mark
 from fairseq_memattn.errors import MemAttnError
 
 FILES = "shard-*.sqlite"
-MARK = ".made"  # suffix of an empty file beside each shard, by which a lost shard is noticed
 
 
 class Store:
@@ -27,11 +26,14 @@ class Store:
             self.header.check_same(shard.header, shard.file)
 
     def ids(self) -> Iterator[str]:
-        """The ids of all documents, shard by shard, in the order of writing."""
+        """The ids of all documents, in the order of `lengths`. Raises the same errors."""
         yield from (id for id, _ in self.lengths())
 
     def lengths(self) -> Iterator[tuple[str, int]]:
-        """The id and the number of tokens of each document, in the order of `ids`."""
+        """The id and the number of tokens of each document, by shard and in the order of writing.
+
+        Raises Damaged for a damaged record, and for records that are lost.
+        """
         for shard in self.shards:
             yield from shard.lengths()
 
@@ -76,11 +78,6 @@ def files(folder: Path) -> list[Path]:
     return sorted(present | {path.with_name(path.stem) for path in folder.glob(FILES + MARK)})
 
 
-def mark(file: Path) -> Path:
-    """The empty file that says that a shard was created."""
-    return file.with_name(file.name + MARK)
-
-
 def opened(file: Path) -> Shard | None:
     """A shard for reading, or None for an empty file that a killed process left.
 
@@ -100,13 +97,16 @@ def opened(file: Path) -> Shard | None:
 def open_for_writing(folder: Path, header: Header, rank: int) -> tuple[Shard, Store]:
     """The shard of process `rank`, created if it does not exist, and the store that it is part of.
 
-    Raises MemAttnError if any shard is lost or has another header.
+    Raises MemAttnError if any shard is lost or has another header, and Damaged for a damaged index,
+    by which the records that are there already would not be found.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Checked first, so that no shard is created beside shards of another model.
     for other in shards(folder):
         assert other.header is not None
         header.check_same(other.header, other.file)
+        other.lengths()
+        other.close()
     shard = Shard(folder / FILES.replace("*", f"{rank:05d}"), header)
     mark(shard.file).touch()
     return shard, Store(folder)

@@ -1,9 +1,12 @@
 """`memattn compress` and `decompress`: documents to a store and back."""
 
+import hashlib
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +25,7 @@ from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.compression.compress import record_of
 from fairseq_memattn.compression.corpus import Piece, batches, documents_of
 from fairseq_memattn.compression.repair import faults
-from fairseq_memattn.compression.shard import Header, Record, Shard
+from fairseq_memattn.compression.shard import Damaged, Header, Record, Shard, mark
 from fairseq_memattn.compression.store import Store, open_for_writing
 from fairseq_memattn.errors import MemAttnError
 
@@ -34,6 +37,11 @@ FLAGS = (
 ).split()
 GMAT = ["--gmat-chunk=4", "--gmat-memory=3"]
 COMPRESSES = [*GMAT, "--gmat-compress-after=1", "--gmat-memory-layers=1"]
+OLD_SCHEMA = (
+    "CREATE TABLE header (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE records (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, length INTEGER "
+    "NOT NULL, source BLOB NOT NULL, checksum BLOB NOT NULL, vectors BLOB NOT NULL)",
+)
 HEADER = Header("model", "dictionary", vectors=2, size=3, dtype="float32")
 
 
@@ -202,10 +210,10 @@ import os, signal
 from fairseq_memattn.cli import main
 from fairseq_memattn.compression import shard
 checksum = shard.checksum
-def killing(id, *rest):
+def killing(number, id, *rest):
     if id == "test-7":
         os.kill(os.getpid(), signal.SIGKILL)
-    return checksum(id, *rest)
+    return checksum(number, id, *rest)
 shard.checksum = killing
 main(["compress", {str(folder / "bin")!r}, "--path", {str(folder / "model.pt")!r}, "--output",
       {str(store)!r}, "--max-tokens", "40", "--cpu"])
@@ -330,7 +338,7 @@ def test_damaged_records_are_made_again(made, tmp_path, capsys):
     assert "'test-4' is damaged" in told and "'test-7' is damaged" in told
     assert "8 records are intact, and 2 records or files, listed above, are damaged; --drop" in told
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
-    assert "8 records are intact; 2 damaged records or files were rem" in capsys.readouterr().out
+    assert "8 records are intact; 2 faults, listed above, were removed" in capsys.readouterr().out
     made_again(folder, store, before)
 
 
@@ -392,7 +400,7 @@ def test_a_lost_file_does_not_go_unnoticed(made, tmp_path, capsys, monkeypatch, 
     hint = f"memattn decompress {store} --check --drop-damaged removes the shard, and memattn comp"
     assert hint in capsys.readouterr().err
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
-    assert "records are intact; 1 damaged records or files were removed" in capsys.readouterr().out
+    assert "records are intact; 1 faults, listed above, were removed" in capsys.readouterr().out
     ours(folder, store)
     assert content(store).keys() == before.keys()
     assert main(["decompress", str(store), "--check"]) == 0
@@ -451,19 +459,173 @@ def test_numbers_beyond_float16_are_refused():
         record_of(piece, b"", vectors, "float16")
 
 
-def test_every_field_is_checked(tmp_path):
-    shard, _ = open_for_writing(tmp_path, HEADER, 0)
-    shard.append(records("a"))
-    for change in ("id = 'b'", "length = 5", "source = x'00'", "vectors = x'00'", "checksum = ''"):
+@pytest.mark.parametrize("format", ["1", "2"])
+def test_every_field_is_checked(format, tmp_path):
+    shard = shard_of(format, tmp_path, records("a", "bb"))
+    fields = {"id": "'b'", "length": "5", "source": "x'00'", "vectors": "x'00'", "checksum": "x''"}
+    if format == "2":
+        fields |= {"number": "7", "digest": "x'00'"}
+    for field, value in fields.items():
         with sqlite3.connect(shard.file) as raw:
-            before = raw.execute("SELECT * FROM records").fetchone()
-            raw.execute(f"UPDATE records SET {change}")
-        shard.index_again()
+            before = raw.execute("SELECT * FROM records WHERE number = 1").fetchone()
+            raw.execute(f"UPDATE records SET {field} = {value} WHERE number = 1")
         found, whole = faults(tmp_path)
-        assert "is damaged" in "".join(found) and not whole
+        assert "is damaged: its checksum does not match" in "".join(found) and whole == 1
+        with pytest.raises(Damaged, match=r"the record .* is damaged"):
+            content(tmp_path)
         with sqlite3.connect(shard.file) as raw:
-            raw.execute("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", before)
-    assert faults(tmp_path) == ([], 1)
+            raw.execute(f"DELETE FROM records WHERE number IN (1, {value if value == '7' else 1})")
+            raw.execute(f"INSERT INTO records VALUES ({', '.join('?' * len(before))})", before)
+    assert faults(tmp_path) == ([], 2)
+
+
+def shard_of(format, folder, records):
+    """A store of one shard with these records, for writing."""
+    file = folder / "shard-00000.sqlite"
+    if format == "1":  # as the first release wrote it
+        with sqlite3.connect(file) as raw:
+            for statement in OLD_SCHEMA:
+                raw.execute(statement)
+            values = {"format": "1"} | asdict(HEADER)
+            raw.executemany("INSERT INTO header VALUES (?, ?)", values.items())
+    shard, store = open_for_writing(folder, HEADER, 0)
+    store.close()
+    shard.append(records)
+    return shard
+
+
+def old_checksum(id, length, source, vectors):
+    return hashlib.sha256(f"{id}\0{length}".encode() + b"\0" + source + b"\0" + vectors).digest()
+
+
+def test_a_store_of_the_first_release(tmp_path, capsys):
+    """It is read, checked and added to."""
+    shard = shard_of("1", tmp_path, records("a"))
+    (first,) = records("bb")
+    row = (first.id, first.length, first.source)
+    vectors = first.vectors.tobytes()
+    with sqlite3.connect(shard.file) as raw:
+        raw.execute(
+            "INSERT INTO records VALUES (2, ?, ?, ?, ?, ?)",
+            (*row, old_checksum(*row, vectors), vectors),
+        )
+    shard.append(records("ccc"))
+    assert list(content(tmp_path)) == ["a", "bb", "ccc"]
+    other, _ = open_for_writing(tmp_path, HEADER, 1)
+    other.append(records("dddd"))
+    assert [one.format for one in Store(tmp_path).shards] == ["1", "2"]
+    assert main(["decompress", str(tmp_path), "--check"]) == 0
+    said = capsys.readouterr().out
+    assert "4 records are intact" in said
+    assert "note: shard-00000.sqlite: written by a release whose files have no checksum" in said
+
+
+def test_any_changed_byte_is_found_or_not_read(tmp_path):
+    """What --check calls whole is read as it was written. In a sealed file, any byte is found."""
+    shard = shard_of("2", tmp_path, records("a", "bb"))
+    shard.close()
+    with sqlite3.connect(shard.file) as small:
+        small.execute("PRAGMA page_size = 512")
+    small.execute("VACUUM")
+    small.close()
+    before, header = rows_of(tmp_path), Store(tmp_path).header
+    for place, damaged in changed_bytes(shard.file, every=64):
+        shard.file.write_bytes(damaged)
+        if (found := all_faults(tmp_path)) == ([], 2):
+            assert (rows_of(tmp_path), Store(tmp_path).header) == (before, header), place
+        assert found[0] or found[1] == 2, place
+        with suppress(MemAttnError):
+            assert [row for row in rows_of(tmp_path) if row not in before] == [], place
+    again = Shard(shard.file)
+    again.index_again()
+    again.seal()
+    for place, damaged in changed_bytes(shard.file, every=64):
+        if place % 20 == 0:
+            shard.file.write_bytes(damaged)
+            assert all_faults(tmp_path)[0], place
+
+
+def changed_bytes(file, every):
+    """The content of a file with one byte changed, once for each byte of the file.
+
+    every: of the bytes among zeros, most of which nothing reads, one in so many
+    """
+    raw = file.read_bytes()
+    masks = np.random.default_rng(1).integers(1, 256, len(raw)).tolist()
+    for place, mask in enumerate(masks):
+        if any(raw[max(0, place - 2) : place + 3]) or place % every == 0:
+            damaged = bytearray(raw)
+            damaged[place] ^= mask
+            yield place, damaged
+    file.write_bytes(raw)
+
+
+def all_faults(folder):
+    try:
+        return faults(folder)
+    except MemAttnError as error:  # a foreign file
+        return [str(error)], 0
+
+
+def rows_of(folder):
+    store = Store(folder)
+    try:
+        found = [(id, length, store[id]) for id, length in store.lengths()]
+        return [(id, n, r.id, r.length, r.source, r.vectors.tobytes()) for id, n, r in found]
+    finally:
+        store.close()
+
+
+def test_a_file_that_is_not_the_one_written(made, tmp_path, capsys):
+    """Bytes that no record uses, and an earlier copy that is consistent."""
+    folder, store = made[0], tmp_path / "s"
+    ours(folder, store)
+    (file,) = store.glob("*.sqlite")
+    earlier = file.read_bytes()
+    assert len(mark(file).read_text()) == 64
+    unused = earlier.index(bytes(100)) + 50
+    changed = earlier[:unused] + b"changed" + earlier[unused + 7 :]
+    ours(folder, store, "--subset", "valid")
+    later = file.read_bytes()
+    assert later != earlier and main(["decompress", str(store), "--check"]) == 0
+    for content_of_file, intact in ((changed, 10), (earlier, 10)):
+        file.write_bytes(content_of_file)
+        capsys.readouterr()
+        assert main(["decompress", str(store), "--check"]) == 1
+        said = capsys.readouterr().err
+        assert f"{file} is damaged: it is not the file that was written, although" in said
+        assert f"{intact} records are intact, and 1 records or files" in said
+        assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
+        assert main(["decompress", str(store), "--check"]) == 0
+        ours(folder, store, "--subset", "valid")
+        assert len(content(store)) == 13 and len(mark(file).read_text()) == 64
+
+
+def test_adding_breaks_the_seal(tmp_path):
+    shard = shard_of("2", tmp_path, records("a"))
+    shard.seal()
+    assert mark(shard.file).read_text() == hashlib.sha256(shard.file.read_bytes()).hexdigest()
+    shard.append(records("bb"))
+    assert mark(shard.file).read_text() == "" and faults(tmp_path) == ([], 2)
+
+
+def test_lost_rows_are_noticed_when_the_store_is_read(tmp_path):
+    """A page of the table says that it has one row less; SQLite reads on without a word."""
+    shard = shard_of("2", tmp_path, records("a", "bb"))
+    shard.close()
+    raw = bytearray(shard.file.read_bytes())
+    (page,) = (
+        at for at in range(0, len(raw), 4096) if raw[at] == 13 and b"text" in raw[at:][:4096]
+    )
+    assert raw[page + 4] == 2
+    raw[page + 4] = 1
+    shard.file.write_bytes(raw)
+    for read in (
+        lambda: list(Store(tmp_path).lengths()),
+        lambda: open_for_writing(tmp_path, HEADER, 0),
+    ):
+        with pytest.raises(Damaged, match="its records are not those of its index"):
+            read()
 
 
 def test_a_file_that_was_never_begun_is_no_shard(tmp_path):
