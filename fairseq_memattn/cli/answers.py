@@ -1,13 +1,13 @@
 """`memattn answers`: exact match and F1, as HotpotQA's or SQuAD's evaluation computes them."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.evaluation.fairseq_output import detokenise, read_shards
+from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.evaluation.fairseq_output import detokenise, read_lines, read_shards
+from fairseq_memattn.evaluation.json_files import parse_json
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.qa.answer_scores import HOTPOTQA, Score, mean, score_answer
 from fairseq_memattn.qa.question_sets import Record, read_records
@@ -96,10 +96,8 @@ def read_answers(path: Path, records: Sequence[Record]) -> list[str]:
 
     Raises ValueError for ids that are missing, repeated or unknown.
     """
-    try:
-        content = json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"--answers {path}: {error}") from None
+    text = "\n".join(read_lines(path))
+    content = parse_json(text, f"--answers {path}", object_pairs_hook=_without_duplicates)
     answers = content.get("answer", content) if isinstance(content, dict) else None
     if not isinstance(answers, dict):
         raise ValueError(
@@ -142,7 +140,3 @@ def results_text(rules: str, questions: int, empty: int, score: Score) -> str:
     numbers = [f"{100 * measure:.3f}" for measure in score]
     header = ["rules", "questions", "empty predictions", "EM", "F1", "precision", "recall"]
     return table([header, [rules, f"{questions}", f"{empty}", *numbers]])
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -10,7 +10,6 @@ the most updates. Its optimizer state is left out, because it belongs to weights
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, replacing
 from fairseq_memattn.compat import architecture, read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -132,6 +131,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         sorted(paths, key=Path.resolve), desc="averaging", unit="checkpoint", disable=None
     ):
         state = read_checkpoint(path)
+        check_content(path, state)
         state.pop("last_optimizer_state", None)
         if newest:
             check_same_model(newest_path, newest, path, state)
@@ -150,6 +150,19 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     }
     newest["model"].update(share_tied(means, newest["model"]))
     return newest
+
+
+def check_content(path: Path, state: dict[str, Any]) -> None:
+    """Raises ValueError for a checkpoint that is no result of training."""
+    try:
+        architecture(state), num_updates(state)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} cannot be averaged: its configuration or its history is damaged ({error})"
+        ) from None
+    for name, weight in state["model"].items():
+        if not isinstance(weight, Tensor) or weight.layout != torch.strided:
+            raise ValueError(f"{path} cannot be averaged: `{name}` is no dense tensor")
 
 
 def check_same_model(
@@ -195,10 +208,7 @@ def num_updates(state: dict[str, Any]) -> int:
 
 
 def write(state: dict[str, Any], output: Path) -> None:
-    """Write the checkpoint to a temporary file and rename it, so `output` is never incomplete."""
-    unfinished = output.with_name(f"{output.name}.tmp")
-    try:
-        torch.save(state, unfinished)
-        os.replace(unfinished, output)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    """Writes the checkpoint as a whole. Raises MemAttnError as `replacing` does."""
+    # torch names no reason if it opens the file itself.
+    with replacing(output) as unfinished, open(unfinished, "wb") as file:
+        torch.save(state, file)

@@ -197,8 +197,11 @@ def keep_dictionaries(data: Path, store: Path, rank: int) -> None:
         copy = store / dictionary.name
         if not copy.exists():
             unfinished = copy.with_name(f"{copy.name}.{rank}.tmp")
-            shutil.copyfile(dictionary, unfinished)
-            os.replace(unfinished, copy)
+            try:
+                shutil.copyfile(dictionary, unfinished)
+                os.replace(unfinished, copy)
+            finally:
+                unfinished.unlink(missing_ok=True)
 
 
 def summary(written: "Written", mine: "Sequence[Piece]", header: "Header", file: Path) -> str:

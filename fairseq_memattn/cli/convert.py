@@ -14,7 +14,7 @@ from typing import Any
 
 from fairseq_memattn.cli.average import write
 from fairseq_memattn.cli.model_flags import model_flags
-from fairseq_memattn.cli.models import check_paths, open_checkpoint
+from fairseq_memattn.cli.models import UNBUILDABLE, check_paths, open_checkpoint, unbuildable
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.compat import architecture
 from fairseq_memattn.errors import flag
@@ -82,9 +82,9 @@ def converted(
     train_flags = model_flags(arch, model_args)
     trained = state["model"]
     # Older releases of fairseq gave some weights other names.
-    task.build_model(deepcopy(state["cfg"]["model"])).upgrade_state_dict(trained)
+    built(task, deepcopy(state["cfg"]["model"]), "--path").upgrade_state_dict(trained)
     torch.manual_seed(seed)
-    model = task.build_model(model_args)
+    model = built(task, model_args, f"--arch {arch} --flags '{shlex.join(flags)}'")
     weights = model.state_dict()
     if hasattr(model, "weights_from"):
         trained = model.weights_from(trained)
@@ -106,6 +106,14 @@ def converted(
     state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
     return new, train_flags
+
+
+def built(task: Any, options: Any, what: str) -> Any:
+    """A model. Raises ValueError for options from which none can be built."""
+    try:
+        return task.build_model(options)
+    except UNBUILDABLE as error:
+        raise unbuildable(what, error) from error
 
 
 def check_kind(old: str, new: str) -> None:

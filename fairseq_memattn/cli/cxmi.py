@@ -1,14 +1,13 @@
 """`memattn cxmi`: how much better a model predicts the references with their context."""
 
 import argparse
-import json
 import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import models
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
 from fairseq_memattn.evaluation.tables import table
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def run(args: argparse.Namespace) -> None:
     everything = (loaded.source_context, loaded.target_context)
     if args.json:
         settings = {"data": args.data, "path": args.path, "subset": args.subset}
-        text = json.dumps({"settings": settings, "cxmi": rows}, indent=2)
-        args.json.write_text(text + "\n", encoding="utf-8")
+        write_json(args.json, {"settings": settings, "cxmi": rows})
     if args.tokens:
         corpus.write_tokens(args.tokens, scores[0, 0], scores[everything])
     if args.picture:
@@ -105,8 +103,9 @@ class _Corpus:
         languages = (task.cfg.source_lang, task.cfg.target_lang)
         prefix = split_prefix(Path(args.data), args.subset, *languages, task.cfg.dataset_impl)
         self.sides: list[Any] = []
-        for language in languages:
-            side = load_indexed_dataset(f"{prefix}.{language}", None, task.cfg.dataset_impl)
+        dictionaries = (task.source_dictionary, task.target_dictionary)
+        for language, dictionary in zip(languages, dictionaries, strict=True):
+            side = load_indexed_dataset(f"{prefix}.{language}", dictionary, task.cfg.dataset_impl)
             if side is None:
                 raise ValueError(f"--subset {args.subset}: there is no {prefix}.{language}.bin")
             self.sides.append(side)
@@ -147,7 +146,7 @@ class _Corpus:
     def write_tokens(
         self, path: Path, without: "list[Tensor]", with_context: "list[Tensor]"
     ) -> None:
-        with open(path, "w", encoding="utf-8") as file:
+        with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
             for sentence in range(len(without)):
                 document = self.documents.of(sentence)
                 pairs = (without[sentence].tolist(), with_context[sentence].tolist())
@@ -178,6 +177,7 @@ class _Corpus:
             for i in sentences
         ]
         title = f"What the context adds, document {document}"
-        with fonts_for(word for sentence in words for word in sentence):
-            draw_gains(words, [values[i] for i in sentences], path, title)
+        shown = fonts_for(word for sentence in words for word in sentence)
+        with shown, replacing(path) as unfinished:
+            draw_gains(words, [values[i] for i in sentences], unfinished, title)
         print(f"drew document {document} into {path}")

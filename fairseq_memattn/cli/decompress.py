@@ -10,7 +10,6 @@ masked language model predicts. It reads only the store of `memattn compress` an
 """
 
 import argparse
-import os
 import sys
 import zipfile
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.archive_limits import RefusedArchive, safe_path
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, replacing
 from fairseq_memattn.errors import check_least
 
 if TYPE_CHECKING:
@@ -118,15 +117,11 @@ def run(args: argparse.Namespace) -> None:
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     made = decompress(encoder, ids, store, args.max_tokens)
     found = tqdm(made, "decompress", total=len(ids), unit="record", disable=None)
-    unfinished = args.output.with_name(f"{args.output.name}.tmp")
-    try:
+    with replacing(args.output) as unfinished:
         if args.tokens:
             write_tokens(found, model, task.source_dictionary, unfinished)
         else:
             write_features(found, unfinished)
-        os.replace(unfinished, args.output)
-    finally:
-        unfinished.unlink(missing_ok=True)
     print(f"wrote {len(ids)} records to {args.output}")
 
 

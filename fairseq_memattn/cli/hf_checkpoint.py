@@ -1,12 +1,12 @@
 """Reads models saved by `transformers`, and converts them to fairseq checkpoints."""
 
-import json
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.compat import forbidden_global
+from fairseq_memattn.evaluation import json_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,10 +43,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises ValueError for any other content."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from None
+    content = json_files.read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: not a JSON object")
     return content

@@ -16,7 +16,7 @@ from fairseq_memattn.cli.hf_checkpoint import (
     read_weights,
     weight_files,
 )
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, replacing
 from fairseq_memattn.errors import flag
 
 
@@ -54,19 +54,23 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.cli.average import write
     from fairseq_memattn.models import hf_bert
     from fairseq_memattn.models.gmat_bert import GMATBert
+    from fairseq_memattn.models.hf_checks import check_sizes
 
     config = read_json(config_file)
     model_options = hf_bert.options(config)
     vocabulary = pieces(vocabulary_file)
+    saved = read_weights(files)
+    check_sizes(config, hf_bert.sizes(saved))
     names, order = hf_bert.symbols(vocabulary, config["vocab_size"])
-    weights, unread = hf_bert.weights(read_weights(files), order)
+    weights, unread = hf_bert.weights(saved, order)
     train_flags = flags(model_options)
     symbols = dictionary([*names, "<mask>"])
     # fairseq's BERT initialisation needs real tensors, not those of the meta device.
     task_flags = ["--task", "masked_lm", *train_flags]
     state = checkpoint(GMATBert, task_flags, weights, symbols, device="cpu")
     write(state, args.output)
-    dictionary(names).save(str(args.dict))
+    with replacing(args.dict) as unfinished:
+        dictionary(names).save(str(unfinished))
     if unread:
         print(f"left out, as a masked language model does not use them: {', '.join(unread)}")
     # The tied output projection is not counted twice.

@@ -15,7 +15,7 @@ from fairseq_memattn.cli.hf_checkpoint import (
     read_weights,
     weight_files,
 )
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, replacing
 from fairseq_memattn.errors import flag
 
 if TYPE_CHECKING:
@@ -73,16 +73,21 @@ def run(args: argparse.Namespace) -> None:
     fairseq_memattn.register()
     from fairseq_memattn.cli.average import write
     from fairseq_memattn.models import hf_t5
+    from fairseq_memattn.models.hf_checks import check_sizes
     from fairseq_memattn.models.t5 import T5
 
     config = read_json(config_file)
     model_options = hf_t5.options(config)
-    names = hf_t5.symbols(pieces(pieces_file), args.extra_ids, config["vocab_size"])
-    weights, unread = hf_t5.weights(read_weights(files))
+    known = pieces(pieces_file)
+    saved = read_weights(files)
+    check_sizes(config, hf_t5.sizes(saved))
+    names = hf_t5.symbols(known, args.extra_ids, config["vocab_size"])
+    weights, unread = hf_t5.weights(saved)
     symbols = dictionary(names)
     task_flags = ["--task", "translation", *flags(model_options).split()]
     write(checkpoint(T5, task_flags, weights, symbols), args.output)
-    symbols.save(str(args.dict))
+    with replacing(args.dict) as unfinished:
+        symbols.save(str(unfinished))
     report(args, model_options, weights, unread)
 
 

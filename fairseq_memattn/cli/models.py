@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from fairseq_memattn.documents.translation_scorer import Scorer
 
 MAX_CONTEXT = 1000  # sentences
+# What fairseq's models and torch raise for options that make no sense, and for too large ones.
+UNBUILDABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +103,7 @@ def open_checkpoint(
     from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
 
     state = load_checkpoint_to_cpu(path, {"data": data, **overrides})
+    check_configuration(path, state)
     check_registered(path, state)
     settings = state["cfg"]["task"]
     if only and settings["_name"] != only:
@@ -105,6 +116,34 @@ def open_checkpoint(
     if isinstance(task, DocumentTranslationTask):
         task.adapt_to(ARCH_MODEL_REGISTRY.get(architecture(state)))
     return state, task
+
+
+def check_configuration(path: str, state: dict[str, Any]) -> None:
+    """Raises ValueError for a checkpoint without a configuration or with sizes beyond its weights.
+
+    A model of such sizes would fill the memory before its weights are compared.
+    """
+    for part in ("task", "model"):
+        if not state.get("cfg") or part not in state["cfg"] or not state["cfg"][part]:
+            raise ValueError(f"--path {path}: its configuration has no `{part}`")
+    options = state["cfg"]["model"]
+    fields = vars(options) if isinstance(options, argparse.Namespace) else options
+    weights = [weight for weight in state["model"].values() if hasattr(weight, "numel")]
+    largest = {"layers": len(weights), "embed_dim": max((w.numel() for w in weights), default=0)}
+    for side in ("encoder", "decoder"):
+        for name, limit in largest.items():
+            value = fields.get(f"{side}_{name}")
+            if isinstance(value, int) and value > limit:
+                raise ValueError(
+                    f"--path {path}: its configuration has {side}_{name} {value}, but must have at "
+                    f"most {limit} by its weights"
+                )
+
+
+def unbuildable(what: str, error: Exception) -> ValueError:
+    """The error for options from which no model can be built. what: begins the message"""
+    reason = str(error).partition("\n")[0]
+    return ValueError(f"{what}: the model cannot be built ({type(error).__name__}: {reason})")
 
 
 def _task(settings: Any, data: str) -> Any:
@@ -128,7 +167,7 @@ def _task(settings: Any, data: str) -> Any:
 def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
     """The model of a checkpoint from `open_checkpoint`.
 
-    Raises ValueError if the dictionaries of `data` do not fit it.
+    Raises ValueError if the dictionaries of `data` do not fit it, and if it cannot be built.
     """
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
@@ -139,6 +178,8 @@ def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
         raise ValueError(
             f"--path {path}: the model does not fit the dictionaries of {data} ({reason})"
         ) from None
+    except UNBUILDABLE as error:
+        raise unbuildable(f"--path {path}", error) from error
     return model
 
 
@@ -179,6 +220,10 @@ def load(args: argparse.Namespace) -> Loaded:
         state, own = open_checkpoint(path, args.data)
         task = task or own
         models.append(load_model(path, args.data, state, task))
+    if not isinstance(task.max_positions(), tuple):
+        raise MemAttnError(
+            f"--path {args.path}: not a translation model; this command scores translations"
+        )
     contexts: list[int] = []
     for side in ("source", "target"):
         trained = getattr(task.cfg, f"{side}_context", 0)
@@ -193,10 +238,6 @@ def load(args: argparse.Namespace) -> Loaded:
                 file=sys.stderr,
             )
         contexts.append(wanted)
-    if task.source_dictionary is None:
-        raise MemAttnError(
-            f"--path {args.path}: a language model; this command scores translations"
-        )
     separator = args.separator or getattr(task.cfg, "context_separator", "_eos")
     piece = f"\u2581{separator}"  # the separator in windows that SentencePiece has segmented
     if separator not in task.source_dictionary and piece in task.source_dictionary:

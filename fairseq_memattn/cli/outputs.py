@@ -1,7 +1,13 @@
-"""Checks the paths of output files before a command starts its work."""
+"""Checks the paths of output files before a command starts its work, and writes the files."""
 
-from collections.abc import Iterable, Mapping
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.errors import MemAttnError
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -19,9 +25,51 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
         folder = path.absolute().parent
         if not folder.is_dir():
             raise ValueError(f"{option} {path}: the folder {folder} does not exist")
+        if not path.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError(f"{option} {path}: no files can be made in the folder {folder}")
         for other in read:
             if path.exists() and path.samefile(other):
                 raise ValueError(f"{option} {path} would overwrite the input {other}")
         first = taken.setdefault(path.resolve(), option)
         if first != option:
             raise ValueError(f"{option} {path} is the file of {first} as well")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The path of a temporary file, which takes the place of `path` if the body does not fail.
+
+    It is in the same folder and has the same suffix. Devices and pipes, such as /dev/stdout, are
+    written directly.
+
+    Raises MemAttnError, which names file and folder, if it cannot be written.
+    """
+    target = path.resolve()
+    device = path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
+    unfinished = path if device else target.with_name(f"{target.name}.tmp{target.suffix}")
+    try:
+        yield unfinished
+        if not device:
+            os.replace(unfinished, target)
+    except OSError as error:
+        # Python names no file where a write fails.
+        if error.filename not in (None, str(unfinished)):
+            raise
+        raise MemAttnError(
+            f"{target.name} cannot be written in the folder {target.parent}: "
+            f"{error.strerror or error}"
+        ) from error
+    finally:
+        if not device:
+            unfinished.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file as a whole. Raises MemAttnError as `replacing` does."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
+    """Writes a JSON file as a whole. Raises MemAttnError as `replacing` does."""
+    write_text(path, json.dumps(content, indent=indent, ensure_ascii=False) + "\n")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_memattn.errors import flag
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +45,24 @@ def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
             ) from None
         return lambda sentence: " ".join(processor.encode(sentence, out_type=str))
     if args.subword_nmt:
-        from subword_nmt.apply_bpe import BPE
-
-        with open(args.subword_nmt, encoding="utf-8") as codes:
-            return BPE(codes).process_line
+        return _bpe(args.subword_nmt)
     return str
+
+
+def _bpe(path: Path) -> Callable[[str], str]:
+    from subword_nmt.apply_bpe import BPE
+
+    lines = read_lines(path)
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise ValueError(f"--subword-nmt {path} is empty")
+    for number, line in enumerate(lines, start=1):
+        # subword-nmt ends the program at such a line.
+        version = number == 1 and line.startswith("#version:")
+        if not version and len(line.strip("\r ").split(" ")) != 2:
+            raise ValueError(
+                f"--subword-nmt {path}, line {number}: must be two pieces, but is {line!r:.60}"
+            )
+    with open(path, encoding="utf-8") as codes:
+        return BPE(codes).process_line

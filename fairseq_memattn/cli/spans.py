@@ -13,7 +13,7 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.answers import official_answers, write_json
+from fairseq_memattn.cli.answers import official_answers
 from fairseq_memattn.cli.models import (
     check_one_folder,
     check_paths,
@@ -21,8 +21,8 @@ from fairseq_memattn.cli.models import (
     load_model,
     open_checkpoint,
 )
-from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.errors import check_range
+from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.errors import check_least, check_range
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.qa.answer_scores import (
     HOTPOTQA,

@@ -73,10 +73,17 @@ def read_docids(path: Path, sentences: int) -> Documents:
             f"{path} is missing; it must have the document id of each of the split's {sentences} "
             "sentences, one a line; `memattn prepare binarise` writes it"
         )
-    ids = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    ids = _read(path).removesuffix("\n").split("\n")
     if len(ids) != sentences:
         raise MemAttnError(f"{path} has {len(ids)} lines, but its split has {sentences} sentences")
     if not all(map(str.strip, ids)):
         number = [not text.strip() for text in ids].index(True)
         raise MemAttnError(f"{path}, line {number + 1}: the document id is empty")
     return Documents.from_ids(ids, str(path))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise MemAttnError(f"{path}: not UTF-8 at byte {error.start + 1}") from None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.
-HYPOTHESIS = re.compile(r"^H-(\d+)\t[^\t]+\t(.*)$")
+HYPOTHESIS = re.compile(r"^H-(\d{1,18})\t[^\t]+\t(.*)$")
 GENERATED = re.compile(r"^[STHDP]-\d+\t")
 BOUNDARY = "\u2581"  # SentencePiece's mark at the beginning of a word
 SUBWORD_NMT = re.compile(r"@@(?: |$)")

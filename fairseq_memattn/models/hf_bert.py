@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.hf_checks import checked_symbols, refuse_unlike, unused_symbols
+from fairseq_memattn.models.hf_checks import (
+    checked_symbols,
+    rate,
+    refuse_unlike,
+    shape_of,
+    unused_symbols,
+)
 from fairseq_memattn.modules.gmat_positions import BLOCK, MAX_POSITIONS
 
 # The required value of a key of config.json, and transformers' default for an absent key.
@@ -74,14 +80,20 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
     Raises MemAttnError for a model that is not a BERT and for a missing size.
     """
     refuse_unlike("BERT", config, REQUIRED, SIZES)
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    if width % heads:
+        raise MemAttnError(
+            f"config.json: num_attention_heads must divide hidden_size {width!r:.60}, but is "
+            f"{heads!r:.60}"
+        )
     return {
         "encoder_layers": config["num_hidden_layers"],
         "encoder_embed_dim": config["hidden_size"],
         "encoder_ffn_embed_dim": config["intermediate_size"],
         "encoder_attention_heads": config["num_attention_heads"],
-        "dropout": float(config.get("hidden_dropout_prob", 0.1)),
-        "attention_dropout": float(config.get("attention_probs_dropout_prob", 0.1)),
-        "gmat_layer_norm_eps": float(config.get("layer_norm_eps", 1e-12)),
+        "dropout": rate(config, "hidden_dropout_prob", 0.1),
+        "attention_dropout": rate(config, "attention_probs_dropout_prob", 0.1),
+        "gmat_layer_norm_eps": rate(config, "layer_norm_eps", 1e-12),
         "gmat_memory": 0,
     }
 
@@ -110,6 +122,18 @@ def symbols(pieces: Sequence[str], vocab_size: int) -> tuple[list[str], Tensor]:
     others = [names[row] for row in rest]
     checked_symbols([*others, "<mask>"])
     return others, torch.tensor(order)
+
+
+def sizes(saved: dict[str, Tensor]) -> dict[str, int]:
+    """The sizes of weights by transformers' names, by the keys of config.json."""
+    words = shape_of(saved, WORDS)
+    layers = [LAYER.fullmatch(name) for name in saved]
+    return {
+        "vocab_size": words[0],
+        "hidden_size": words[1],
+        "intermediate_size": shape_of(saved, "bert.encoder.layer.0.intermediate.dense.weight")[0],
+        "num_hidden_layers": len({layer[1] for layer in layers if layer}),
+    }
 
 
 def weights(saved: dict[str, Tensor], order: Tensor) -> tuple[dict[str, Tensor], list[str]]:

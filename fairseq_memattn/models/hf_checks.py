@@ -19,17 +19,56 @@ def refuse_unlike(
 
     model: the name of the model in the message
     required: the required value of each key, and transformers' default for an absent key
-    sizes: keys whose values must be numbers
+    sizes: keys whose values must be whole numbers of at least 1
     """
     for key, (wanted, absent) in required.items():
         value = config.get(key, absent)
         if value != wanted:
             raise MemAttnError(
-                f"config.json: {key} must be {wanted!r}, as in {model}, but is {value!r}"
+                f"config.json: {key} must be {wanted!r}, as in {model}, but is {value!r:.60}"
             )
     for key in sizes:
-        if not isinstance(config.get(key), int):
-            raise MemAttnError(f"config.json: {key} must be a number, but is {config.get(key)!r}")
+        size(config, key)
+
+
+def size(config: Mapping[str, Any], key: str, absent: int | None = None) -> int:
+    """The value of a key. Raises MemAttnError unless it is a whole number of at least 1."""
+    value = config.get(key, absent)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise MemAttnError(
+            f"config.json: {key} must be a number of at least 1, but is {value!r:.60}"
+        )
+    return value
+
+
+def rate(config: Mapping[str, Any], key: str, absent: float) -> float:
+    """The value of a key. Raises MemAttnError unless it is a number from 0 to 1."""
+    value = config.get(key, absent)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise MemAttnError(f"config.json: {key} must be a number from 0 to 1, but is {value!r:.60}")
+    return float(value)
+
+
+def shape_of(saved: Mapping[str, Tensor], name: str) -> tuple[int, int]:
+    """The shape of a matrix among the weights; zeros if they lack it."""
+    weight = saved.get(name)
+    return (0, 0) if weight is None or weight.dim() != 2 else (weight.shape[0], weight.shape[1])
+
+
+def check_sizes(config: Mapping[str, Any], found: Mapping[str, int]) -> None:
+    """Raises MemAttnError for a config.json with larger sizes than the weights have.
+
+    Nothing of these sizes has been allocated yet. `check_weights` compares smaller sizes.
+
+    found: the sizes in the weights, by key; a key that the config.json lacks is not compared
+    """
+    for key, largest in found.items():
+        value = config.get(key)
+        if value is not None and value > largest:
+            raise MemAttnError(
+                f"config.json: {key} must be at most the {largest} in the weights, but is "
+                f"{value!r:.60}"
+            )
 
 
 def check_weights(ours: dict[str, Tensor], model: torch.nn.Module) -> None:

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.hf_checks import checked_symbols, refuse_unlike, unused_symbols
+from fairseq_memattn.models.hf_checks import (
+    checked_symbols,
+    rate,
+    refuse_unlike,
+    shape_of,
+    size,
+    unused_symbols,
+)
 
 # The required value of a key of config.json, and transformers' default for an absent key. Any
 # other value belongs to another model than the T5 of 2020 (version 1.0).
@@ -64,7 +71,6 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
     """
     refuse_unlike("T5 1.0", config, REQUIRED, SIZES)
     layers = config["num_layers"]
-    decoder_layers = config.get("num_decoder_layers")
     sizes = {
         "embed_dim": config["d_model"],
         "ffn_embed_dim": config["d_ff"],
@@ -75,12 +81,31 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
     return {
         **sides,
         "encoder_layers": layers,
-        "decoder_layers": layers if decoder_layers is None else decoder_layers,
+        "decoder_layers": size(config, "num_decoder_layers", layers),
         "t5_head_dim": 0 if whole else config["d_kv"],
-        "t5_position_buckets": config.get("relative_attention_num_buckets", 32),
-        "t5_max_distance": config.get("relative_attention_max_distance", 128),
-        "dropout": float(config.get("dropout_rate", 0.1)),
+        "t5_position_buckets": size(config, "relative_attention_num_buckets", 32),
+        "t5_max_distance": size(config, "relative_attention_max_distance", 128),
+        "dropout": rate(config, "dropout_rate", 0.1),
         "share_all_embeddings": True,
+    }
+
+
+def sizes(saved: dict[str, Tensor]) -> dict[str, int]:
+    """The sizes of weights by transformers' names, by the keys of config.json."""
+    first = "encoder.block.0.layer"
+    buckets = shape_of(saved, f"{first}.0.SelfAttention.relative_attention_bias.weight")
+    table = shape_of(saved, next((name for name in TABLES if name in saved), TABLES[0]))
+    blocks = {match.group(1, 2) for match in map(BLOCK.fullmatch, saved) if match}
+    sides = [side for side, _ in blocks]
+    return {
+        "vocab_size": table[0],
+        "d_model": table[1],
+        "d_kv": shape_of(saved, f"{first}.0.SelfAttention.q.weight")[0] // max(buckets[1], 1),
+        "d_ff": shape_of(saved, f"{first}.1.DenseReluDense.wi.weight")[0],
+        "num_layers": sides.count("encoder"),
+        "num_decoder_layers": sides.count("decoder"),
+        "relative_attention_num_buckets": buckets[0],
+        "num_heads": buckets[1],
     }
 
 

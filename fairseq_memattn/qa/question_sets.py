@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.evaluation.json_files import parse_json, read_json
 from fairseq_memattn.qa.answer_scores import HOTPOTQA, RULES, SQUAD
 
 NAMES = {str: "text", list: "a list", dict: "an object", int: "a whole number"}
@@ -96,7 +97,7 @@ def read_hotpotqa(path: Path) -> Iterator[HotpotQuestion]:
     Raises ValueError for missing keys, values of another type and repeated ids. The error names the
     file, the record (from 1) and its id.
     """
-    content = _load(path)
+    content = read_json(path)
     if not isinstance(content, list):
         raise ValueError(f"{path}: not HotpotQA's JSON, which is a list of records")
     seen: dict[str, str] = {}
@@ -143,7 +144,7 @@ def read_squad(path: Path) -> Iterator[SquadQuestion]:
     A question without the key `answers` has no spans. Raises ValueError as `read_hotpotqa` does;
     the error names article, paragraph and question, from 1.
     """
-    content = _load(path)
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: not SQuAD's JSON, which is an object with the key 'data'")
     seen: dict[str, str] = {}
@@ -189,7 +190,7 @@ def read_records(path: Path) -> list[Record]:
     """
     if path.suffix == RECORDS:
         return list(_records(path))
-    content = _load(path)
+    content = read_json(path)
     if not isinstance(content, (list, dict)):
         raise ValueError(f"{path}: must be a list (HotpotQA) or an object (SQuAD)")
     rules = HOTPOTQA if isinstance(content, list) else SQUAD
@@ -206,10 +207,7 @@ def _records(path: Path) -> Iterator[Record]:
     seen: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not JSON ({error})") from None
+        entry = parse_json(line, where)
         rules = _get(entry, "rules", str, where)
         if rules not in RULES:
             raise ValueError(
@@ -221,15 +219,6 @@ def _records(path: Path) -> Iterator[Record]:
         record = Record(rules, _get(entry, "id", str, where), tuple(answers))
         _check_unique(seen, record.id, where)
         yield record
-
-
-def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error})") from None
 
 
 def _location(before: Path | str, place: str, entry: object, key: str) -> str:

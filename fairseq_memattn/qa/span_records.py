@@ -62,8 +62,8 @@ class SpanRecord(Record):
 
 def record_of(line: str) -> SpanRecord:
     """The record in a line of a file. Raises ValueError for any other content."""
-    entry: dict[str, Any] = json.loads(line)
     try:
+        entry: dict[str, Any] = json.loads(line)
         return SpanRecord(
             entry["rules"],
             entry["id"],
@@ -75,7 +75,7 @@ def record_of(line: str) -> SpanRecord:
             tuple(SentencePlace(*sentence) for sentence in entry["sentences"]),
             frozenset((title, number) for title, number in entry["facts"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, RecursionError, TypeError, ValueError):
         raise ValueError("not a record of a question for --task span_answering") from None
 
 

@@ -1,11 +1,11 @@
 """`memattn average`: the mean bit for bit, and one sentence for everything that cannot be."""
 
+import errno
 import shlex
 from argparse import Namespace
 from collections import OrderedDict
 from fractions import Fraction
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -240,11 +240,12 @@ def test_failed_write_leaves_the_old_output(tmp_path, save, monkeypatch, capsys)
     output.write_text("old")
 
     def full(state, file):
-        Path(file).write_text("half of it")
-        raise OSError("No space left on device")
+        file.write(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    assert "No space left" in error_of(capsys, "--inputs", path, "--output", output)
+    message = f"out.pt cannot be written in the folder {tmp_path}: No space left on device"
+    assert message in error_of(capsys, "--inputs", path, "--output", output)
     assert output.read_text() == "old"
     assert sorted(tmp_path.iterdir()) == [path, output]
 

@@ -54,6 +54,11 @@ def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
         ("no_transformer", "", "--arch no_transformer is not registered; --user-dir"),
         ("t2r_transformer", "--encoder-layers 4", "but has --encoder-layers, which is the checkpo"),
         ("abc_mlp_transformer_lm", "", "transformer is a translation model, but --arch abc_mlp_tr"),
+        (
+            "abc_mlp_transformer",
+            "--abc-cross-slots 1000000000000",
+            "the model cannot be built (Run",
+        ),
         ("abc_mlp_roberta", "", "--arch abc_mlp_roberta is a masked language model"),
     ],
 )

@@ -527,6 +527,16 @@ def test_vectors_without_a_piece_are_told(berts, tmp_path, capsys):
     ("name", "change", "message"),
     [
         ("config.json", {"hidden_act": "relu"}, "hidden_act must be 'gelu', as in BERT, but is"),
+        (
+            "config.json",
+            {"hidden_size": 10**12},
+            "at most the 16 in the weights, but is 1000000000",
+        ),
+        ("config.json", {"intermediate_size": 10**12}, "must be at most the 24 in the weights"),
+        ("config.json", {"num_hidden_layers": 10**12}, "must be at most the 2 in the weights"),
+        ("config.json", {"vocab_size": 10**12}, "must be at most the 12 in the weights"),
+        ("config.json", {"num_attention_heads": 3}, "must divide hidden_size 16, but is 3"),
+        ("config.json", {"layer_norm_eps": None}, "must be a number from 0 to 1, but is None"),
         ("config.json", {"max_position_embeddings": 64}, "max_position_embeddings must be 512"),
         ("vocab.txt", PIECES[:5] + PIECES[6:], "vocab.txt lacks [MASK]"),
         ("vocab.txt", [*PIECES, "cat"], "the vocabulary has 'cat' twice"),

@@ -478,7 +478,7 @@ CONFIGS = {
     "scale_decoder_outputs": (False, "must be True, as in T5 1.0, but is False"),
     "model_type": ("mt5", "must be 't5', as in T5 1.0, but is 'mt5'"),
     "decoder_start_token_id": (2, "must be 0, as in T5 1.0, but is 2"),
-    "d_ff": (None, "must be a number, but is None"),
+    "d_ff": (None, "must be a number of at least 1, but is None"),
 }
 
 
@@ -508,6 +508,30 @@ def test_other_models_are_refused(key, value, message, changed, tmp_path, capsys
     copy, change = changed
     change(**{key: value})
     assert refused(copy, tmp_path, capsys) == f"config.json: {key} {message}"
+
+
+@pytest.mark.parametrize(
+    "key", [*hf_t5.SIZES, "num_decoder_layers", "relative_attention_num_buckets"]
+)
+def test_sizes_beyond_the_weights_are_refused(key, changed, tmp_path, capsys):
+    """Nothing of such a size is made: it would fill the memory, or take forever."""
+    copy, change = changed
+    change(**{key: 10**12})
+    said = refused(copy, tmp_path, capsys)
+    assert said.startswith(f"config.json: {key} must be at most the ")
+    assert said.endswith(" in the weights, but is 1000000000000")
+    for value in (-1, 0, True, "x", 10**4000):
+        change(**{key: value})
+        said = refused(copy, tmp_path, capsys)
+        assert said.startswith(f"config.json: {key} must be ") and len(said) < 200
+
+
+@pytest.mark.parametrize("value", ["x", [], -0.1, float("nan"), 10**4000])
+def test_rates_are_numbers(value, changed, tmp_path, capsys):
+    copy, change = changed
+    change(dropout_rate=value)
+    message = "config.json: dropout_rate must be a number from 0 to 1, but is"
+    assert message in refused(copy, tmp_path, capsys)
 
 
 def test_weights_that_do_not_fit_are_refused(changed, theirs, tmp_path, capsys):

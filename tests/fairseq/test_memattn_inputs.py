@@ -1,0 +1,228 @@
+"""Files that the memattn commands cannot read or write: one sentence each, and nothing is left."""
+
+import os
+import resource
+from argparse import Namespace
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.average import average, write
+from fairseq_memattn.cli.outputs import replacing, write_text
+from fairseq_memattn.cli.segmentation import segmenter
+from fairseq_memattn.compat import allow_fairseq_globals
+from fairseq_memattn.data.document_ids import read_docids
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.fairseq_output import read_hypotheses
+from fairseq_memattn.evaluation.json_files import parse_json, read_json
+from fairseq_memattn.qa.span_records import read_span_records
+
+DEEP, DIGITS = "[" * 100_000, "1" * 5000
+
+
+def error_of(capsys, *argv):
+    """The sentence of a command that fails."""
+    capsys.readouterr()
+    assert main(list(map(str, argv))) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "MEMATTN_TRACEBACK" not in said and len(said) < 500
+    return said
+
+
+@contextmanager
+def full_disk(free=0):
+    """No file can have more bytes; Python says so as it does of a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# ---------------------------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (DEEP, "the JSON is nested too deeply"),
+        ('{"a": ' * 100_000, "the JSON is nested too deeply"),
+        (f"[{DIGITS}]", "Exceeds the limit (4300 digits) for integer string conversion: value ha"),
+        ("", "not JSON: Expecting value"),
+        ("\0", "not JSON: Expecting value"),
+    ],
+)
+def test_json(text, told, tmp_path, capsys):
+    path, lines = tmp_path / "a.json", tmp_path / "a.jsonl"
+    path.write_text(text)
+    lines.write_text(f"{text}\n")
+    with pytest.raises(ValueError, match=str(path)) as error:
+        read_json(path)
+    assert told in str(error.value)
+    for gold in (path, lines):
+        said = error_of(capsys, "answers", "--gold", gold, "--answers", path)
+        assert str(gold) in said
+    (tmp_path / "config.json").write_text(text)
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "vocab.txt").touch()
+    files = ["--output", tmp_path / "m.pt", "--dict", tmp_path / "d.txt"]
+    assert f"{tmp_path}/config.json: {told}" in error_of(capsys, "import-bert", tmp_path, *files)
+    with pytest.raises(ValueError, match="a.jsonl, line 1: not a record of a question"):
+        list(read_span_records(lines))
+
+
+def test_json_that_is_damaged_says_where(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[1,\n2,\nx]")
+    with pytest.raises(ValueError, match="a.json, line 3: not JSON: Expecting value"):
+        read_json(path)
+    path.write_bytes(b'["\xe4"]')
+    with pytest.raises(ValueError, match="a.json, line 1: not UTF-8 at byte 3"):
+        read_json(path)
+    assert parse_json("[1]", "x") == [1]
+
+
+def test_a_number_of_a_hypothesis_is_no_thousand_digits(tmp_path):
+    path = tmp_path / "generated"
+    path.write_text(f"H-{DIGITS}\t-1\tx\n")
+    with pytest.raises(ValueError, match="has no line that starts with H-"):
+        read_hypotheses(path, 1)
+
+
+# ---------------------------------------------------------------------------------- outputs
+
+
+@pytest.mark.parametrize("free", [0, 20])
+def test_a_full_disk_names_file_and_folder(free, tmp_path):
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    told = f"out.json cannot be written in the folder {tmp_path}: File too large"
+    with pytest.raises(MemAttnError, match=told), full_disk(free):
+        write_text(path, "new" * 100)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_under_a_checkpoint(tmp_path):
+    path, output = tmp_path / "model.pt", tmp_path / "averaged.pt"
+    torch.save({"cfg": None, "model": {"a": torch.zeros(1000)}}, path)
+    told = f"averaged.pt cannot be written in the folder {tmp_path}: File too large"
+    with pytest.raises(MemAttnError, match=told), full_disk(100):
+        write(average([path]), output)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_kept_and_a_pipe_is_written_directly(tmp_path):
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(file)
+    write_text(link, "new")
+    assert link.is_symlink() and file.read_text() == "new"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with replacing(pipe) as unfinished:
+        assert unfinished == pipe
+    assert pipe.is_fifo()
+
+
+def test_an_interrupted_command_leaves_the_old_output(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as unfinished:
+        unfinished.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+# ---------------------------------------------------------------------------------- texts
+
+
+def test_ids_that_are_not_utf8(tmp_path):
+    (tmp_path / "test.docids").write_bytes(b"a\n\xe4\n")
+    with pytest.raises(MemAttnError, match="test.docids: not UTF-8 at byte 3"):
+        read_docids(tmp_path / "test.docids", 2)
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (b"", " is empty"),
+        (b"a b\nhello\n", ", line 2: must be two pieces, but is 'hello'"),
+        (b"\xe4 b\n", ", line 1: not UTF-8 at byte 1"),
+    ],
+)
+def test_codes_of_subword_nmt(content, told, tmp_path):
+    """subword-nmt itself ends the program."""
+    path = tmp_path / "codes"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path}{told}"):
+        segmenter(Namespace(sentencepiece_model=None, subword_nmt=path))
+    path.write_bytes(b"#version: 0.2\na b\n\n")
+    assert segmenter(Namespace(sentencepiece_model=None, subword_nmt=path))("ab") == "a@@ b"
+
+
+# ---------------------------------------------------------------------------------- checkpoints
+
+
+def changed(trained, folder, change):
+    """A copy of a checkpoint, which the function has changed."""
+    allow_fairseq_globals()
+    state = torch.load(trained.checkpoint, weights_only=True)
+    change(state)
+    torch.save(state, folder / "changed.pt")
+    return folder / "changed.pt"
+
+
+def option(name, value):
+    def change(state):
+        options = state["cfg"]["model"]
+        fields = vars(options) if isinstance(options, Namespace) else options
+        fields[name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (option("decoder_layers", 10**12), "decoder_layers 1000000000000, but must have at most"),
+        (option("decoder_embed_dim", 10**12), "decoder_embed_dim 1000000000000, but must have at"),
+        (option("decoder_layers", "x"), "the model cannot be built (TypeError: "),
+        (lambda state: state.update(cfg=None), "its configuration has no `task`"),
+        (lambda state: state["cfg"].pop("task"), "its configuration has no `task`"),
+        (lambda state: state["cfg"].pop("model"), "its configuration has no `model`"),
+    ],
+)
+def test_configurations_of_checkpoints(change, told, language_model, tmp_path, capsys):
+    path = changed(language_model, tmp_path, change)
+    flags = ["--path", path, "--context-window", 0, "--cpu"]
+    assert told in error_of(capsys, "perplexity", language_model.data, *flags)
+
+
+@pytest.mark.parametrize("command", ["contrast", "cxmi"])
+def test_a_language_model_translates_nothing(command, language_model, tmp_path, capsys):
+    (tmp_path / "set.json").write_text('[{"src": "a", "dst": ["b", "c"], "true_ind": 0}]')
+    flags = ["--sets", tmp_path / "set.json"] if command == "contrast" else []
+    argv = [command, language_model.data, "--path", language_model.checkpoint, "--cpu", *flags]
+    assert f"{language_model.checkpoint}: not a translation model" in error_of(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"a": 1}},
+        {"model": {"a": torch.zeros(3).to_sparse()}},
+        {"cfg": [1]},
+        {"cfg": {"model": 3}},
+        {"optimizer_history": 5},
+        {"optimizer_history": ["x"]},
+        {"optimizer_history": [{"num_updates": "x"}]},
+    ],
+)
+def test_what_cannot_be_averaged(change, tmp_path, capsys):
+    path, output = tmp_path / "a.pt", tmp_path / "out.pt"
+    torch.save({"cfg": None, "model": {"a": torch.zeros(3)}} | change, path)
+    said = error_of(capsys, "average", "--inputs", path, "--output", output)
+    assert f"{path} cannot be averaged: " in said
+    assert not output.exists()
