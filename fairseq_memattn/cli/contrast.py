@@ -1,7 +1,6 @@
 """`memattn contrast`: the accuracy of a translation model on right and wrong translations."""
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli import models, segmentation
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         "sentences; natural log-likelihood of the last sentence, ties never right"
     )
     if args.scores:
-        args.scores.write_text("".join(f"{score:.9g}\n" for score in scores), encoding="utf-8")
+        write_text(args.scores, "".join(f"{score:.9g}\n" for score in scores))
     if args.json:
         settings = {
             "path": args.path,
@@ -73,8 +72,7 @@ def run(args: argparse.Namespace) -> None:
             "target_context": loaded.target_context,
             "exchanged": reports,
         }
-        text = json.dumps({"settings": settings, "results": summary}, indent=2, ensure_ascii=False)
-        args.json.write_text(text + "\n", encoding="utf-8")
+        write_json(args.json, {"settings": settings, "results": summary})
 
 
 def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:

@@ -12,7 +12,6 @@ One of --context-window and --stateful is required.
 """
 
 import argparse
-import json
 import sys
 import time
 from copy import deepcopy
@@ -26,7 +25,7 @@ from fairseq_memattn.cli.models import (
     load_model,
     open_checkpoint,
 )
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, write_json
 from fairseq_memattn.errors import check_range
 from fairseq_memattn.evaluation.tables import table
 
@@ -155,7 +154,7 @@ def run(args: argparse.Namespace) -> None:
         rows.append(as_stream(args, model, task))
     print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
     if args.json:
-        args.json.write_text(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+        write_json(args.json, [row._asdict() for row in rows])
 
 
 def shown(row: Row) -> list[str]:

@@ -4,14 +4,13 @@ For a model with a sequence selector, it draws the sentences that each target to
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import segmentation, texts
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
 
 if TYPE_CHECKING:
     from fairseq_memattn.evaluation.plots import Memories, Selection
@@ -93,8 +92,9 @@ def run(args: argparse.Namespace) -> None:
         texts.check_lengths(args, net_input, model.max_positions())
         selection = look_at_selection(args, model, task, net_input)
         title = f"Sentences selected: {texts.title(args)}"
-        with fonts_for([*selection.sentences, *selection.readers, title]):
-            draw_selection(selection, args.output, title)
+        shown = fonts_for([*selection.sentences, *selection.readers, title])
+        with shown, replacing(args.output) as unfinished:
+            draw_selection(selection, unfinished, title)
         finish(args, SELECTOR, selection.as_dict())
         return
     kind, attentions = choose_attention(args, model)
@@ -103,8 +103,9 @@ def run(args: argparse.Namespace) -> None:
     texts.check_lengths(args, net_input, model.max_positions())
     memories = look(model, task, net_input, kind, attentions, layers, heads)
     title = f"{kind.capitalize()} attention's memory: {texts.title(args)}"
-    with fonts_for([*memories.writers, *memories.readers, title]):
-        draw_memories(memories, LABELS[kind], args.output, title)
+    shown = fonts_for([*memories.writers, *memories.readers, title])
+    with shown, replacing(args.output) as unfinished:
+        draw_memories(memories, LABELS[kind], unfinished, title)
     finish(
         args,
         kind,
@@ -228,5 +229,5 @@ def finish(args: argparse.Namespace, kind: str, figures: dict[str, Any]) -> None
     """Writes the numbers with `--json`, and prints the name of the picture."""
     if args.json:
         report = {"path": args.path, "text": texts.title(args), "attention": kind, **figures}
-        args.json.write_text(json.dumps(report, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(args.json, report, indent=None)
     print(f"drew {args.output}")

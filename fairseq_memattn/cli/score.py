@@ -5,13 +5,12 @@ with the first one, the baseline, by sacreBLEU's paired bootstrap.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
 from fairseq_memattn.errors import check_least, check_range
 from fairseq_memattn.evaluation.available_memory import available_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
@@ -141,7 +140,7 @@ def run(args: argparse.Namespace) -> None:
     warn_of_tokenizer(args, references)
     if args.output:
         (hypotheses,) = systems.values()
-        args.output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+        write_text(args.output, "".join(f"{line}\n" for line in hypotheses))
     score(args, systems, references, sources, documents)
 
 
@@ -302,8 +301,7 @@ def score(
         texts.append(documents_text(report["per_document"]))
     print("\n\n".join(texts))
     if args.json:
-        text = json.dumps(report, indent=2, ensure_ascii=False)
-        args.json.write_text(f"{text}\n", encoding="utf-8")
+        write_json(args.json, report)
 
 
 def check_memory(resamples: int, sentences: int) -> None:

@@ -22,7 +22,7 @@ from fairseq_memattn.cli.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.outputs import check_outputs, write_json
-from fairseq_memattn.errors import check_least, check_range
+from fairseq_memattn.errors import check_range
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.qa.answer_scores import (
     HOTPOTQA,
