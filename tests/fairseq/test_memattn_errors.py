@@ -98,7 +98,7 @@ def test_a_closed_pipe_adds_no_words(raised):
     assert "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device /dev/full")
 def test_a_full_disk_behind_the_output_is_one_sentence():
     with open("/dev/full", "w") as full:
         done = in_a_process("print('x')", stdout=full)
