@@ -7,13 +7,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import islice, tee, zip_longest
 from multiprocessing import Pool
 from pathlib import Path
 
 from tqdm import tqdm
 
 from data_prep.files import DataError, decode_line, read_lines, write_all_or_nothing
+from data_prep.round_trip import RoundTrip
 
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
 BYTE_ORDER_MARK = "\ufeff"
@@ -53,17 +54,30 @@ def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str
         yield row
 
 
-def rewrite(source: Path, target: Path, make: Callable[[], LineFunction], workers: int) -> Counter:
+def rewrite(
+    source: Path,
+    target: Path,
+    make: Callable[[], LineFunction],
+    workers: int,
+    restore: LineFunction | None = None,
+) -> Counter[str]:
     """Apply a function to every line of `source`, write the results to `target`, and return counts.
 
     make: returns the function; it is called once in each process, and must be picklable
+    restore: the function from a result to its line, for results that are pieces; lines that it
+        does not restore are counted
     """
     counts: Counter[str] = Counter()
+    trip = RoundTrip(source, restore) if restore else None
     with write_all_or_nothing([target]) as [file]:
         lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
-        for line in map_lines(make, lines, workers):
-            file.write(line + "\n")
+        before, given = tee(lines)
+        for line, result in zip(before, map_lines(make, given, workers), strict=True):
+            file.write(result + "\n")
             counts["lines"] += 1
+            if trip:
+                trip.add(line, result)
+    counts.update(trip.report() if trip else {})
     return counts
 
 

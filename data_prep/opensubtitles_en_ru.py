@@ -133,12 +133,18 @@ def segment_with_bpe(sets: Mapping[str, Pipeline], merges: int, each: bool) -> N
         pipeline.apply_bpe("text", codes)
 
 
-def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int) -> None:
+def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normalization: str) -> None:
     """text/ to pieces/ of both sets, with a SentencePiece model for each language."""
     for language in LANGUAGES:
         text = sets[AGNOSTIC].path("text", "train", language)
         model = sets[AGNOSTIC].learn_sentencepiece(
-            [text], f"spm.{language}", size, SEPARATOR, seed=1, option="--sentencepiece"
+            [text],
+            f"spm.{language}",
+            size,
+            SEPARATOR,
+            seed=1,
+            option="--sentencepiece",
+            normalization=normalization,
         )
         for pipeline in sets.values():
             for split in SPLITS:
@@ -162,7 +168,7 @@ def prepare(args: argparse.Namespace) -> None:
         write_texts(pipeline, archive, name, args)
     print("== pieces and fairseq's data of both")
     if args.sentencepiece:
-        segment_with_sentencepiece(sets, args.sentencepiece)
+        segment_with_sentencepiece(sets, args.sentencepiece, args.normalization)
     else:
         segment_with_bpe(sets, args.bpe_merges or 32_000, args.bpe == "each")
     for pipeline in sets.values():
@@ -215,6 +221,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         help="use SentencePiece instead of BPE: a model of N symbols and a dictionary for each "
         "language; 4 of the symbols are <unk>, <s>, </s> and the separator; T5Mem has 32128",
     )
+    subword.add_normalization(top)
     top.add_argument("--lowercase", action="store_true", help="convert all text to lower case")
     add_common_arguments(top)
     return top

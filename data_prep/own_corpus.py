@@ -95,6 +95,7 @@ def prepare(args: argparse.Namespace) -> None:
         args.separator,
         args.seed,
         model_type=args.model_type,
+        normalization=args.normalization,
     )
     segment(pipeline, kind, splits, model)
     if documents:
@@ -123,6 +124,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         help="symbols of the model (default: %(default)s)",
     )
     subword.add_model_type(top)
+    subword.add_normalization(top)
     top.add_argument(
         "--separator",
         type=separator_token,

@@ -16,6 +16,7 @@ from data_prep.argument_types import positive
 from data_prep.binarise import binarise
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import LineFunction, rewrite
+from data_prep.round_trip import from_bpe
 from data_prep.stages import Counts, Stages
 
 SPLITS = ("train", "valid", "test")
@@ -106,7 +107,7 @@ class Pipeline:
             for language in self.languages:
                 make = partial(moses.tokeniser, language, printable_only)
                 options = {"sacremoses": moses.version(), "printable_only": printable_only}
-                self._rewrite("text", "tokens", split, language, make, **options)
+                self._rewrite("text", "tokens", split, language, make, None, **options)
 
     def truecase(self, splits: Sequence[str] = SPLITS) -> None:
         """tokens/ to truecased/, with the cases counted in tokens/train."""
@@ -118,7 +119,7 @@ class Pipeline:
             self.stages.run(model.name, [source], [model], learn, **options)
             for split in splits:
                 make = partial(moses.truecaser, model)
-                self._rewrite("tokens", "truecased", split, language, make, model, **options)
+                self._rewrite("tokens", "truecased", split, language, make, None, model, **options)
 
     def learn_bpe(
         self, inputs: Sequence[Path], name: str, symbols: int, total: bool = False
@@ -142,7 +143,7 @@ class Pipeline:
         for split in splits:
             for language in self.languages:
                 make = partial(bpe.segmenter, codes[language])
-                self._rewrite(kind, to, split, language, make, codes[language], **options)
+                self._rewrite(kind, to, split, language, make, from_bpe, codes[language], **options)
 
     def learn_sentencepiece(
         self,
@@ -153,12 +154,21 @@ class Pipeline:
         seed: int,
         option: str = "--vocab-size",
         model_type: str = subword.MODEL_TYPES[0],
+        normalization: str = subword.IDENTITY,
     ) -> Path:
         """Train a SentencePiece model, NAME.model, on all inputs together; see `subword.train`."""
         model = self.folder / name
         outputs = [self.folder / f"{name}.{suffix}" for suffix in ("model", "vocab")]
         learn = partial(
-            subword.train, inputs, model, vocab_size, separator, seed, option, model_type
+            subword.train,
+            inputs,
+            model,
+            vocab_size,
+            separator,
+            seed,
+            option,
+            model_type,
+            normalization,
         )
         self.stages.run(
             name,
@@ -169,6 +179,7 @@ class Pipeline:
             separator=separator,
             seed=seed,
             model_type=model_type,
+            normalization=normalization,
         )
         return outputs[0]
 
@@ -212,16 +223,17 @@ class Pipeline:
         split: str,
         language: str,
         make: Callable[[], LineFunction],
+        restore: LineFunction | None,
         *models: Path,
         **options: object,
     ) -> None:
-        """KIND/ to TO/, line by line, for one split and language."""
+        """KIND/ to TO/, line by line, for one split and language; `restore` as in `rewrite`."""
         source, target = (self.path(folder, split, language) for folder in (kind, to))
         self.stages.run(
             f"{to}-{split}-{language}",
             [source, *models],
             [target],
-            partial(rewrite, source, target, make, self.workers),
+            partial(rewrite, source, target, make, self.workers, restore),
             **options,
         )
 

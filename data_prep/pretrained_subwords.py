@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import tee
 from pathlib import Path
 
-import sentencepiece
 from tqdm import tqdm
 
 from data_prep.dictionary import read_words
@@ -16,6 +16,8 @@ from data_prep.download import Archive, obtain
 from data_prep.files import DataError, read_lines, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines
 from data_prep.pipeline import Pipeline
+from data_prep.round_trip import RoundTrip, from_sentencepiece
+from data_prep.subword import load
 
 HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
 PAGE = "https://github.com/facebookresearch/fairseq/tree/main/examples/roberta"
@@ -29,11 +31,13 @@ class Subwords:
     files: the files that the segmentation depends on
     dictionary: the dictionary of the model, as fairseq writes it
     make: returns the function that segments a line; picklable
+    restore: the function from pieces to text; None for GPT-2's BPE, which loses nothing
     """
 
     files: tuple[Path, ...]
     dictionary: Path
     make: Callable[[], LineFunction]
+    restore: LineFunction | None = None
 
 
 def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,20 +129,22 @@ def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
 
 def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
     """The segmentation of a SentencePiece model."""
-    for option, path in (("--sentencepiece-model", model), ("--dictionary", dictionary)):
-        if not path.is_file():
-            raise DataError(f"{option} {path}: no such file")
-    try:
-        sentencepiece_segmenter(model)
-    except RuntimeError:
-        raise DataError(f"--sentencepiece-model {model}: not a SentencePiece model") from None
+    load(model, "--sentencepiece-model")
+    check_dictionary(dictionary)
+    make = partial(sentencepiece_segmenter, model)
+    return Subwords((model,), dictionary, make, from_sentencepiece)
+
+
+def check_dictionary(dictionary: Path) -> None:
+    """Raise DataError for a file that is not a dictionary of fairseq."""
+    if not dictionary.is_file():
+        raise DataError(f"--dictionary {dictionary}: no such file")
     read_words(dictionary)
-    return Subwords((model,), dictionary, partial(sentencepiece_segmenter, model))
 
 
 def sentencepiece_segmenter(model: Path) -> LineFunction:
-    """The function from a line to its pieces."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    """The function from a line to its pieces. Raises DataError as `subword.load` does."""
+    processor = load(model, "--sentencepiece-model")
     return lambda line: " ".join(processor.encode(line, out_type=str))
 
 
@@ -154,16 +160,24 @@ def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> 
 
 
 def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -> Counter[str]:
-    """Segment a file; returns the numbers of lines, of pieces, and of pieces the model lacks."""
+    """Segment a file; returns the numbers of lines, of pieces, and of pieces the model lacks.
+
+    Lines that their pieces do not give back are counted as well.
+    """
     known = read_words(subwords.dictionary)
     counts = Counter({"lines": 0, "pieces": 0})
+    trip = RoundTrip(source, subwords.restore) if subwords.restore else None
     with write_all_or_nothing([target]) as [file]:
         lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
-        for line in map_lines(subwords.make, lines, workers):
+        before, given = tee(lines)
+        for text, line in zip(before, map_lines(subwords.make, given, workers), strict=True):
             file.write(line + "\n")
+            if trip:
+                trip.add(text, line)
             pieces = line.split()
             counts["lines"] += 1
             counts["pieces"] += len(pieces)
             if unknown := sum(piece not in known for piece in pieces):
                 counts["of them not in the dictionary (<unk>)"] += unknown
+    counts.update(trip.report() if trip else {})
     return counts

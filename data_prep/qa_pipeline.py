@@ -4,12 +4,10 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import sentencepiece
 from tqdm import tqdm
 
 from data_prep import subword
@@ -18,7 +16,12 @@ from data_prep.binarise import binarise
 from data_prep.download import Archive, obtain_all
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
-from data_prep.pretrained_subwords import Subwords, segment, sentencepiece_subwords
+from data_prep.pretrained_subwords import (
+    Subwords,
+    check_dictionary,
+    segment,
+    sentencepiece_subwords,
+)
 from data_prep.splits import check_name
 from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
@@ -156,12 +159,9 @@ def _pieces_of(sources: Sequence[Path]) -> Iterator[str]:
 def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
     """A SentencePiece model of the training text."""
     sample = write_sample(pipeline, args.subword_lines, args.seed)
-    prefix = pipeline.folder / "spm"
-    outputs = [prefix.with_suffix(suffix) for suffix in (".model", ".vocab")]
-    work = partial(subword.train, [sample], prefix, args.vocab_size, SEPARATOR, args.seed)
-    options = {"vocab_size": args.vocab_size, "separator": SEPARATOR, "seed": args.seed}
-    pipeline.stages.run("spm", [sample], outputs, work, **options)
-    return outputs[0]
+    return pipeline.learn_sentencepiece(
+        [sample], "spm", args.vocab_size, SEPARATOR, args.seed, normalization=args.normalization
+    )
 
 
 def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
@@ -169,10 +169,7 @@ def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
     target = pipeline.folder / "pieces.txt"
 
     def work() -> dict[str, int]:
-        try:
-            processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        except RuntimeError:
-            raise DataError(f"--sentencepiece-model {model}: not a SentencePiece model") from None
+        processor = subword.load(model, "--sentencepiece-model")
         numbers = range(processor.get_piece_size())
         # fairseq's dictionaries contain <s>, <pad>, </s> and <unk> already.
         own = [i for i in numbers if not (processor.is_control(i) or processor.is_unknown(i))]
@@ -187,8 +184,6 @@ def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
 def find_pieces(pipeline: Pipeline, args: argparse.Namespace) -> Subwords:
     """The segmentation with the given model or, by default, with one that is trained."""
     model = args.sentencepiece_model or train_model(pipeline, args)
-    if not model.is_file():
-        raise DataError(f"--sentencepiece-model {model}: no such file")
     return sentencepiece_subwords(model, args.dictionary or dictionary_of(pipeline, model))
 
 
@@ -211,13 +206,17 @@ def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    """Raise DataError for options that do not fit together."""
+    """Raise DataError for options that do not fit together, and for files that are wrong."""
     if args.dictionary and not args.sentencepiece_model:
         raise DataError("--dictionary requires --sentencepiece-model, the model that it belongs to")
     if "train" not in sources and not args.sentencepiece_model:
         raise DataError(
             "--files has no train, from which pieces are learnt; add --sentencepiece-model"
         )
+    if args.sentencepiece_model:
+        subword.load(args.sentencepiece_model, "--sentencepiece-model")
+    if args.dictionary:
+        check_dictionary(args.dictionary)
 
 
 def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None:
@@ -309,6 +308,7 @@ def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
         metavar="N",
         help="number of pieces of a model that is trained (default: %(default)s)",
     )
+    subword.add_normalization(top)
     top.add_argument(
         "--subword-lines",
         type=positive,

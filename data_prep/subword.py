@@ -2,8 +2,11 @@
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import sentencepiece
 from tqdm import tqdm
@@ -18,15 +21,21 @@ from data_prep.files import (
     run_command,
     write_all_or_nothing,
 )
+from data_prep.round_trip import RoundTrip, from_sentencepiece
 
 MODEL_TYPES = ("unigram", "bpe")
+IDENTITY = "identity"
+NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
+# fairseq splits a line at every white space, and would split a piece that contains some.
+SPACES = "".join(f"{ord(c):X}\t20\n" for c in map(chr, range(0x3001)) if c.isspace() and c != " ")
 DESCRIPTION = """\
 Train a SentencePiece model and segment text with it, for fairseq-preprocess.
 
   %(prog)s train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
   %(prog)s encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
 
-The separator between the sentences of a window remains one token.
+The separator between the sentences of a window remains one token. Lines that their pieces do not
+give back, with fairseq's --post-process sentencepiece, are counted in a warning.
 """
 
 
@@ -40,6 +49,19 @@ def add_model_type(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_normalization(parser: argparse.ArgumentParser) -> None:
+    """Add --normalization, for commands that train SentencePiece."""
+    parser.add_argument(
+        "--normalization",
+        choices=NORMALIZATIONS,
+        default=IDENTITY,
+        help="what the model changes in text before it segments it: identity changes white space "
+        "only, which becomes single spaces; the others are SentencePiece's rules, whose own "
+        "default is nmt_nfkc: they replace characters such as ½ and ﬁ, so text that is restored "
+        "from pieces differs from its original (default: %(default)s)",
+    )
+
+
 def train(
     inputs: Sequence[Path],
     model: Path,
@@ -48,12 +70,14 @@ def train(
     seed: int,
     option: str = "--vocab-size",
     model_type: str = MODEL_TYPES[0],
+    normalization: str = IDENTITY,
 ) -> None:
     """Train a model on all inputs together; writes MODEL.model and MODEL.vocab.
 
     vocab_size: number of symbols, including `<unk>`, `<s>`, `</s>` and the separator
     option: the name of `vocab_size` in errors
     model_type: one of MODEL_TYPES
+    normalization: one of NORMALIZATIONS; the model contains it
     Raises DataError for inputs that cannot be read, have no text, or are too small for the
     vocabulary.
     """
@@ -62,38 +86,65 @@ def train(
     model.parent.mkdir(parents=True, exist_ok=True)
     sentencepiece.set_random_generator_seed(seed)
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_without(separator, line) for line in _all_lines(inputs)),
-            model_prefix=str(model),
-            vocab_size=vocab_size,
-            model_type=model_type,
-            character_coverage=1.0,
-            # With SentencePiece's word-boundary mark, so that the separator is one token.
-            user_defined_symbols=["\u2581" + separator],
-            num_threads=1,
-            minloglevel=1,
-        )
+        with TemporaryDirectory() as folder:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(_without(separator, line) for line in _all_lines(inputs)),
+                model_prefix=str(model),
+                vocab_size=vocab_size,
+                model_type=model_type,
+                character_coverage=1.0,
+                # With SentencePiece's word-boundary mark, so that the separator is one token.
+                user_defined_symbols=["\u2581" + separator],
+                num_threads=1,
+                minloglevel=1,
+                **_rule(normalization, Path(folder)),
+            )
     except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2]
+        reason = str(error).rpartition("] ")[2].partition(" or decrease character_coverage")[0]
         raise DataError(f"{option} {vocab_size} does not fit the text: {reason}") from None
 
 
-def encode(model: Path, inputs: Sequence[Path], output: Path) -> None:
-    """Segment each input into output/NAME, line by line."""
+def _rule(normalization: str, folder: Path) -> dict[str, Any]:
+    """The argument of SentencePiece's trainer. folder: for a file that it reads."""
+    if normalization != IDENTITY:
+        return {"normalization_rule_name": normalization}
+    path = folder / "spaces.tsv"
+    path.write_text(SPACES, encoding="utf-8")
+    return {"normalization_rule_tsv": str(path)}
+
+
+def load(model: Path, option: str = "--model") -> sentencepiece.SentencePieceProcessor:
+    """A model. option: names it in errors. Raises DataError for a file that is not a model."""
     if not model.is_file():
-        raise DataError(f"--model {model}: no such file")
+        raise DataError(f"{option} {model}: no such file")
     try:
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        return sentencepiece.SentencePieceProcessor(model_file=str(model))
     except RuntimeError:
-        raise DataError(f"--model {model}: not a SentencePiece model") from None
+        raise DataError(f"{option} {model}: not a SentencePiece model") from None
+
+
+def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
+    """Segment each input into output/NAME, line by line; returns the counts.
+
+    Lines that their pieces do not give back are counted, and a warning names the first one.
+    """
+    processor = load(model)
+    known = {processor.id_to_piece(number) for number in range(processor.get_piece_size())}
+    counts = Counter({"lines": 0})
     targets = [output / path.name for path in inputs]
     if len(set(targets)) < len(targets):
         raise DataError("--input: two files have the same name, so they would have the same output")
     refuse_overwriting([*inputs, model], targets)
     with write_all_or_nothing(targets) as files:
         for path, file in zip(inputs, files, strict=True):
+            trip = RoundTrip(path, from_sentencepiece, known)
             for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
-                print(*processor.encode(line, out_type=str), file=file)
+                pieces = " ".join(processor.encode(line, out_type=str))
+                file.write(pieces + "\n")
+                trip.add(line, pieces)
+            counts["lines"] += trip.lines
+            counts.update(trip.report())
+    return counts
 
 
 def _all_lines(inputs: Sequence[Path]) -> Iterator[str]:
@@ -121,6 +172,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         "--vocab-size", type=int, default=8000, help="symbols of the model (default: %(default)s)"
     )
     add_model_type(training)
+    add_normalization(training)
     training.add_argument(
         "--separator", default="_eos", help="a token that is not segmented (default: %(default)s)"
     )
@@ -146,6 +198,7 @@ def run(args: argparse.Namespace) -> None:
             args.separator,
             args.seed,
             model_type=args.model_type,
+            normalization=args.normalization,
         )
     else:
         encode(args.model, args.input, args.output)

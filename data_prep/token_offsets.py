@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import sentencepiece
-
 from data_prep.files import DataError
+from data_prep.subword import load
 
 UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
 
@@ -29,7 +28,7 @@ Cut = Callable[[str], Pieces]
 
 def sentencepiece_cut(model: Path) -> Cut:
     """Segmentation with a SentencePiece model."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    processor = load(model, "--sentencepiece-model")
 
     def cut(text: str) -> Pieces:
         found = processor.encode(text, return_type="offset_mapping")

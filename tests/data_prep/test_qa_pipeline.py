@@ -205,7 +205,8 @@ def test_answers_are_public_for_all_questions_or_none(
 ) -> None:
     content = [hotpot_record(1, answer=...), hotpot_record(2)]
     file = write_json(tmp_path / "a.json", content)
-    assert run(hotpotqa, tmp_path / "out", f"--sentencepiece-model {file}", test=file) == 2
+    train = write_json(tmp_path / "train.json", [hotpot_record(1)])
+    assert run(hotpotqa, tmp_path / "out", train=train, test=file) == 2
     assert "the question 'h2' has an answer, unlike the questions before" in capsys.readouterr().err
 
 
@@ -227,6 +228,7 @@ def test_broken_files(tmp_path: Path) -> None:
         ("--files train={file} --archive {file}", "--archive and --files exclude each other"),
         ("--archive {file}", "a.json: the name must be one of train-v1.1.json, dev-v1.1.json"),
         ("--files train={file} --sentencepiece-model m", "--sentencepiece-model m: no such file"),
+        ("--files train={file} --sentencepiece-model {file}", "a.json: not a SentencePiece model"),
     ],
 )
 def test_options_that_cannot_be(
@@ -236,6 +238,7 @@ def test_options_that_cannot_be(
     argv = ["--output", str(tmp_path / "out"), *options.format(file=file).split()]
     assert squad.main(argv) == 2
     assert expected in message(capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
 
 
 def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,149 @@
+"""Text is what its pieces give back; what is not is counted, and its first line is named."""
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fairseq.data.data_utils import post_process
+from fairseq.tokenizer import tokenize_line
+from official_archives import lines
+
+from data_prep import bpe, own_corpus, subword
+from data_prep.lines import rewrite
+from data_prep.round_trip import RoundTrip, from_bpe, from_sentencepiece
+
+# NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
+TEXT = {
+    "yo": "O\u0323\u0300na\u0300 ti\u0301 a gba\u0300 s\u0323e e\u0301 da\u0301ra",
+    "zh": "\u4ed6\u8bf4\uff1a\u201c\u4f60\u597d\uff0c\u4e16\u754c\uff01\u201d\uff08\uff21",
+    "fa": "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u06a9\u062a\u0627\u0628",
+    "bn": "\u0986\u09ae\u09be\u09b0 \u09ac\u09be\u09dc\u09bf \u09b9\u09df \u0986\u09b7\u09be\u09dd",
+    "en": "\u00bd cup, \ufb01ve 10\u00b2 \u2122 soft\u00adhyphen zero\u200bwidth \ufeff e\u0301",
+}
+
+
+ENGLISH = [f"The {a} {b} is old." for a in ("red", "blue") for b in ("house", "garden", "letter")]
+LINES = [*TEXT.values(), *ENGLISH]
+SIZE = "80"
+
+
+def write(path: Path, content: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("text") / "train.xx", LINES)
+
+
+def train(text: Path, folder: Path, *options: str) -> Path:
+    """The model of `memattn prepare subword train`."""
+    argv = ["train", "--input", str(text), "--model", str(folder / "spm"), "--vocab-size", SIZE]
+    assert subword.main([*argv, *options]) == 0
+    return folder / "spm.model"
+
+
+def as_fairseq_restores(pieces: str) -> str:
+    return str(post_process(" ".join(tokenize_line(pieces)), "sentencepiece"))
+
+
+@pytest.mark.parametrize("model_type", subword.MODEL_TYPES)
+def test_pieces_give_every_character_back(model_type: str, text: Path, tmp_path: Path) -> None:
+    model = train(text, tmp_path, "--model-type", model_type)
+    assert subword.encode(model, [text], tmp_path) == {"lines": 11}
+    assert list(map(as_fairseq_restores, lines(tmp_path / text.name))) == LINES
+
+
+def test_a_normalisation_on_demand_is_counted(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = train(text, tmp_path, "--normalization", "nmt_nfkc")
+    capsys.readouterr()
+    counts = subword.encode(model, [text], tmp_path)
+    restored = list(map(as_fairseq_restores, lines(tmp_path / text.name)))
+    assert restored[5:] == ENGLISH and not set(restored[:5]) & {*LINES}
+    what = "lines of train.xx that their pieces do not give back (the first is line 1)"
+    assert counts == {"lines": 11, what: 5}
+    [warning] = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {text}: 5 of 11 lines differ from the text that their")
+    assert warning.endswith(f"is line 1, where {TEXT['yo'][:40]!r} becomes {restored[0][:40]!r}")
+
+
+def test_white_space_becomes_single_spaces(text: Path, tmp_path: Path) -> None:
+    """fairseq would split a piece at any other white space, and lose it."""
+    model = train(text, tmp_path)
+    spaces = "".join(c for c in map(chr, range(0x110000)) if c.isspace() and c not in "\r\n")
+    source = write(tmp_path / "spaces", [" a ".join(spaces), f"{spaces}zero"])
+    assert subword.encode(model, [source], tmp_path / "out") == {"lines": 2}
+    words = " ".join((len(spaces) - 1) * ["a"])
+    assert list(map(as_fairseq_restores, lines(tmp_path / "out/spaces"))) == [words, "zero"]
+
+
+def test_what_the_model_does_not_know_is_not_given_back(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = train(text, tmp_path)
+    source = write(tmp_path / "test.xx", ["a cup", "zero \u6f22 width", "a \u2581 cup", ""])
+    what = "lines of test.xx that their pieces do not give back (the first is line 2)"
+    assert subword.encode(model, [source], tmp_path / "out")[what] == 2
+    warning = capsys.readouterr().err
+    assert "2 of 4 lines" in warning and "'zero \u6f22 width' becomes 'zero <unk> width'" in warning
+
+
+@pytest.mark.parametrize(
+    ("restore", "name"), [(from_sentencepiece, "sentencepiece"), (from_bpe, "subword_nmt")]
+)
+@pytest.mark.parametrize(
+    "pieces", ["\u2581The \u2581ho use", "a@@ b c@@", " \u2581 \u2581a\u3000b \u2581", "", "@@ x"]
+)
+def test_text_is_restored_as_fairseq_does_it(restore, name: str, pieces: str) -> None:
+    assert restore(pieces) == post_process(" ".join(tokenize_line(pieces)), name)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_bpe_gives_back_what_has_no_mark_of_its_own(
+    workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "text", ["the house", "the@@ mouse", " a\u00a0house  ", "an @@ end"])
+    bpe.learn([source, source], tmp_path / "codes", 99, total=False)
+    make = partial(bpe.segmenter, tmp_path / "codes")
+    counts = rewrite(source, tmp_path / "out", make, workers, from_bpe)
+    what = "lines of text that their pieces do not give back (the first is line 2)"
+    assert counts == {"lines": 4, what: 2}
+    assert "where 'the@@ mouse' becomes 'themouse'" in capsys.readouterr().err
+
+
+def test_a_warning_shows_the_first_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    trip = RoundTrip(Path("a"), str)
+    trip.add("same", " same ")
+    trip.add(f"{'long ' * 30}\u00bd cup", f"{'long ' * 30}1\u20442 cup")
+    assert sum(trip.report().values()) == 1
+    assert "line 2, where 'long long \u00bd cup' becomes 'long long 1\u20442 cup'" in (
+        capsys.readouterr().err
+    )
+    assert RoundTrip(Path("a"), str).report() == Counter()
+
+
+def test_the_option_is_part_of_the_stages(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A corpus that was prepared with another normalisation is not continued silently."""
+    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    prefix = text.with_suffix("")
+    argv = (
+        f"--text train={prefix} valid={prefix} --langs xx --output {tmp_path} --vocab-size {SIZE}"
+    )
+    assert own_corpus.main([*argv.split(), "--normalization", "nmt_nfkc"]) == 0
+    first = capsys.readouterr()
+    for split in ("train", "valid"):
+        assert f"pieces-{split}: 11 lines, 5 lines of {split}.xx that their pieces do" in first.out
+        assert f"warning: {tmp_path}/text/{split}.xx: 5 of 11 lines" in first.err
+    assert own_corpus.main([*argv.split(), "--normalization", "nmt_nfkc"]) == 0
+    assert capsys.readouterr().out == first.out.replace("spm: done", "spm: done before")
+    assert own_corpus.main(argv.split()) == 2
+    assert "was made from other input or options" in capsys.readouterr().err
+    assert own_corpus.main([*argv.split(), "--force"]) == 0
+    again = capsys.readouterr()
+    assert "pieces-valid: 11 lines\n" in again.out and "warning" not in again.err
