@@ -15,6 +15,7 @@ from data_prep.corpora.discourse.discourse_corpus import SPLITS, Corpus, Options
 from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError, run_command, write_all_or_nothing
+from data_prep.stages import remove_leftovers
 
 VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
@@ -66,7 +67,10 @@ def checksum(text: bytes) -> str:
 
 
 def is_done(out: Path, options: Options, force: bool) -> bool:
-    """Whether `out` contains exactly this corpus. Raises DataError for other contents."""
+    """Whether `out` contains exactly this corpus.
+
+    Raises DataError for other contents, but not for those that a killed command has left.
+    """
     record = out / RECORD
     if out.is_file():
         raise DataError(f"--output {out} is a file; it must be a folder")
@@ -83,9 +87,23 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         reason = "was changed since" if same else "contains a corpus made with other options"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         reason = f"is not empty and has no complete {RECORD}"
-    if force:
+    if force or (not record.exists() and is_begun(out, options)):
         return False
     raise DataError(f"--output {out} {reason}; choose another folder or add --force")
+
+
+def is_begun(out: Path, options: Options) -> bool:
+    """Whether each file in `out` belongs to this corpus and is complete.
+
+    Removes temporary files of killed commands.
+    """
+    files, _ = corpus_files(options)
+    remove_leftovers([out / name for name in (*files, RECORD)])
+    there = {path.relative_to(out).as_posix(): path for path in out.rglob("*") if path.is_file()}
+    return all(
+        name in files and path.read_bytes() == files[name].encode("utf-8")
+        for name, path in there.items()
+    )
 
 
 def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:

@@ -59,6 +59,12 @@ def words_of(text: str) -> set[str]:
     return set(re.findall(r"[\w-]+", text.lower()))
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder by its path in it."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
 def groups(corpus: Path, phenomenon: str) -> list[Group]:
     """The contrastive groups of a phenomenon."""
     path = corpus / "contrast" / f"{phenomenon}.json"
@@ -559,6 +565,35 @@ def test_somebody_elses_directory_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     assert discourse.main(["--output", str(tmp_path / "thesis.tex"), *SMALL]) == 2
     assert "is a file; it must be a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("appeared", [0, 1, 5, 12])
+def test_a_killed_command_is_continued(appeared: int, corpus: Path, tmp_path: Path) -> None:
+    """Killed after some of its files have appeared, while others have their temporary names."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    whole = contents(corpus)
+    files = [*discourse.corpus_files(Options(60, 7, 8, 36, 6, 12, 1, 1, 3))[0], "corpus.json"]
+    out = tmp_path / "killed"
+    for number, name in enumerate(files):
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if number < appeared:
+            path.write_bytes(whole[name])
+        else:
+            path.with_name(f"{path.name}.part{process.pid}").write_bytes(whole[name][:9])
+    assert run(out, *SMALL) == 0
+    assert contents(out) == whole
+
+
+@pytest.mark.parametrize("name", ["train.en", "train.docx"])
+def test_what_a_killed_command_has_not_written_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("", encoding="utf-8")
+    assert run(tmp_path, *SMALL) == 2
+    assert "is not empty and has no complete corpus.json" in capsys.readouterr().err
+    assert contents(tmp_path) == {name: b""}
 
 
 @pytest.mark.parametrize(
