@@ -4,11 +4,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tqdm import tqdm
@@ -27,12 +28,6 @@ VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
-# With the default handler, Ctrl-C ends it and its processes without tracebacks.
-PREPROCESS = """\
-import runpy, signal
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-runpy.run_module("fairseq_cli.preprocess", run_name="__main__", alter_sys=True)
-"""
 DESCRIPTION = """\
 Binarise segmented text with fairseq-preprocess, and keep its document ids.
 
@@ -255,10 +250,21 @@ def preprocess(
 
 
 def run_preprocess(flags: Sequence[str], folder: Path) -> int:
-    """Run fairseq-preprocess in a folder; returns its exit status."""
+    """Run fairseq-preprocess in a folder; returns its exit status.
+
+    It has a process group of its own. After an exception, such as Ctrl-C, the whole group is
+    killed, so that neither it nor its processes print tracebacks or continue to write.
+    """
     # -P keeps a folder `fairseq` in the working directory, such as a checkout, off the path.
-    command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
-    return subprocess.run(command, cwd=folder, stdout=STANDARD_ERROR).returncode
+    command = [sys.executable, "-P", "-m", "fairseq_cli.preprocess", *flags]
+    process = subprocess.Popen(command, cwd=folder, stdout=STANDARD_ERROR, process_group=0)
+    try:
+        return process.wait()
+    except BaseException:
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:

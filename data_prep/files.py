@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,17 +19,42 @@ class DataError(Exception):
 def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a preparation; returns the exit status.
 
-    The status is 2 after a DataError, whose message is printed, and 130 after Ctrl-C, as in shells.
+    The status is 2 after a DataError, whose message is printed. After a signal that ends the
+    command it is 128 and the number of the signal, as in shells: 130 after Ctrl-C.
     """
     try:
-        work(args)
+        with ended_by(signal.SIGTERM, signal.SIGHUP):
+            work(args)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("\ninterrupted; run the same command again to continue", file=sys.stderr)
-        return 130
+        [number] = stop.args or [signal.SIGINT]
+        return 128 + int(number)
     return 0
+
+
+@contextmanager
+def ended_by(*signals: signal.Signals) -> Iterator[None]:
+    """Signals raise KeyboardInterrupt in the body, so that it removes its temporary files.
+
+    A signal that the caller ignores or handles keeps its effect, as under `nohup`.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    ours: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        ours = [one for one in signals if signal.getsignal(one) == signal.SIG_DFL]
+    for one in ours:
+        signal.signal(one, stop)
+    try:
+        yield
+    finally:
+        for one in ours:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def decode_line(raw: bytes, path: Path, number: int) -> str:

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -89,7 +90,13 @@ def map_lines(
         yield from map(make(), lines)
         return
     source = iter(lines)
-    with Pool(workers, _start, (make, os.getpid())) as pool:
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # until the processes handle them
+    try:
+        started = Pool(workers, _start, (make, os.getpid(), before))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with started as pool:
         while blocks := list(islice(source, workers * BLOCK)):
             yield from pool.map(_apply, blocks, chunksize=-(-len(blocks) // workers))
 
@@ -97,9 +104,13 @@ def map_lines(
 _function: LineFunction
 
 
-def _start(make: Callable[[], LineFunction], parent: int) -> None:
+def _start(make: Callable[[], LineFunction], parent: int, mask: Iterable[signal.Signals]) -> None:
     global _function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends the pool
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent handles it and ends the pool
+    # An exception, unlike the default, releases the lock of the queue that the parent needs.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _function = make()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from official_archives import lines, message, nist_set
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
 from data_prep import bpe, moses
-from data_prep.files import DataError, write_all_or_nothing
+from data_prep.files import DataError, run_command, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines, raw_lines, raw_pairs, rewrite
 from data_prep.sgml_segments import read_segment_pairs, read_segments
 from data_prep.stages import Stages
@@ -168,39 +170,110 @@ def make_endless() -> LineFunction:
     return endless
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_ends_in_one_line(workers: int, text: Path, tmp_path: Path) -> None:
-    """As Ctrl-C does it: in this process and in those that it has started."""
+def started(work: str, *folders: Path) -> subprocess.Popen[str]:
+    """A process that runs a preparation. work: its code; folders: on its path before this one."""
     code = (
         # What runs in a shell's background is started deaf to it.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys, test_stages; from data_prep.files import run_command\n"
         "from pathlib import Path; from data_prep.lines import rewrite\n"
-        f"work = lambda _: rewrite(Path({str(text)!r}), Path({str(tmp_path / 'out')!r}), "
-        f"test_stages.make_endless, {workers})\n"
+        f"from data_prep.binarise import run_preprocess\nwork = lambda _: {work}\n"
         "sys.exit(run_command(work, None))"
     )
-    folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
-    process = subprocess.Popen(
+    path = os.pathsep.join(map(str, [*folders, Path(__file__).parent, Path(__file__).parents[2]]))
+    return subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": folders},
+        env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    for _ in range(workers):
-        assert process.stdout.readline()  # each of them is at work
-    os.killpg(process.pid, signal.SIGINT)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit status and standard error of a process that has been told to end."""
     try:
         _, shown = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # it would run for ever
         raise
-    assert process.returncode == 130
-    assert shown == "\ninterrupted; run the same command again to continue\n"
-    assert not (tmp_path / "out").exists()
+    return process.returncode, shown
+
+
+STOPPED = "\ninterrupted; run the same command again to continue\n"
+
+
+@pytest.mark.parametrize(
+    ("send", "workers", "stop"),
+    [
+        (os.killpg, 1, signal.SIGINT),
+        (os.kill, 1, signal.SIGHUP),
+        (os.killpg, 2, signal.SIGINT),
+        (os.killpg, 2, signal.SIGTERM),
+        (os.kill, 2, signal.SIGTERM),
+    ],
+)
+def test_an_interrupt_ends_in_one_line(
+    send: Callable[[int, int], None], workers: int, stop: int, text: Path, tmp_path: Path
+) -> None:
+    """Of this process alone or, as Ctrl-C does it, of those that it has started as well."""
+    out = tmp_path / "out"
+    process = started(
+        f"rewrite(Path({str(text)!r}), Path({str(out)!r}), test_stages.make_endless, {workers})"
+    )
+    assert process.stdout is not None
+    for _ in range(workers):
+        assert process.stdout.readline()  # each of them is at work
+    send(process.pid, stop)
+    assert ended(process) == (128 + stop, STOPPED)
+    assert [path.name for path in tmp_path.iterdir()] == [text.name]
+
+
+FAIRSEQ = """\
+import multiprocessing, os, time
+
+def work(number):
+    print(os.getpid(), flush=True)
+    time.sleep(3600)
+
+with multiprocessing.Pool(1) as pool:
+    pool.map(work, [1])
+"""
+
+
+def runs(process: int) -> bool:
+    """Whether a process has not ended; one that has may wait for its parent."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_interrupt_ends_fairseq_and_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "fairseq_cli").mkdir()
+    (tmp_path / "fairseq_cli/preprocess.py").write_text(FAIRSEQ)
+    (tmp_path / "fairseq_cli/__init__.py").touch()
+    process = started(f"run_preprocess([], Path({str(tmp_path)!r}))", tmp_path)
+    assert process.stderr is not None
+    worker = int(process.stderr.readline())
+    assert runs(worker)
+    os.kill(process.pid, signal.SIGTERM)
+    assert ended(process) == (128 + signal.SIGTERM, STOPPED)
+    for _ in range(100):
+        if runs(worker):
+            time.sleep(0.1)
+    assert not runs(worker)
+
+
+def test_a_signal_that_is_ignored_does_not_interrupt() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_command(lambda _: os.kill(os.getpid(), signal.SIGHUP), Namespace()) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_tokens_and_back() -> None:
