@@ -14,7 +14,7 @@ from typing import IO, NoReturn, cast
 
 from tqdm import tqdm
 
-from data_prep.files import DataError, write_all_or_nothing
+from data_prep.files import FULL, DataError, write_all_or_nothing
 from fairseq_memattn.archive_limits import (
     Budget,
     RefusedArchive,
@@ -104,7 +104,9 @@ def _opened(archive: Path) -> Iterator[Iterator[Member]]:
     except RefusedArchive as error:
         raise DataError(f"{archive}: {error}") from None
     except BROKEN as error:
-        if isinstance(error, OSError) and error.errno is not None:  # a full disk, for example
+        if isinstance(error, OSError) and error.errno in FULL:  # of what is written
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{archive}: unpacking stopped ({error.strerror})") from None
         reason = str(error).partition(":\n")[0] or type(error).__name__
         raise DataError(

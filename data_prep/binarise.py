@@ -21,13 +21,19 @@ from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids
 from data_prep.argument_types import split_and_prefix
 from data_prep.dictionary import read_words
 from data_prep.download import digest
-from data_prep.files import DataError, make_folders, run_command
+from data_prep.files import DataError, make_folders, run_command, unwritten
 from data_prep.splits import Splits, find_splits
 
 VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
+PREPROCESS = """\
+import os, runpy, sys
+if not os.environ.get("MEMATTN_TRACEBACK"):
+    sys.excepthook = lambda kind, error, _: print(f"{kind.__name__}: {error}", file=sys.stderr)
+runpy.run_module("fairseq_cli.preprocess", run_name="__main__", alter_sys=True)
+"""
 DESCRIPTION = """\
 Binarise segmented text with fairseq-preprocess, and keep its document ids.
 
@@ -139,7 +145,7 @@ def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
         present = {
             path.name: path.stat().st_size for path in output.iterdir() if path.name in sizes
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"--output {output} is not empty and was not made by this command (no {RECORD}); "
             "choose another folder"
@@ -169,9 +175,7 @@ def replaced_when_done(output: Path) -> Iterator[Path]:
         made.clear()
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise DataError(
-            f"{error.filename or output}: cannot be written ({error.strerror})"
-        ) from None
+        raise unwritten(error, output) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
         for folder in reversed(made[:-1]):
@@ -253,10 +257,11 @@ def run_preprocess(flags: Sequence[str], folder: Path) -> int:
     """Run fairseq-preprocess in a folder; returns its exit status.
 
     It has a process group of its own. After an exception, such as Ctrl-C, the whole group is
-    killed, so that neither it nor its processes print tracebacks or continue to write.
+    killed, so that neither it nor its processes print tracebacks or continue to write. Its own
+    errors are one line, unless MEMATTN_TRACEBACK is set.
     """
     # -P keeps a folder `fairseq` in the working directory, such as a checkout, off the path.
-    command = [sys.executable, "-P", "-m", "fairseq_cli.preprocess", *flags]
+    command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
     process = subprocess.Popen(command, cwd=folder, stdout=STANDARD_ERROR, process_group=0)
     try:
         return process.wait()

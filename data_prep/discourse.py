@@ -85,7 +85,7 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         ):
             return True
         reason = "was changed since" if same else "contains a corpus made with other options"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = f"is not empty and has no complete {RECORD}"
     if force or (not record.exists() and is_begun(out, options)):
         return False

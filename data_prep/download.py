@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 from tqdm import tqdm
 
-from data_prep.files import DataError
+from data_prep.files import DataError, unwritten
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
@@ -132,7 +132,7 @@ def _read_note(note: Path) -> tuple[str, int | None]:
     try:
         found = json.loads(note.read_text(encoding="utf-8"))
         return found["version"], found["size"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "", None
 
 
@@ -169,7 +169,7 @@ def _receive(request: Request, part: Path, note: Path) -> None:
     except (HTTPException, TimeoutError, ConnectionError, SSLError) as error:
         raise DataError(f"{url}: the connection failed ({error!r}); {again}") from None
     except OSError as error:
-        raise DataError(f"{part}: cannot be written ({error.strerror})") from None
+        raise unwritten(error, part) from None
     if size is not None and part.stat().st_size != size:
         raise DataError(f"{url}: ended after {part.stat().st_size} of {size} bytes; {again}")
 

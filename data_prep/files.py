@@ -1,6 +1,7 @@
 """Strict reading of text, and writing of all files or none; shared by all preparations."""
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -11,6 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk or quota
+
 
 class DataError(Exception):
     """A mistake in the user's data or options; the message is one sentence that names the place."""
@@ -19,14 +22,17 @@ class DataError(Exception):
 def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a preparation; returns the exit status.
 
-    The status is 2 after a DataError, whose message is printed. After a signal that ends the
-    command it is 128 and the number of the signal, as in shells: 130 after Ctrl-C.
+    The status is 2 after a DataError or OSError, whose message is printed. After a signal that
+    ends the command it is 128 and the number of the signal, as in shells: 130 after Ctrl-C.
     """
     try:
         with ended_by(signal.SIGTERM, signal.SIGHUP):
             work(args)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {reason(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         print("\ninterrupted; run the same command again to continue", file=sys.stderr)
@@ -122,8 +128,11 @@ def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
             os.replace(part, path)
         folders.clear()
     except OSError as error:
+        raise unwritten(error, paths[0]) from None
+    except UnicodeEncodeError as error:
         raise DataError(
-            f"{error.filename or paths[0]}: cannot be written ({error.strerror})"
+            f"{paths[0]}: the text contains U+{ord(error.object[error.start]):04X}, half of a "
+            "surrogate pair, which UTF-8 cannot encode"
         ) from None
     finally:
         for part in parts:
@@ -131,6 +140,19 @@ def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
                 part.unlink()
         for folder in reversed(folders):
             folder.rmdir()
+
+
+def unwritten(error: OSError, path: Path) -> DataError:
+    """The error for a file that cannot be written. path: where the error does not name the file."""
+    message = f"{error.filename or path}: cannot be written ({error.strerror})"
+    if error.errno in FULL:
+        message += f"; free space for the folder {path.absolute().parent}"
+    return DataError(message)
+
+
+def reason(error: OSError) -> str:
+    """An error of the system in one sentence, with the file if it names one."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def make_folders(folder: Path) -> list[Path]:

@@ -89,6 +89,7 @@ def map_lines(
     if workers == 1:
         yield from map(make(), lines)
         return
+    make()  # a mistake ends in an error here; in a process, the pool would start it again
     source = iter(lines)
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # until the processes handle them

@@ -87,12 +87,14 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
     subwords = find_subwords(args, args.output / "archives")
     shards = [f"train{number}" for number in range(args.shards)]
-    for name, sources, splits in (("train", args.train, shards), ("valid", args.valid, ["valid"])):
-        targets = [pipeline.path("text", split, SUFFIX) for split in splits]
-        work = partial(write_shards, sources, targets, args.seed)
-        pipeline.stages.run(
-            f"text-{name}", sources, targets, work, seed=args.seed, shards=len(targets)
-        )
+    texts = (("train", args.train, shards), ("valid", args.valid, ["valid"]))
+    with pipeline.stages.all_or_none():
+        for name, sources, splits in texts:
+            targets = [pipeline.path("text", split, SUFFIX) for split in splits]
+            work = partial(write_shards, sources, targets, args.seed)
+            pipeline.stages.run(
+                f"text-{name}", sources, targets, work, seed=args.seed, shards=len(targets)
+            )
     for split in ("valid", *shards):
         segment(pipeline, split, SUFFIX, subwords)
     folders = [pipeline.folder / "bin" / str(number) for number in range(args.shards)]

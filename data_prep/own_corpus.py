@@ -66,11 +66,12 @@ def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -
 def write_texts(pipeline: Pipeline, text: dict[str, Path]) -> bool:
     """The user's files to text/; returns whether they have document ids."""
     found = find_splits(text, pipeline.languages)
-    for split in text:
-        files = found.texts(split)
-        files += [found.docids(split)] if found.documents else []
-        read = partial(rows, files, found.documents)
-        pipeline.write_text(split, files, read, documents=found.documents)
+    with pipeline.stages.all_or_none():
+        for split in text:
+            files = found.texts(split)
+            files += [found.docids(split)] if found.documents else []
+            read = partial(rows, files, found.documents)
+            pipeline.write_text(split, files, read, documents=found.documents)
     return found.documents
 
 

@@ -158,7 +158,7 @@ class Pipeline:
     ) -> Path:
         """Train a SentencePiece model, NAME.model, on all inputs together; see `subword.train`."""
         model = self.folder / name
-        outputs = [self.folder / f"{name}.{suffix}" for suffix in ("model", "vocab")]
+        outputs = [self.folder / f"{name}.{suffix}" for suffix in subword.SUFFIXES]
         learn = partial(
             subword.train,
             inputs,

@@ -97,7 +97,7 @@ def gpt2_subwords(files: list[Path]) -> Subwords:
     encoder, merges, dictionary = files
     try:
         numbers = json.loads(encoder.read_text(encoding="utf-8")).items()
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise DataError(f"{encoder}: must be a JSON object from pieces to numbers") from None
     known = read_words(dictionary)
     for piece, number in numbers:
@@ -113,7 +113,10 @@ def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
     """fairseq's GPT-2 BPE, from a line to the numbers of its pieces."""
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder  # slow, and brings torch
 
-    bpe = get_encoder(str(encoder), str(merges))
+    try:
+        bpe = get_encoder(str(encoder), str(merges))
+    except ValueError as error:
+        raise DataError(f"{merges}: not the merges of GPT-2's BPE ({error})") from None
 
     def segment_line(line: str) -> str:
         try:

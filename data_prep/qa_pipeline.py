@@ -63,6 +63,8 @@ def questions(rules: str, path: Path) -> Iterator[Question]:
         yield from READERS[rules](path)
     except ValueError as error:
         raise DataError(str(error)) from None
+    except RecursionError:
+        raise DataError(f"{path}: lists or objects are nested too deeply") from None
 
 
 def write_text(
@@ -225,12 +227,13 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
     sources = find_sources(args, corpus)
     check_options(args, sources)
     answered = []
-    for split, source in sources.items():
-        counts = write_text(pipeline, corpus, split, source, **options)
-        if not (args.files or args.unchecked):
-            check_size(corpus, split, whole(counts))
-        if not counts.get("without a public answer"):
-            answered.append(split)
+    with pipeline.stages.all_or_none():
+        for split, source in sources.items():
+            counts = write_text(pipeline, corpus, split, source, **options)
+            if not (args.files or args.unchecked):
+                check_size(corpus, split, whole(counts))
+            if not counts.get("without a public answer"):
+                answered.append(split)
     subwords = find_pieces(pipeline, args)
     for part, splits in (("question", sources), ("context", sources), ("answer", answered)):
         for split in splits:

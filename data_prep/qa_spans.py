@@ -16,6 +16,7 @@ from data_prep.dictionary import read_words
 from data_prep.files import DataError, read_lines, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines
 from data_prep.pipeline import Pipeline
+from data_prep.pretrained_subwords import check_dictionary
 from data_prep.qa_passages import Passage
 from data_prep.token_offsets import Cut, bert_cut, check_tokenizers, cover, sentencepiece_cut
 from fairseq_memattn.qa.question_sets import Question
@@ -192,11 +193,12 @@ def prepare(
     sources = qa_pipeline.find_sources(args, corpus)
     check_options(args, sources)
     answered = {}
-    for split, source in sources.items():
-        counts = write_records(pipeline, corpus, passage, split, source, spans=True, **options)
-        if not (args.files or args.unchecked):
-            qa_pipeline.check_size(corpus, split, qa_pipeline.whole(counts))
-        answered[split] = not counts.get("without a public answer")
+    with pipeline.stages.all_or_none():
+        for split, source in sources.items():
+            counts = write_records(pipeline, corpus, passage, split, source, spans=True, **options)
+            if not (args.files or args.unchecked):
+                qa_pipeline.check_size(corpus, split, qa_pipeline.whole(counts))
+            answered[split] = not counts.get("without a public answer")
     files, dictionary, make = find_cut(pipeline, args)
     for split in sources:
         records = pipeline.path("bin/records", split, "jsonl")
@@ -223,10 +225,11 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
             "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
             "import-bert writes, and excludes --sentencepiece-model"
         )
-    for option, path in (("--bert-vocab", args.bert_vocab), ("--dictionary", args.dictionary)):
-        if not path.is_file():
-            raise DataError(f"{option} {path}: no such file")
     check_tokenizers()
+    if not args.bert_vocab.is_file():
+        raise DataError(f"--bert-vocab {args.bert_vocab}: no such file")
+    bert_cut(args.bert_vocab, not args.cased)
+    check_dictionary(args.dictionary)
 
 
 def find_cut(

@@ -3,11 +3,12 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from data_prep.download import digest
-from data_prep.files import DataError, refuse_overwriting, write_all_or_nothing
+from data_prep.files import DataError, make_folders, refuse_overwriting, write_all_or_nothing
 
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
@@ -26,6 +27,7 @@ class Stages:
         self.folder = folder
         self.force = force
         self._digests: dict[tuple[str, int, int], str] = {}
+        self._begun: list[str] = []
 
     def run(
         self,
@@ -59,14 +61,36 @@ class Stages:
             wanted = {self._label(path) for path in outputs}
             for label in set(self._made(record)) - wanted:
                 (self.folder / label).unlink(missing_ok=True)
+            folders = make_folders(record.parent)
             self._write(record, made_from)
-            counts = work() or {}
+            self._begun.append(name)
+            try:
+                counts = work() or {}
+            except DataError:
+                self._remove_failed(record, outputs, folders)
+                raise
             state = "done"
             made = {self._label(path): self._digest(path) for path in outputs}
             self._write(record, {**made_from, "counts": counts, "outputs": made})
         told = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         print(f"{name}: {told or state}", flush=True)
         return counts
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Stages that check the user's files: after an error in one, all of them are undone.
+
+        Stages that were done before the body are kept.
+        """
+        before = len(self._begun)
+        there = self.folder.exists()
+        try:
+            yield
+        except DataError:
+            for name in self._begun[before:]:
+                self.forget(name)
+            remove_empty(self.folder, there)
+            raise
 
     def forget(self, name: str) -> None:
         """Remove the outputs of a stage and its record, if there are any."""
@@ -76,11 +100,23 @@ class Stages:
         record.unlink(missing_ok=True)
 
     @staticmethod
+    def _remove_failed(record: Path, outputs: Sequence[Path], folders: Sequence[Path]) -> None:
+        """Remove the record of a stage without outputs, and the folders that it has made.
+
+        With outputs, of an earlier run, the record stays: it says that this stage made them.
+        """
+        if not any(path.exists() for path in outputs):
+            record.unlink(missing_ok=True)
+            for folder in reversed(folders):
+                with suppress(OSError):  # not empty
+                    folder.rmdir()
+
+    @staticmethod
     def _made(record: Path) -> list[str]:
         """The labels of the outputs that a record lists."""
         try:
             return list(json.loads(record.read_text(encoding="utf-8"))["outputs"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return []
 
     def _done(
@@ -96,7 +132,7 @@ class Stages:
                 for path in outputs
                 if path.exists() and self._digest(path) != found["outputs"].get(self._label(path))
             ]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if same and not changed and all(path.exists() for path in outputs):
             return dict(found["counts"])
@@ -136,6 +172,14 @@ class Stages:
         if key not in self._digests:
             self._digests[key] = digest(path)
         return self._digests[key]
+
+
+def remove_empty(folder: Path, keep: bool) -> None:
+    """Remove the empty folders in a folder and, without `keep`, itself if it is empty."""
+    inside = [path for path in folder.rglob("*") if path.is_dir()]
+    for path in [*reversed(sorted(inside)), *([] if keep else [folder])]:
+        with suppress(OSError):  # not empty
+            path.rmdir()
 
 
 def remove_leftovers(outputs: Sequence[Path]) -> None:

@@ -24,6 +24,8 @@ from data_prep.files import (
 from data_prep.round_trip import RoundTrip, from_sentencepiece
 
 MODEL_TYPES = ("unigram", "bpe")
+SUFFIXES = ("model", "vocab")
+LARGEST_SEED = 2**32 - 1
 IDENTITY = "identity"
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 # fairseq splits a line at every white space, and would split a piece that contains some.
@@ -79,17 +81,20 @@ def train(
     model_type: one of MODEL_TYPES
     normalization: one of NORMALIZATIONS; the model contains it
     Raises DataError for inputs that cannot be read, have no text, or are too small for the
-    vocabulary.
+    vocabulary, and for a seed that SentencePiece does not have.
     """
+    if not 0 <= seed <= LARGEST_SEED:
+        raise DataError(f"--seed must be from 0 to {LARGEST_SEED}, but is {seed}")
     if not any(line.strip() for path in inputs for line in read_lines(path)):
         raise DataError(f"{inputs[0]}: no text to train on")
-    model.parent.mkdir(parents=True, exist_ok=True)
     sentencepiece.set_random_generator_seed(seed)
-    try:
-        with TemporaryDirectory() as folder:
+    failures: list[BaseException] = []
+    with TemporaryDirectory() as folder:
+        trained = Path(folder, "trained")
+        try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(_without(separator, line) for line in _all_lines(inputs)),
-                model_prefix=str(model),
+                sentence_iterator=_training_lines(inputs, separator, failures),
+                model_prefix=str(trained),
                 vocab_size=vocab_size,
                 model_type=model_type,
                 character_coverage=1.0,
@@ -99,9 +104,14 @@ def train(
                 minloglevel=1,
                 **_rule(normalization, Path(folder)),
             )
-    except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2].partition(" or decrease character_coverage")[0]
-        raise DataError(f"{option} {vocab_size} does not fit the text: {reason}") from None
+        except (RuntimeError, ValueError) as error:
+            if failures:
+                raise failures[0] from None
+            reason = str(error).rpartition("] ")[2].partition(" or decrease character_coverage")[0]
+            raise DataError(f"{option} {vocab_size} does not fit the text: {reason}") from None
+        with write_all_or_nothing([Path(f"{model}.{suffix}") for suffix in SUFFIXES]) as files:
+            for suffix, file in zip(SUFFIXES, files, strict=True):
+                file.buffer.write(trained.with_suffix(f".{suffix}").read_bytes())
 
 
 def _rule(normalization: str, folder: Path) -> dict[str, Any]:
@@ -147,9 +157,17 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
     return counts
 
 
-def _all_lines(inputs: Sequence[Path]) -> Iterator[str]:
-    for path in inputs:
-        yield from read_lines(path)
+def _training_lines(
+    inputs: Sequence[Path], separator: str, failures: list[BaseException]
+) -> Iterator[str]:
+    """The lines to train on. failures: gets an exception, of which SentencePiece makes another."""
+    try:
+        for path in inputs:
+            for line in read_lines(path):
+                yield _without(separator, line)
+    except (DataError, KeyboardInterrupt) as error:
+        failures.append(error)
+        raise
 
 
 def _without(separator: str, line: str) -> str:

@@ -38,12 +38,15 @@ def sentencepiece_cut(model: Path) -> Cut:
 
 
 def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
-    """BERT's segmentation, with its vocab.txt."""
+    """BERT's segmentation, with its vocab.txt. Raises DataError for another file."""
     from tokenizers import BertWordPieceTokenizer
 
-    tokenizer = BertWordPieceTokenizer(
-        str(vocabulary), lowercase=lower_case, strip_accents=lower_case
-    )
+    try:
+        tokenizer = BertWordPieceTokenizer(
+            str(vocabulary), lowercase=lower_case, strip_accents=lower_case
+        )
+    except Exception as error:  # the library has no narrower one for a file that is not UTF-8
+        raise DataError(f"--bert-vocab {vocabulary}: not a vocabulary of BERT ({error})") from None
 
     def cut(text: str) -> Pieces:
         found = tokenizer.encode(text, add_special_tokens=False)

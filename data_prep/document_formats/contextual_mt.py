@@ -21,7 +21,8 @@ def read_integers(paths: Sequence[Path]) -> Iterator[Sentence]:
                 f"{paths[-1]}, line {sentence.line}: the document id must be an integer, "
                 f"but is {sentence.document!r}"
             )
-        yield sentence._replace(document=str(int(sentence.document)))
+        sign, digits = "-" * sentence.document.startswith("-"), sentence.document.lstrip("-0")
+        yield sentence._replace(document=sign + digits if digits else "0")
 
 
 def write_integers(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:

@@ -20,8 +20,10 @@ def read_first_lines(path: Path, bases: Sequence[int]) -> list[int]:
     """
     numbers: list[int] = []
     for line, text in enumerate(read_lines(path), start=1):
-        if not re.fullmatch("[0-9]+", text.strip()):
-            raise DataError(f"{path}, line {line}: must be the number of a line, but is {text!r}")
+        if not re.fullmatch("[0-9]{1,18}", text.strip()):
+            raise DataError(
+                f"{path}, line {line}: must be the number of a line, but is {text!r:.60}"
+            )
         number = int(text)
         if not numbers and number not in bases:
             allowed = " or ".join(map(str, bases))

@@ -228,7 +228,7 @@ def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
     output = tmp_path / "new" / "bin"
     assert script.main([*map(str, arguments(text, output)), *options]) == 2
     error = capfd.readouterr().err
-    assert "Incorrect dictionary format" in error
+    assert "\nValueError: Incorrect dictionary format" in error and "Traceback" not in error
     assert error.splitlines()[-1] == (
         "error: fairseq-preprocess ended with 1; its message is above"
     )

@@ -117,6 +117,7 @@ def test_mistakes(
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert run(mine) == 2
     assert expected in message(capsys.readouterr().err)
+    assert not (mine / "data").exists()
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,42 @@ def test_mistakes_name_the_record(
     assert not (tmp_path / "out/text").exists()
 
 
+DEEP = 100_000 * "[" + 100_000 * "]"
+HUGE = 5_000 * "9"
+
+
+@pytest.mark.usefixtures("no_binarising")
+@pytest.mark.parametrize("spans", ["", "--spans"])
+@pytest.mark.parametrize(
+    ("script", "valid", "expected"),
+    [
+        (squad, DEEP, "valid.json: lists or objects are nested too deeply"),
+        (hotpotqa, DEEP, "valid.json: lists or objects are nested too deeply"),
+        (squad, f'{{"data": {HUGE}}}', "valid.json: not JSON (Exceeds the limit"),
+        (hotpotqa, f'[{{"_id": {HUGE}}}]', "valid.json: not JSON (Exceeds the limit"),
+        (squad, "[]", "valid.json: not SQuAD's JSON"),
+        (hotpotqa, "[]", "valid.json: no questions for valid"),
+        (hotpotqa, json.dumps([hotpot_record(1, question="\ud800?")]), "contains U+D800"),
+    ],
+)
+def test_a_mistake_in_any_split_leaves_nothing(
+    script: Any,
+    valid: str,
+    expected: str,
+    spans: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answers = [{"text": "is", "answer_start": 13}]
+    asked = squad_file([[squad_question("q", answers=answers)]])
+    good = [hotpot_record(1)] if script is hotpotqa else asked
+    files = {"train": write_json(tmp_path / "train.json", good), "valid": tmp_path / "valid.json"}
+    files["valid"].write_text(valid)
+    assert run(script, tmp_path / "out", spans, **files) == 2
+    assert expected in message(capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
 def test_answers_are_public_for_all_questions_or_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Stages, lines, Moses' and BPE's steps, each by itself."""
 
+import errno
 import json
 import os
 import signal
@@ -124,6 +125,88 @@ def test_a_stage_killed_before_its_record_is_done_again(text: Path, tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         Stages(folder).run("copy", [text], [folder / "copy"], work)
     assert run_stage(folder, text) == 1
+
+
+def test_a_stage_that_fails_leaves_nothing(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "inner"
+
+    def fail() -> None:
+        with write_all_or_nothing([folder / "sub/copy"]):
+            raise DataError("wrong")
+
+    with pytest.raises(DataError, match="wrong"):
+        Stages(folder).run("copy", [text], [folder / "sub/copy"], fail)
+    assert [path.name for path in tmp_path.iterdir()] == [text.name]
+
+
+def test_stages_that_are_undone_together(text: Path, tmp_path: Path) -> None:
+    """What was done before stays, and so does a folder that was there."""
+    folder = tmp_path / "out"
+    copies = [folder / f"{number}/copy" for number in range(3)]
+
+    def copy(target: Path) -> None:
+        with write_all_or_nothing([target]) as [file]:
+            file.write(text.read_text())
+
+    stages = Stages(folder)
+    stages.run("0", [text], copies[:1], partial(copy, copies[0]))
+    with pytest.raises(DataError, match="wrong"), stages.all_or_none():
+        for number in (0, 1, 2):
+            stages.run(str(number), [text], [copies[number]], partial(copy, copies[number]))
+        raise DataError("wrong")
+    left = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    assert left == ["0", "0/copy", "stages", "stages/0.json"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError), Stages(tmp_path / "empty").all_or_none():
+        raise DataError("wrong")
+    assert (tmp_path / "empty").is_dir()
+
+
+def test_a_full_disk_is_named_with_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "full"
+
+    def work(_: Namespace) -> None:
+        with write_all_or_nothing([folder / "copy"]) as [file]:
+            file.write("text")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as write() raises it
+
+    assert run_command(work, Namespace()) == 2
+    assert message(capsys.readouterr().err) == (
+        f"{folder}/copy: cannot be written (No space left on device); free space for the folder "
+        f"{folder}"
+    )
+    assert not folder.exists()
+
+
+def test_other_errors_of_the_system_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(lambda _: (tmp_path / "gone").unlink(), Namespace()) == 2
+    assert message(capsys.readouterr().err) == f"{tmp_path}/gone: No such file or directory"
+
+
+def test_half_a_surrogate_pair_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(_: Namespace) -> None:
+        with write_all_or_nothing([tmp_path / "out"]) as [file]:
+            file.write("\ud800")
+
+    assert run_command(work, Namespace()) == 2
+    assert "out: the text contains U+D800, half of a surrogate" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def make_wrong() -> LineFunction:
+    raise DataError("wrong model")
+
+
+def test_a_mistake_in_every_process_is_told_once(text: Path) -> None:
+    """A pool would start its processes again and again."""
+    with pytest.raises(DataError, match="wrong model"):
+        list(map_lines(make_wrong, TEXT, 2))
 
 
 def test_leftovers_of_the_dead_are_removed(text: Path, tmp_path: Path) -> None:

@@ -64,16 +64,23 @@ def test_model_types(text, tmp_path, model_type):
         ("train --input empty.en --model spm", "empty.en: no text"),
         ("encode --model no.model --input TEXT --output o", "no.model: no such"),
         ("encode --model TEXT --input TEXT --output o", "not a SentencePiece model"),
+        ("encode --model empty.en --input TEXT --output o", "empty.en: not a SentencePiece model"),
+        ("encode --model . --input TEXT --output o", "--model .: no such file"),
+        ("train --input latin.en --model spm", "latin.en, line 2: not UTF-8"),
+        ("train --input TEXT --model spm --seed -1", "--seed must be from 0 to 4294967295, but is"),
+        ("train --input TEXT --model spm --vocab-size 99999999999", "does not fit the text"),
     ],
 )
 def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, capsys, args, message):
     monkeypatch.chdir(tmp_path)
     Path("empty.en").write_text("\n\n", encoding="utf-8")
+    Path("latin.en").write_bytes(b"one\n\xe9\n")
     assert run(*(text if arg == "TEXT" else arg for arg in args.split())) == 2
     error = capsys.readouterr().err
     assert message in error.splitlines()[-1]
     assert error.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.en", "latin.en"]
 
 
 def test_an_input_is_never_overwritten(text, model, capsys):
