@@ -28,6 +28,14 @@ def split_and_file(value: str) -> tuple[str, Path]:
     return _split_and_path(value, "FILE")
 
 
+def name_and_column(value: str) -> tuple[str, str]:
+    """NAME=COLUMN, a language or docid, and its column."""
+    name, equals, column = value.partition("=")
+    if not (name and equals and column):
+        raise ArgumentTypeError(f"must be NAME=COLUMN, but is {value!r}")
+    return name, column
+
+
 def _split_and_path(value: str, kind: str) -> tuple[str, Path]:
     split, equals, path = value.partition("=")
     if not (split and equals and path):

@@ -3,8 +3,9 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 if not __package__:  # run as `python data_prep/own_corpus.py`
@@ -12,11 +13,12 @@ if not __package__:  # run as `python data_prep/own_corpus.py`
 
 from data_prep import subword
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
-from data_prep.argument_types import positive, separator_token
+from data_prep.argument_types import name_and_column, positive, separator_token
 from data_prep.binarise import add_text_arguments
 from data_prep.files import DataError, run_command
 from data_prep.pipeline import Pipeline, add_common_arguments
-from data_prep.splits import find_splits
+from data_prep.split_files import DOCID, READERS, find_columns, find_files
+from data_prep.splits import check_languages, check_name, find_splits
 
 DESCRIPTION = """\
 Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
@@ -30,29 +32,67 @@ document ids.
   %(prog)s --text train=my/train valid=my/dev --langs en --output my/data
       one language: data for language modelling
 
+  %(prog)s --format tsv --text train=my/train.tsv valid=my/dev.tsv --langs en es \\
+              --columns en=2 es=3 docid=1 --output my/data
+      a file for each split: tab-separated values (tsv), JSON lines (jsonl), or SGM and XML
+      documents (sgm)
+
 FOLDER/text/      your sentences; test.es is the reference for scores of plain text
 FOLDER/pieces/    segmented with FOLDER/spm.model
 FOLDER/bin/       fairseq's data, with document ids
 """
 
 
-def rows(files: Sequence[Path], documents: bool, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The lines of a split and, with `documents`, the document id last.
+Rules = Mapping[str, bool]  # --drop-empty and --unique-ids, those that are chosen
 
-    files: one a language and, with `documents`, the file of ids
-    Raises DataError for a pair with an empty side; in a single language lines may be empty.
+
+def line_sentences(files: Sequence[Path], documents: bool) -> Iterator[Sentence]:
+    """The lines of a split. files: one a language and, with `documents`, the file of ids."""
+    if documents:
+        return read_with_ids(files)
+    return (Sentence(row, "", number) for number, row in aligned_lines(files))
+
+
+def rows(
+    sentences: Iterable[Sentence],
+    texts: Sequence[Path],
+    docids: Path | None,
+    rules: Rules,
+    counts: Counter[str],
+) -> Iterator[tuple[str, ...]]:
+    """The texts of a split and, with `docids`, the document id last.
+
+    texts: the file of each language, for errors; docids: that of the ids, if there are ids
+    Raises DataError for a pair with an empty side and for a document that continues after its end,
+    unless the rules allow them; in a single language lines may be empty.
     """
-    texts = files[:-1] if documents else files
-    sentences = (
-        contiguous(read_with_ids(files), files[-1])
-        if documents
-        else (Sentence(row, "", number) for number, row in aligned_lines(files))
-    )
+    if docids and "unique_ids" in rules:
+        sentences = with_unique_ids(sentences, counts)
+    elif docids:
+        sentences = contiguous(sentences, docids)
     for sentence in sentences:
+        if "drop_empty" in rules and not all(text.strip() for text in sentence.texts):
+            counts["lines without text in some language dropped"] += 1
+            continue
         if len(texts) > 1:
             for path, line in zip(texts, sentence.texts, strict=True):
                 refuse_empty(path, sentence.line, line)
-        yield (*sentence.texts, sentence.document) if documents else sentence.texts
+        yield (*sentence.texts, sentence.document) if docids else sentence.texts
+
+
+def with_unique_ids(sentences: Iterable[Sentence], counts: Counter[str]) -> Iterator[Sentence]:
+    """The sentences; the id of an earlier document gets a number: talk, talk.2, talk.3."""
+    seen: set[str] = set()
+    before = current = None
+    for sentence in sentences:
+        if sentence.document != before:
+            before = current = sentence.document
+            if current in seen:
+                candidates = (f"{before}.{number}" for number in count(2))
+                current = next(name for name in candidates if name not in seen)
+                counts["document ids that occurred before, made unique"] += 1
+            seen.add(current)
+        yield sentence._replace(document=str(current))
 
 
 def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -> None:
@@ -63,16 +103,42 @@ def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -
         pipeline.stages.run(f"pieces-{split}", [*inputs, model], outputs, work)
 
 
-def write_texts(pipeline: Pipeline, text: dict[str, Path]) -> bool:
-    """The user's files to text/; returns whether they have document ids."""
+def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
+    """The user's lines to text/; returns whether they have document ids."""
     found = find_splits(text, pipeline.languages)
     with pipeline.stages.all_or_none():
         for split in text:
-            files = found.texts(split)
-            files += [found.docids(split)] if found.documents else []
-            read = partial(rows, files, found.documents)
-            pipeline.write_text(split, files, read, documents=found.documents)
+            texts = found.texts(split)
+            docids = found.docids(split) if found.documents else None
+            files = [*texts, docids] if docids else texts
+            sentences = line_sentences(files, found.documents)
+            read = partial(rows, sentences, texts, docids, rules)
+            pipeline.write_text(split, files, read, found.documents, **rules)
     return found.documents
+
+
+def write_files(
+    pipeline: Pipeline, text: dict[str, Path], args: argparse.Namespace, rules: Rules
+) -> bool:
+    """The user's files of --format to text/; returns whether they have document ids."""
+    languages = pipeline.languages
+    check_languages(languages)
+    columns = find_columns(args.format, args.columns, languages)
+    for split, path in text.items():
+        check_name(split, path, text)
+    files = find_files(text, args.format, languages)
+    documents = args.format == "sgm" or DOCID in columns
+    with pipeline.stages.all_or_none():
+        for split, path in text.items():
+
+            def read(counts: Counter[str], path: Path = path) -> Iterator[tuple[str, ...]]:
+                sentences = READERS[args.format](path, languages, columns, counts)
+                texts = len(languages) * [path]
+                return rows(sentences, texts, path if documents else None, rules, counts)
+
+            options = {"format": args.format, "columns": columns, **rules}
+            pipeline.write_text(split, files[split], read, documents, **options)
+    return documents
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -82,8 +148,14 @@ def prepare(args: argparse.Namespace) -> None:
         raise DataError("--text names a split twice")
     if "train" not in text:
         raise DataError("--text has no train, from which the segmentation is learnt")
+    if args.columns and args.format == "lines":
+        raise DataError("--columns requires --format tsv or jsonl")
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
-    documents = write_texts(pipeline, text)
+    rules = {name: True for name in ("drop_empty", "unique_ids") if getattr(args, name)}
+    if args.format == "lines":
+        documents = write_texts(pipeline, text, rules)
+    else:
+        documents = write_files(pipeline, text, args, rules)
     splits = [*text]
     kind = "text"
     if args.tokenise:
@@ -112,6 +184,32 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)
+    top.add_argument(
+        "--format",
+        choices=("lines", *READERS),
+        default="lines",
+        help="lines: PREFIX.LANG and PREFIX.docid; tsv, jsonl: one file for each split; sgm: one "
+        "XML file for each split with all languages, or SRC.sgm:REF.sgm (default: %(default)s)",
+    )
+    top.add_argument(
+        "--columns",
+        nargs="+",
+        type=name_and_column,
+        metavar="LANG=COLUMN",
+        help="for tsv the number of each language's field, from 1, or its name in a header; for "
+        "jsonl its key; docid=COLUMN is the document id (default: the fields in the order of "
+        "--langs, or the names of the languages as keys)",
+    )
+    top.add_argument(
+        "--drop-empty",
+        action="store_true",
+        help="leave out and count lines without text in some language, instead of refusing them",
+    )
+    top.add_argument(
+        "--unique-ids",
+        action="store_true",
+        help="number document ids that occur again (talk, talk.2), instead of refusing them",
+    )
     top.add_argument(
         "--tokenise",
         action="store_true",

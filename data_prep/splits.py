@@ -58,11 +58,7 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
     Raises DataError for names that fairseq does not support, for missing files, and for document
     ids that only some of the splits have.
     """
-    if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
-        raise DataError(
-            "--langs must be a source and a target, or one language, "
-            f"but is {' '.join(languages) or 'empty'}"
-        )
+    check_languages(languages)
     for split, prefix in text.items():
         check_name(split, prefix, text)
     with_ids = [split for split in text if docid_path(text[split]).is_file()]
@@ -77,6 +73,15 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
         if not path.is_file():
             raise DataError(f"{path}: no such file")
     return splits
+
+
+def check_languages(languages: Sequence[str]) -> None:
+    """Raise DataError unless there are one or two different languages."""
+    if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
+        raise DataError(
+            "--langs must be a source and a target, or one language, "
+            f"but is {' '.join(languages) or 'empty'}"
+        )
 
 
 def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:

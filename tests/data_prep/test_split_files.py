@@ -1,0 +1,210 @@
+"""A user's own text in one file a split: tables, JSON lines, SGM and XML documents."""
+
+import json
+from pathlib import Path
+
+import pytest
+from official_archives import lines, message, nist_set
+from sacrebleu.dataset.wmt_xml import WMTXMLDataset
+
+from data_prep import own_corpus
+
+TEXT = [
+    (f"The {noun} is {size} & \u201cfine\u201d.", f"Le {noun} est {size}, 2 < 3.", document)
+    for document, noun in (("a", "house"), ("b", "garden"))
+    for size in ("old", "new", "big")
+]
+XML = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<dataset id="test"><collection id="general">
+{}</collection></dataset>
+"""
+
+
+def xml_side(tag: str, side: int, document: str) -> str:
+    """A side of a document with its segments, one a line."""
+    texts = [row[side].replace("&", "&amp;").replace("<", "&lt;") for row in TEXT]
+    texts = [text for text, row in zip(texts, TEXT, strict=True) if row[2] == document]
+    segments = "".join(f'<seg id="{n}">{text}</seg>\n' for n, text in enumerate(texts, start=1))
+    return f"<{tag}><p>\n{segments}</p></{tag.split()[0]}>\n"
+
+
+def xml_file() -> str:
+    """Two documents in WMT's XML, each with a source, two references and a system output."""
+    documents = ""
+    for document in ("a", "b"):
+        sides = xml_side('src lang="en"', 0, document)
+        sides += xml_side('ref lang="fr" translator="A"', 1, document)
+        sides += xml_side('ref lang="fr" translator="B"', 0, document)
+        sides += xml_side('hyp lang="fr" system="X"', 0, document)
+        documents += f'<doc id="{document}" origlang="en">\n{sides}</doc>\n'
+    return XML.format(documents)
+
+
+def run(folder: Path, kind: str, *options: str, langs: str = "en fr", file: str = "all") -> int:
+    text = f"train={folder / file} valid={folder / file}"
+    if ":" in file:
+        text = text.replace(":", f":{folder}/")
+    argv = f"--format {kind} --text {text} --langs {langs} --output {folder / 'out'}"
+    return own_corpus.main([*argv.split(), "--vocab-size", "34", *options])
+
+
+@pytest.fixture(autouse=True)
+def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+
+
+def check(folder: Path, documents: bool = True) -> None:
+    """The text and the document ids of both splits."""
+    for split in ("train", "valid"):
+        for side, suffix in enumerate(["en", "fr", "docid"][: 2 + documents]):
+            assert lines(folder / f"out/text/{split}.{suffix}") == [row[side] for row in TEXT]
+    assert (folder / "out/pieces/valid.docid").exists() == documents
+
+
+def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{document}\tx\t{fr}\t{en}\n" for en, fr, document in TEXT]
+    (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
+    columns = ["--columns", "docid=1", "fr=3"]
+    assert run(tmp_path, "tsv", *columns, "en=4") == 0
+    check(tmp_path)
+    assert "text-train: 6 pairs, 2 documents\n" in capsys.readouterr().out
+    assert run(tmp_path, "tsv", *columns, "en=2") == 2
+    assert "was made from other input or options" in message(capsys.readouterr().err)
+
+
+def test_a_table_with_a_header(tmp_path: Path) -> None:
+    rows = ["french\tenglish\n", *(f"{fr}\t{en}\n" for en, fr, _ in TEXT)]
+    (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
+    assert run(tmp_path, "tsv", "--columns", "en=english", "fr=french") == 0
+    check(tmp_path, documents=False)
+
+
+def test_a_table_without_columns(tmp_path: Path) -> None:
+    rows = [f"{en}\t{fr}\t{document}\n" for en, fr, document in TEXT]
+    (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
+    assert run(tmp_path, "tsv") == 0
+    check(tmp_path, documents=False)
+
+
+def test_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [{"id": row[2], "en": row[0].replace(" ", "\n", 1), "t": row[1]} for row in TEXT]
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (tmp_path / "all").write_text(text, encoding="utf-8")
+    assert run(tmp_path, "jsonl", "--columns", "en=en", "fr=t", "docid=id") == 0
+    check(tmp_path)
+    assert "6 texts with line breaks, which became spaces" in capsys.readouterr().out
+
+
+def test_xml_is_what_sacrebleu_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "all").write_text(xml_file(), encoding="utf-8")
+    fields = WMTXMLDataset._unwrap_wmt21_or_later(str(tmp_path / "all"))
+    assert [*zip(fields["src"], fields["ref:A"], fields["docid"], strict=True)] == TEXT
+    assert run(tmp_path, "sgm") == 0
+    check(tmp_path)
+    assert "4 other references and system outputs of documents, left" in capsys.readouterr().out
+
+
+def test_xml_in_one_language(tmp_path: Path) -> None:
+    (tmp_path / "all").write_text(xml_file(), encoding="utf-8")
+    assert run(tmp_path, "sgm", "--vocab-size", "27", langs="fr") == 0
+    assert lines(tmp_path / "out/text/train.fr") == [row[1] for row in TEXT]
+
+
+def test_sgm_files(tmp_path: Path) -> None:
+    for side, (kind, name) in enumerate((("srcset", "src"), ("refset", "ref"))):
+        documents = {d: [row[side] for row in TEXT if row[2] == d] for d in ("a", "b")}
+        (tmp_path / name).write_text(nist_set(kind, documents), encoding="utf-8")
+    assert run(tmp_path, "sgm", file="src:ref") == 0
+    check(tmp_path)
+
+
+def test_empty_lines_and_repeated_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{row[2]}\t{row[0]}\t{row[1]}" for row in [*TEXT, *TEXT]]
+    rows[1:1] = ["a\t \tx", "a\tx\t"]
+    (tmp_path / "all").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    options = ["--columns", "docid=1", "en=2", "fr=3"]
+    assert run(tmp_path, "tsv", *options) == 2
+    assert "all, line 2: the line is empty" in message(capsys.readouterr().err)
+    assert run(tmp_path, "tsv", *options, "--drop-empty") == 2
+    told = message(capsys.readouterr().err)
+    assert "all, line 9: document id 'a' began at line 1 and had already ended" in told
+    assert run(tmp_path, "tsv", *options, "--drop-empty", "--unique-ids") == 0
+    told = capsys.readouterr().out
+    for count in (
+        "12 pairs, 4 documents, 2 lines without text in some language dropped",
+        "2 document ids that occurred before, made unique",
+    ):
+        assert count in told
+    ids = [name for name in ("a", "b", "a.2", "b.2") for _ in range(3)]
+    assert lines(tmp_path / "out/text/train.docid") == ids
+
+
+def test_unique_ids_of_lines(tmp_path: Path) -> None:
+    for suffix, content in (("en", "One.\n\nTwo.\nThree.\n"), ("docid", "a\na.2\nb\na\n")):
+        (tmp_path / f"all.{suffix}").write_text(content)
+    options = ["--unique-ids", "--drop-empty", "--vocab-size", "15"]
+    assert run(tmp_path, "lines", *options, langs="en") == 0
+    assert lines(tmp_path / "out/text/train.en") == ["One.", "Two.", "Three."]
+    assert lines(tmp_path / "out/text/train.docid") == ["a", "b", "a.3"]
+
+
+GOOD = xml_file()
+MISTAKES = [
+    ("tsv", "a\tb\na\n", "", "all, line 2: must have at least 2 fields, which tabs separate, but"),
+    ("tsv", "a\tb\n", "en=x fr=b", "all, line 1: no column x in 'a b'"),
+    ("tsv", "", "en=x fr=b", "all, line 1: no column x in ''"),
+    ("tsv", "a\tb\t \n", "en=1 fr=2 docid=3", "all, line 1: the id of the document is empty"),
+    ("tsv", "a\tb\n", "en=1", "--columns must name each of en, fr once, and docid where there"),
+    ("tsv", "a\tb\n", "en=0 fr=1", "--columns must be numbers from 1 or names, but one is 0"),
+    ("tsv", "a\tb\n", f"en=1 fr={'9' * 5000}", "line 1: must have at least 999999999 fields"),
+    ("jsonl", '{"en": "a", "fr": "b"}\n{\n', "", "all, line 2: not JSON ("),
+    ("jsonl", "[1]\n", "", "all, line 1: must be an object, from { to }"),
+    ("jsonl", "[" * 99999 + "\n", "", "all, line 1: lists or objects are nested too deeply"),
+    ("jsonl", f'{{"en": {"9" * 5000}}}\n', "", "all, line 1: not JSON (Exceeds the limit"),
+    ("jsonl", '{"en": "a"}\n', "", "all, line 1: has no key 'fr'"),
+    ("jsonl", '{"en": "a", "fr": null}\n', "", "line 1: 'fr' must be text, but is NoneType"),
+    ("jsonl", '{"en": "a", "fr": "\\ud800"}\n', "", "line 1: 'fr' contains half of a surrogate"),
+    ("sgm", GOOD, "en=1 fr=2", "--columns requires --format tsv or jsonl"),
+    ("sgm", GOOD.replace('"fr"', '"de"', 2), "", "line 3: document 'a' has no <src> or <ref> with"),
+    ("sgm", GOOD.replace("</seg>", "", 1), "", "all, line 5: a <seg> without </seg>"),
+    ("sgm", GOOD.replace('id="2"', 'id="1"', 1), "", "all, line 6: a <seg> with the id '1' again"),
+    ("sgm", GOOD.replace('id="1"', 'id="9"', 1), "", "segment '1' of document 'a' is not in the"),
+    ("sgm", GOOD.replace('<src lang="en">', "", 1), "", "line 5: a <seg> outside of <src>, <ref>"),
+    ("sgm", GOOD.replace('<doc id="a"', "<doc", 1), "", "line 4: a segment or side outside of a"),
+    ("sgm", "", "", "all: no <doc id=...>"),
+    ("lines", "", "en=1 fr=2", "--columns requires --format tsv or jsonl"),
+]
+
+
+@pytest.mark.parametrize(("kind", "content", "columns", "expected"), MISTAKES)
+def test_mistakes(
+    kind: str,
+    content: str,
+    columns: str,
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "all").write_text(content, encoding="utf-8")
+    options = ["--columns", *columns.split()] if columns else []
+    assert run(tmp_path, kind, *options) == 2
+    assert expected in message(capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "langs", "expected"),
+    [
+        ("gone", "en fr", "gone: no such file"),
+        ("all:all:all", "en fr", "must be one file, or one for each of en, fr, but is 3"),
+        ("all", "en", "all: no <seg>"),
+        ("all", "en fr de", "--langs must be a source and a target, or one language"),
+    ],
+)
+def test_files_that_cannot_be(
+    file: str, langs: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "all").write_text("", encoding="utf-8")
+    assert run(tmp_path, "sgm", langs=langs, file=file) == 2
+    assert expected in message(capsys.readouterr().err)
