@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from fairseq_memattn.errors import MemAttnError, check_least, flag
+from fairseq_memattn.errors import LARGEST, MemAttnError, check_least, check_rate, flag
 from fairseq_memattn.literals import LiteralError, read_literal
 
 # The options of the parts of fairseq's configuration that have a minimum.
@@ -49,7 +49,6 @@ MINIMA = {
     "lr_scheduler": {"warmup_updates": 0},
     "optimizer": {"weight_decay": 0, "adam_eps": 0},
 }
-MAXIMUM = 2**31 - 1  # of the options above
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 RATES = {
     "model": ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"),
@@ -78,9 +77,7 @@ def check_configuration(cfg: Any) -> None:
     for part, minima in MINIMA.items():
         for name, least in minima.items():
             if isinstance(getattr(cfg[part], name, None), int | float):
-                _check_finite(cfg[part], name)
-                check_least(cfg[part], name, least)
-                _check_most(cfg[part], name)
+                check_least(cfg[part], name, least, LARGEST)
     _check_shards(cfg.dataset)
     _check_search(cfg.generation)
     _check_each(cfg.optimization, "update_freq", 1)
@@ -90,7 +87,8 @@ def check_configuration(cfg: Any) -> None:
     _check_model(cfg.model)
     for part, names in RATES.items():
         for name in names:
-            _check_rate(cfg[part], name)
+            if isinstance(getattr(cfg[part], name, None), float | int):
+                check_rate(cfg[part], name)
 
 
 def check_training(cfg: Any) -> None:
@@ -158,12 +156,6 @@ def _check_finite(options: Any, name: str) -> None:
         raise MemAttnError(f"{flag(name)} must be a finite number, but is {getattr(options, name)}")
 
 
-def _check_most(options: Any, name: str) -> None:
-    value = getattr(options, name)
-    if value > MAXIMUM:
-        raise MemAttnError(f"{flag(name)} must be at most {MAXIMUM}, but is {value}")
-
-
 def _check_each(options: Any, name: str, least: int) -> None:
     values = getattr(options, name)
     if not all(math.isfinite(value) and value >= least for value in values):
@@ -176,12 +168,6 @@ def _check_model(model: Any) -> None:
             name = f"{side}_{size}"
             if isinstance(getattr(model, name, None), int):
                 check_least(model, name, 1)
-
-
-def _check_rate(options: Any, name: str) -> None:
-    rate = getattr(options, name, None)
-    if isinstance(rate, float | int) and not 0 <= rate < 1:
-        raise MemAttnError(f"{flag(name)} must be at least 0 and below 1, but is {rate}")
 
 
 def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
