@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,10 +12,13 @@ from fairseq_memattn.errors import MemAttnError, check_least
 
 
 def check_preprocessing() -> None:
-    """Lets fairseq-preprocess check its options and its text."""
-    from fairseq_cli import preprocess
+    """Lets fairseq-preprocess, if that is the running command, check its options and its text.
 
-    preprocess.main = _checked(preprocess.main)
+    The import of the command would set up logging.
+    """
+    command = sys.modules.get("fairseq_cli.preprocess")
+    if command is not None:
+        command.main = _checked(command.main)  # type: ignore[attr-defined]
 
 
 def _checked(main: Callable[[Any], None]) -> Callable[[Any], None]:
