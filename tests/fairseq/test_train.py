@@ -237,7 +237,11 @@ TASKS = {
     ),
     "span_answering": (
         "span_data",
-        {**ENCODING, "task.window": 64, "task.max_question": 30, "dataset.batch_size": 8},
+        {
+            **ENCODING,
+            **{"task.window": 64, "task.stride": 24, "task.max_question": 30},
+            "dataset.batch_size": 8,
+        },
     ),
 }
 ADAPTIVE = {
