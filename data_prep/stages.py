@@ -27,7 +27,7 @@ class Stages:
         self.folder = folder
         self.force = force
         self._digests: dict[tuple[str, int, int], str] = {}
-        self._begun: list[str] = []
+        self._finished: list[str] = []
 
     def run(
         self,
@@ -63,7 +63,6 @@ class Stages:
                 (self.folder / label).unlink(missing_ok=True)
             folders = make_folders(record.parent)
             self._write(record, made_from)
-            self._begun.append(name)
             try:
                 counts = work() or {}
             except DataError:
@@ -72,6 +71,7 @@ class Stages:
             state = "done"
             made = {self._label(path): self._digest(path) for path in outputs}
             self._write(record, {**made_from, "counts": counts, "outputs": made})
+            self._finished.append(name)
         told = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         print(f"{name}: {told or state}", flush=True)
         return counts
@@ -82,12 +82,12 @@ class Stages:
 
         Stages that were done before the body are kept.
         """
-        before = len(self._begun)
+        before = len(self._finished)
         there = self.folder.exists()
         try:
             yield
         except DataError:
-            for name in self._begun[before:]:
+            for name in self._finished[before:]:
                 self.forget(name)
             remove_empty(self.folder, there)
             raise

@@ -11,6 +11,7 @@ from official_archives import lines
 
 from data_prep import bpe, own_corpus, subword
 from data_prep.lines import rewrite
+from data_prep.pretrained_subwords import sentencepiece_subwords, write_pieces
 from data_prep.round_trip import RoundTrip, from_bpe, from_sentencepiece
 
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
@@ -69,6 +70,18 @@ def test_a_normalisation_on_demand_is_counted(
     [warning] = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {text}: 5 of 11 lines differ from the text that their")
     assert warning.endswith(f"is line 1, where {TEXT['yo'][:40]!r} becomes {restored[0][:40]!r}")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_of_ones_own_is_compared_as_well(
+    workers: int, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = train(text, tmp_path, "--normalization", "nmt_nfkc")
+    write(tmp_path / "dict.txt", ["\u2581The 1"])
+    subwords = sentencepiece_subwords(model, tmp_path / "dict.txt")
+    counts = write_pieces(text, tmp_path / "pieces", subwords, workers)
+    assert counts["lines of train.xx that their pieces do not give back (the first is line 1)"] == 5
+    assert "5 of 11 lines differ from the text" in capsys.readouterr().err
 
 
 def test_white_space_becomes_single_spaces(text: Path, tmp_path: Path) -> None:

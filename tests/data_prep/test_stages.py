@@ -139,6 +139,19 @@ def test_a_stage_that_fails_leaves_nothing(text: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [text.name]
 
 
+def test_a_forced_stage_that_fails_can_be_run_again(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    run_stage(folder, text)
+
+    def fail() -> None:
+        raise DataError("wrong")
+
+    stages = Stages(folder, force=True)
+    with pytest.raises(DataError, match="wrong"), stages.all_or_none():
+        stages.run("copy", [text], [folder / "copy"], fail, option=2)
+    assert run_stage(folder, text) == 1
+
+
 def test_stages_that_are_undone_together(text: Path, tmp_path: Path) -> None:
     """What was done before stays, and so does a folder that was there."""
     folder = tmp_path / "out"
