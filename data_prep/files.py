@@ -114,6 +114,9 @@ def write_all_or_nothing(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
     Missing folders are created, and removed again after an exception. Raises DataError where a
     file cannot be written.
     """
+    for path in paths:
+        if path.exists() and not path.is_file():  # a device, for example, would be replaced
+            raise DataError(f"{path}: cannot be written (not a regular file)")
     parts = [path.with_name(f"{path.name}.part{os.getpid()}") for path in paths]
     folders: list[Path] = []
     try:

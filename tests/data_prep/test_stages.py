@@ -193,6 +193,17 @@ def test_a_full_disk_is_named_with_its_folder(
     assert not folder.exists()
 
 
+def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path) -> None:
+    """A device, such as /dev/null, would become a file for every program."""
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        pytest.raises(DataError, match="pipe: cannot be written .not a regular file"),
+        write_all_or_nothing([tmp_path / "pipe"]),
+    ):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_other_errors_of_the_system_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
