@@ -4,6 +4,7 @@
 # make test        what CI runs: check, then unit
 # make check       lint, formatting, types
 # make unit        every test
+# make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
 # make env         only the environment (.venv), which the other targets make when it is missing
 #
@@ -14,6 +15,8 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
+CASES ?= 1000
+SEED ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
@@ -30,7 +33,7 @@ QUICK := tests/attention tests/checkpoints tests/evaluation \
 	-k "not compile and not distributed"
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo discourse quick check unit test coverage clean
+.PHONY: help env demo discourse quick check unit test fuzz coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -68,6 +71,9 @@ unit: $(READY)
 	$(PYTEST) $(PARALLEL)
 
 test: check unit
+
+fuzz: $(READY)
+	$(PYTEST) -n $(WORKERS) -q tests/fuzz --fuzz-cases $(CASES) --fuzz-seed $(SEED)
 
 coverage: $(READY)
 	rm -f .coverage .coverage.*

@@ -1,0 +1,37 @@
+"""Bad inputs of all commands: each ends in one sentence, or in all of its output.
+
+`pytest tests/fuzz --fuzz-cases 1000 --fuzz-seed 7` draws others, and more of them.
+"""
+
+import shutil
+
+import pytest
+from bad_inputs import draw_case
+from known_faults import reason_for
+from sandbox import run
+from verdicts import fault_of, is_unforeseen
+
+
+def test_bad_input(number, seed, inputs, tmp_path, record_property):
+    case = draw_case(seed, number, inputs, tmp_path / "tried")
+    done = run(case.line.command, case.line.argv, case.folder, case.line.stdin)
+    fault = fault_of(case, done)
+    known = reason_for(case.line.name, fault, done.out + done.err) if fault else ""
+    shutil.rmtree(case.folder)
+    if fault and not known:
+        record_property("end", "at fault")
+        again = draw_case(seed, number, inputs, tmp_path / "case")
+        (tmp_path / "stdin").write_bytes(again.line.stdin)
+        pytest.fail(report(again, fault, done), pytrace=False)
+    if known:
+        record_property("end", "known")
+        pytest.xfail(known)
+    if done.status and is_unforeseen(done):
+        record_property("end", "unforeseen")
+        pytest.xfail(done.err.splitlines()[-1])
+    record_property("end", "in a sentence" if done.status else "in success")
+
+
+def report(case, fault, done):
+    printed = [f"    {line[:300]}" for line in (done.err or done.out).splitlines()[-12:]]
+    return "\n".join([fault, f"  {'; '.join(case.mistakes)}", f"  {case.shell()}", *printed])
