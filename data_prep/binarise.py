@@ -161,7 +161,7 @@ def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
 @contextmanager
 def replaced_when_done(output: Path) -> Iterator[Path]:
     """A new folder that replaces `output` if the body ends without an exception."""
-    output = output.resolve()
+    output = Path(os.path.realpath(output))
     part = output.with_name(f".{output.name}.binarising-{os.getpid()}")
     old = output.with_name(f".{output.name}.replaced")
     made: list[Path] = []

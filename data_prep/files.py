@@ -99,9 +99,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path], force: bool = True) -> None:
     """Raise DataError if an output is also an input or, without `force`, if it exists."""
-    resolved = {path.resolve() for path in inputs}
+    resolved = {os.path.realpath(path) for path in inputs}
     for path in outputs:
-        if path.resolve() in resolved:
+        if os.path.realpath(path) in resolved:
             raise DataError(f"{path}: the output would overwrite an input; change --output")
         if path.exists() and not force:
             raise DataError(f"{path} exists; choose another --output, or replace it with --force")

@@ -63,8 +63,6 @@ def questions(rules: str, path: Path) -> Iterator[Question]:
         yield from READERS[rules](path)
     except ValueError as error:
         raise DataError(str(error)) from None
-    except RecursionError:
-        raise DataError(f"{path}: lists or objects are nested too deeply") from None
 
 
 def write_text(

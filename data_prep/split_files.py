@@ -54,7 +54,7 @@ def read_jsonl(
         except ValueError as error:
             raise DataError(f"{where}: not JSON ({error})") from None
         except RecursionError:
-            raise DataError(f"{where}: lists or objects are nested too deeply") from None
+            raise DataError(f"{where}: the JSON is nested too deeply") from None
         if not isinstance(entry, dict):
             raise DataError(f"{where}: must be an object, from {{ to }}")
         row = {}

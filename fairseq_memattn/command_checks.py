@@ -15,7 +15,15 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from fairseq_memattn.errors import LARGEST, MemAttnError, check_least, check_rate, flag
+from fairseq_memattn.errors import (
+    LARGEST,
+    MOST_LAYERS,
+    MOST_VECTORS,
+    MemAttnError,
+    check_least,
+    check_rate,
+    flag,
+)
 from fairseq_memattn.literals import LiteralError, read_literal
 
 # The options of the parts of fairseq's configuration that have a minimum.
@@ -49,6 +57,7 @@ MINIMA = {
     "lr_scheduler": {"warmup_updates": 0},
     "optimizer": {"weight_decay": 0, "adam_eps": 0},
 }
+MAXIMA = {"num_workers": 1024}  # of the others, LARGEST
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 RATES = {
     "model": ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"),
@@ -77,7 +86,7 @@ def check_configuration(cfg: Any) -> None:
     for part, minima in MINIMA.items():
         for name, least in minima.items():
             if isinstance(getattr(cfg[part], name, None), int | float):
-                check_least(cfg[part], name, least, LARGEST)
+                check_least(cfg[part], name, least, MAXIMA.get(name, LARGEST))
     _check_shards(cfg.dataset)
     _check_search(cfg.generation)
     _check_each(cfg.optimization, "update_freq", 1)
@@ -167,7 +176,7 @@ def _check_model(model: Any) -> None:
         for size in SIZES:
             name = f"{side}_{size}"
             if isinstance(getattr(model, name, None), int):
-                check_least(model, name, 1)
+                check_least(model, name, 1, MOST_LAYERS if size == "layers" else MOST_VECTORS)
 
 
 def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,9 +224,9 @@ def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
     Of hundreds of choices, only those are told that are like the given one.
     """
-    found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message, re.DOTALL)
+    found = re.search(r"invalid choice: (.*) \(choose from (.*)\)$", message, re.DOTALL)
     if found and len(found[2]) > MOST_CHOICES:
-        close = get_close_matches(found[1], re.findall(r"[^\s',]+", found[2]))
+        close = get_close_matches(found[1][1:-1], re.findall(r"[^\s',]+", found[2]))
         told = f"; the most similar are {', '.join(close)}" if close else ""
         message = f"{message[: found.start(2)].removesuffix(' (choose from ')}{told}"
     parser.exit(2, f"{parser.prog}: error: {message}\n")

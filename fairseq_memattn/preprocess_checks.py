@@ -63,6 +63,11 @@ def _count_lines(file: str) -> int:
         for number, line in enumerate(lines, start=1):
             try:
                 line.decode("utf-8")
+                if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+                    raise MemAttnError(
+                        f"{file}, line {number} has a carriage return, which fairseq takes for "
+                        "the end of a line"
+                    )
             except UnicodeDecodeError as error:
                 raise MemAttnError(
                     f"{file}, line {number} must be UTF-8, but is not at byte {error.start + 1} "

@@ -80,6 +80,12 @@ def _join_torchrun(call_main: Callable[..., None]) -> Callable[..., None]:
         without_gpu = cfg.common.cpu or not torch.cuda.is_available()
         if without_gpu and processes > 1 and "RANK" in os.environ:
             _use_gloo(cfg.distributed_training, processes, int(os.environ["RANK"]))
+        training = cfg.distributed_training
+        if without_gpu and training.distributed_init_method and not training.distributed_no_spawn:
+            raise MemAttnError(
+                "--distributed-init-method starts a process for each GPU, but there is none; start "
+                "the processes with torchrun"
+            )
         call_main(cfg, main, **kwargs)
 
     return call_main_

@@ -34,7 +34,7 @@ from hydra.core.singleton import Singleton
 
 from data_prep import binarise
 from fairseq_memattn.compat import quiet_known_warnings
-from fairseq_memattn.excepthook import install_excepthook
+from fairseq_memattn.excepthook import install_excepthook, install_hydra_excepthook
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)
@@ -140,6 +140,7 @@ def _exit_code(main: Callable[[], object]) -> int:
     try:
         with warnings.catch_warnings():
             quiet_known_warnings()  # pytest undoes what registration has silenced
+            install_hydra_excepthook()  # by hydra's plugins, which it imports once in a process
             code = main()
         return code if isinstance(code, int) else 0
     except SystemExit as stop:

@@ -16,7 +16,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
     outputs: the path of each option; inputs: the files that the command reads
     """
     read = [path for path in inputs if path and path.exists()]
-    taken: dict[Path, str] = {}
+    taken: dict[str, str] = {}
     for option, path in outputs.items():
         if path is None:
             continue
@@ -30,7 +30,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
         for other in read:
             if path.exists() and path.samefile(other):
                 raise ValueError(f"{option} {path} would overwrite the input {other}")
-        first = taken.setdefault(path.resolve(), option)
+        first = taken.setdefault(os.path.realpath(path), option)
         if first != option:
             raise ValueError(f"{option} {path} is the file of {first} as well")
 
@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises MemAttnError, which names file and folder, if it cannot be written.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     device = path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
     unfinished = path if device else target.with_name(f"{target.name}.tmp{target.suffix}")
     try:

@@ -209,10 +209,10 @@ HUGE = 5_000 * "9"
 @pytest.mark.parametrize(
     ("script", "valid", "expected"),
     [
-        (squad, DEEP, "valid.json: lists or objects are nested too deeply"),
-        (hotpotqa, DEEP, "valid.json: lists or objects are nested too deeply"),
-        (squad, f'{{"data": {HUGE}}}', "valid.json: not JSON (Exceeds the limit"),
-        (hotpotqa, f'[{{"_id": {HUGE}}}]', "valid.json: not JSON (Exceeds the limit"),
+        (squad, DEEP, "valid.json: the JSON is nested too deeply"),
+        (hotpotqa, DEEP, "valid.json: the JSON is nested too deeply"),
+        (squad, f'{{"data": {HUGE}}}', "valid.json: Exceeds the limit"),
+        (hotpotqa, f'[{{"_id": {HUGE}}}]', "valid.json: Exceeds the limit"),
         (squad, "[]", "valid.json: not SQuAD's JSON"),
         (hotpotqa, "[]", "valid.json: no questions for valid"),
         (hotpotqa, json.dumps([hotpot_record(1, question="\ud800?")]), "contains U+D800"),

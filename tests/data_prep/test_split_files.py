@@ -160,7 +160,7 @@ MISTAKES = [
     ("tsv", "a\tb\n", f"en=1 fr={'9' * 5000}", "line 1: must have at least 999999999 fields"),
     ("jsonl", '{"en": "a", "fr": "b"}\n{\n', "", "all, line 2: not JSON ("),
     ("jsonl", "[1]\n", "", "all, line 1: must be an object, from { to }"),
-    ("jsonl", "[" * 99999 + "\n", "", "all, line 1: lists or objects are nested too deeply"),
+    ("jsonl", "[" * 99999 + "\n", "", "all, line 1: the JSON is nested too deeply"),
     ("jsonl", f'{{"en": {"9" * 5000}}}\n', "", "all, line 1: not JSON (Exceeds the limit"),
     ("jsonl", '{"en": "a"}\n', "", "all, line 1: has no key 'fr'"),
     ("jsonl", '{"en": "a", "fr": null}\n', "", "line 1: 'fr' must be text, but is NoneType"),

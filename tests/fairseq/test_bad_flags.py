@@ -127,6 +127,8 @@ def test_a_name_of_many_is_told_with_what_is_like_it(bilingual, tmp_path):
         "similar are abc_mlp_transformer, "
     )
     assert done.returncode == 2 and not others
+    (line,) = attempt("fairseq-train", bilingual, *PLUGGED, "--arch", "it's").stderr.splitlines()
+    assert line == """fairseq-train: error: argument --arch/-a: invalid choice: "it's\""""
 
 
 @pytest.mark.parametrize("arch", ["gmat_bert", "abc_mlp_roberta"])
@@ -293,7 +295,7 @@ def test_another_criterion(task, flags, needed, question_data, tmp_path):
 
 def test_a_stride_beyond_the_window():
     cfg = TASK_DATACLASS_REGISTRY["span_answering"](data="nothing", window=100, stride=101)
-    with pytest.raises(MemAttnError, match="^--stride must be at most 100, but is 101"):
+    with pytest.raises(MemAttnError, match="^--stride must be at most --window 100, but is 101"):
         TASK_REGISTRY["span_answering"].setup_task(cfg)
 
 

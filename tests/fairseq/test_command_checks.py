@@ -75,6 +75,12 @@ def test_generation(flags, message, translator):
         ("--bf16", "--bf16 needs a GPU; leave it out on a CPU"),
         ("--restore-file no/such.pt", "--restore-file no/such.pt does not exist"),
         ("--finetune-from-model no.pt", "--finetune-from-model no.pt does not exist"),
+        ("--num-workers 1000000000", "--num-workers must be at most 1024, but is 1000000000"),
+        (f"--encoder-layers {10**9}", "--encoder-layers must be at most 10000, but is 1000000000"),
+        (
+            "--distributed-init-method tcp://localhost:9 --distributed-world-size 2",
+            "--distributed-init-method starts a process for each GPU, but there is none; start",
+        ),
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
     ],
 )

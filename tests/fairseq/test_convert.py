@@ -57,7 +57,7 @@ def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
         (
             "abc_mlp_transformer",
             "--abc-cross-slots 1000000000000",
-            "the model cannot be built (Run",
+            "--abc-cross-slots must be at most 1048576, but is 1000000000000",
         ),
         ("abc_mlp_roberta", "", "--arch abc_mlp_roberta is a masked language model"),
     ],

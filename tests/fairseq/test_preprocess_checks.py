@@ -50,5 +50,13 @@ def test_text_that_is_not_utf8(text):
     assert_refused(preprocess(text), text, words)
 
 
+def test_a_line_that_fairseq_splits(text):
+    (text / "train.x").write_bytes(b"a b\r\nb\rc\r\n")
+    words = (
+        f"{text}/train.x, line 2 has a carriage return, which fairseq takes for the end of a line"
+    )
+    assert_refused(preprocess(text), text, words)
+
+
 def test_no_workers(text):
     assert_refused(preprocess(text, "--workers", 0), text, "--workers must be at least 1, but is 0")
