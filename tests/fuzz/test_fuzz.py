@@ -28,10 +28,16 @@ def test_bad_input(number, seed, inputs, tmp_path, record_property):
         pytest.xfail(known)
     if done.status and is_unforeseen(done):
         record_property("end", "unforeseen")
-        pytest.xfail(done.err.splitlines()[-1])
+        pytest.xfail(encodable(done.err.splitlines()[-1]))
     record_property("end", "in a sentence" if done.status else "in success")
 
 
 def report(case, fault, done):
     printed = [f"    {line[:300]}" for line in (done.err or done.out).splitlines()[-12:]]
-    return "\n".join([fault, f"  {'; '.join(case.mistakes)}", f"  {case.shell()}", *printed])
+    told = [fault, f"  {'; '.join(case.mistakes)}", f"  {case.shell()}", *printed]
+    return encodable("\n".join(told))
+
+
+def encodable(text):
+    """pytest-xdist sends reports as UTF-8, which has no half surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
