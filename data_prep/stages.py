@@ -65,7 +65,7 @@ class Stages:
             self._write(record, made_from)
             try:
                 counts = work() or {}
-            except DataError:
+            except Exception:
                 self._remove_failed(record, outputs, folders)
                 raise
             state = "done"
@@ -86,7 +86,7 @@ class Stages:
         there = self.folder.exists()
         try:
             yield
-        except DataError:
+        except Exception:
             for name in self._finished[before:]:
                 self.forget(name)
             remove_empty(self.folder, there)

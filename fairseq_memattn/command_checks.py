@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -104,11 +104,14 @@ def check_training(cfg: Any) -> None:
     """Raises MemAttnError for options with which a training would fail later or begin anew."""
     import torch
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
 
     common, checkpoint = cfg.common, cfg.checkpoint
-    model = getattr(cfg.model, "_name", None)
-    if model and model not in ARCH_MODEL_REGISTRY and model not in MODEL_REGISTRY:
-        raise MemAttnError(f"there is no model {model} (--arch, or model._name in YAML)")
+    _check_registered(cfg, "model", {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
+    for part, entry in REGISTRIES.items():
+        _check_registered(cfg, part, entry["registry"])
+    if common.tpu:
+        raise MemAttnError("--tpu needs torch_xla, which this plugin does not work with")
     on_cpu = common.cpu or not torch.cuda.is_available()
     for name in ("fp16", "bf16"):
         efficient = f"memory_efficient_{name}"
@@ -122,6 +125,12 @@ def check_training(cfg: Any) -> None:
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if betas is not None and not _are_betas(betas):
         raise MemAttnError(f"--adam-betas must be two numbers from 0 to below 1, but is {betas}")
+
+
+def _check_registered(cfg: Any, part: str, names: Collection[str]) -> None:
+    name = getattr(getattr(cfg, part, None), "_name", None)
+    if name and name not in names:
+        raise MemAttnError(f"{part}._name must be registered with fairseq, but {name} is not")
 
 
 def _is_missing(checkpoint: Any, name: str) -> bool:

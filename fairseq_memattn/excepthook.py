@@ -85,6 +85,11 @@ def sentence(error: BaseException) -> str:
     for cause in _chain(error):
         if isinstance(cause, MemAttnError):
             return _own_words(cause)
+    if type(error).__name__ == "MissingMandatoryValue":
+        option = str(error).partition("\n")[0].rpartition(": ")[2]
+        return f"{flag(option.rpartition('.')[2])} must be given"
+    if type(error).__module__.partition(".")[0] in ("hydra", "omegaconf", "yaml"):
+        return _of_configuration(error)
     if isinstance(error, OSError):
         return _of_file(error)
     for cause in _chain(error):
@@ -92,11 +97,6 @@ def sentence(error: BaseException) -> str:
             return _not_utf8(cause)
     if isinstance(error, ImportError) and "import_user_module" in _functions(error):
         return f"--user-dir cannot be imported: {error}"
-    if type(error).__name__ == "MissingMandatoryValue":
-        option = str(error).partition("\n")[0].rpartition(": ")[2]
-        return f"{flag(option.rpartition('.')[2])} must be given"
-    if type(error).__module__.partition(".")[0] in ("hydra", "omegaconf", "yaml"):
-        return _of_configuration(error)
     if _raised_by_a_check(error):
         return shorten(str(error), LONGEST, placeholder=" ...")
     return unforeseen(error)

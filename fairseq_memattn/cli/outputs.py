@@ -46,7 +46,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     device = path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
-    unfinished = path if device else target.with_name(f"{target.name}.tmp{target.suffix}")
+    unfinished = (
+        path.absolute() if device else target.with_name(f"{target.name}.tmp{target.suffix}")
+    )
     try:
         yield unfinished
         if not device:

@@ -71,6 +71,7 @@ def test_generation(flags, message, translator):
             "--warmup-updates must be at least 0, but is -4",
         ),
         ("--max-source-positions 0", "--max-source-positions must be at least 1, but is 0"),
+        ("--tpu", "--tpu needs torch_xla, which this plugin does not work with"),
         ("--fp16", "--fp16 needs a GPU; leave it out on a CPU"),
         ("--bf16", "--bf16 needs a GPU; leave it out on a CPU"),
         ("--restore-file no/such.pt", "--restore-file no/such.pt does not exist"),

@@ -14,7 +14,12 @@ class Known(NamedTuple):
 
 
 KNOWN = [
-    Known("", "", "surrogates not allowed", "torch and logging take no path that is not UTF-8"),
+    Known(
+        "",
+        "",
+        r"surrogates not allowed|LoadFromFile\(\)",
+        "torch, SentencePiece and logging take no path that is not UTF-8",
+    ),
     Known(
         "prepare",
         "did not end",
@@ -22,7 +27,7 @@ KNOWN = [
         "a generated corpus may have as many documents as are asked for",
     ),
     Known(
-        "contrast|spans|score|answers|cxmi|perplexity",
+        "contrast|spans|score|answers|cxmi|perplexity|import_model",
         "left behind",
         "No space left on device|No such file or directory",
         "one of several outputs is on a full disk or a link to nowhere: those before it are whole",

@@ -10,7 +10,7 @@ from bad_inputs import Case
 from sandbox import Done
 from small_inputs import SPLITS
 
-LINES = 3  # of a message, besides argparse's usage
+LINES = 3  # of a message, besides argparse's usage and what was printed before
 LENGTH = 1500
 SENTENCE = re.compile(r"([\w./ -]+: )?error: (?=.*\w)")
 UNFORESEEN = re.compile(r"error: [\w.]*(Error|Exception|Interrupt|Failed): ")
@@ -49,7 +49,7 @@ def failure(case: Case, done: Done) -> str:
     if left := left_behind(case, done):
         return f"left behind: {' '.join(left[:5])}"
     given = max(map(len, case.line.argv), default=0)
-    if len(lines) > LINES or len(lines[said[-1]]) > LENGTH + 2 * given:
+    if len(lines) - said[0] > LINES or len(lines[said[-1]]) > LENGTH + 2 * given:
         return "a long message"
     return ""
 
