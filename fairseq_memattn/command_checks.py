@@ -110,13 +110,13 @@ def check_training(cfg: Any) -> None:
     _check_registered(cfg, "model", {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
     for part, entry in REGISTRIES.items():
         _check_registered(cfg, part, entry["registry"])
-    if common.tpu:
-        raise MemAttnError("--tpu needs torch_xla, which this plugin does not work with")
     on_cpu = common.cpu or not torch.cuda.is_available()
     for name in ("fp16", "bf16"):
         efficient = f"memory_efficient_{name}"
         if on_cpu and common[name] and not common[efficient]:
             raise MemAttnError(f"--{name} needs a GPU; leave it out on a CPU")
+    if common.tpu:
+        raise MemAttnError("--tpu needs torch_xla, which this plugin does not work with")
     for name in ("restore_file", "finetune_from_model"):
         if _is_missing(checkpoint, name):
             raise MemAttnError(f"{flag(name)} {checkpoint[name]} does not exist")
