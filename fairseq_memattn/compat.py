@@ -68,6 +68,7 @@ def prepare_fairseq() -> None:
     warn_of_tokenizers()
     restore_older_numpy()
     end_prefetching_in_time()
+    copy_checkpoints_whole()
     quiet_known_warnings()
     install_excepthook()
 
@@ -252,6 +253,27 @@ def end_prefetching_in_time() -> None:
                     self._queue.get(timeout=0.01)
 
     iterators.BackgroundConsumer = BackgroundConsumer
+
+
+def copy_checkpoints_whole() -> None:
+    """Give the copy of a checkpoint its name when it is complete.
+
+    fairseq copies what it has saved to checkpoint_last.pt and checkpoint_best.pt. A training that
+    is killed meanwhile would leave half a file there, from which none can be resumed.
+    """
+    from fairseq.file_io import PathManager
+
+    copy = PathManager.copy
+
+    @functools.wraps(copy)
+    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        if not PathManager.supports_rename(dst_path):
+            return bool(copy(src_path, dst_path, overwrite))
+        copy(src_path, f"{dst_path}.tmp", overwrite=True)
+        os.replace(f"{dst_path}.tmp", dst_path)
+        return True
+
+    PathManager.copy = staticmethod(copy_whole)
 
 
 def quiet_known_warnings() -> None:
