@@ -5,6 +5,7 @@
 # make check       lint, formatting, types
 # make unit        every test
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
+# make contract    all of tests/contract: every architecture through every command, kills, long inputs
 # make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
 # make env         only the environment (.venv), which the other targets make when it is missing
 #
@@ -33,7 +34,7 @@ QUICK := tests/attention tests/checkpoints tests/evaluation \
 	-k "not compile and not distributed"
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo discourse quick check unit test fuzz coverage clean
+.PHONY: help env demo discourse quick check unit test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -74,6 +75,9 @@ test: check unit
 
 fuzz: $(READY)
 	$(PYTEST) -n $(WORKERS) -q tests/fuzz --fuzz-cases $(CASES) --fuzz-seed $(SEED)
+
+contract: $(READY)
+	$(PYTEST) $(PARALLEL) --contract tests/contract
 
 coverage: $(READY)
 	rm -f .coverage .coverage.*

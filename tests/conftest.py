@@ -8,6 +8,15 @@ import pytest
 LONGEST = ["test_train", "test_document_translation", "test_control_models", "test_old_checkpoints"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--contract",
+        action="store_true",
+        help="run all of tests/contract: every architecture through every command, twenty kills, "
+        "long inputs",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def rank(item: pytest.Item) -> int:
         name = item.path.stem
