@@ -28,9 +28,9 @@ from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.failed_training import save_only_trained_models
-from fairseq_memattn.preprocess_checks import check_preprocessing
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
+from fairseq_memattn.text_checks import check_text_of_commands
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
@@ -60,7 +60,7 @@ def prepare_fairseq() -> None:
     repair_distributed_training()
     check_fairseq_commands()
     check_data_files()
-    check_preprocessing()
+    check_text_of_commands()
     count_omitted_samples()
     save_only_trained_models()
     explain_bleu()

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics, progress_bar
-from fairseq_cli import preprocess, train
+from fairseq_cli import interactive, preprocess, train
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -38,6 +38,8 @@ from fairseq_memattn.excepthook import install_excepthook, install_hydra_excepth
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)
+# Commands whose text is checked. As in a process of its own, they are imported before registration.
+CHECKED = (preprocess, interactive)
 # The logging of fairseq_cli's modules, which set it up on import: a process imports one of them.
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 

@@ -1,24 +1,59 @@
-"""Checks of the text that fairseq-preprocess reads, before it writes anything."""
+"""Checks of the text that fairseq-preprocess and fairseq-interactive read."""
 
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError, check_least
 
+RETURN = "has a carriage return, which fairseq takes for the end of a line"
 
-def check_preprocessing() -> None:
-    """Lets fairseq-preprocess, if that is the running command, check its options and its text.
 
-    The import of the command would set up logging.
+def check_text_of_commands() -> None:
+    """Lets fairseq-preprocess or fairseq-interactive, if one of them runs, check its text.
+
+    The import of a command would set up logging.
     """
-    command = sys.modules.get("fairseq_cli.preprocess")
-    if command is not None:
-        command.main = _checked(command.main)  # type: ignore[attr-defined]
+    preprocess = sys.modules.get("fairseq_cli.preprocess")
+    if preprocess is not None:
+        preprocess.main = _checked(preprocess.main)  # type: ignore[attr-defined]
+    interactive = sys.modules.get("fairseq_cli.interactive")
+    if interactive is not None:
+        interactive.buffered_read = buffered_read  # type: ignore[attr-defined]
+
+
+def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
+    """`fairseq_cli.interactive.buffered_read`: the lines of a file or, for "-", of standard input.
+
+    Raises MemAttnError for a line with a carriage return, of which fairseq makes two.
+    """
+    lines: list[str] = []
+    with _opened(input) as stream:
+        for number, line in enumerate(stream, start=1):
+            text = line.removesuffix("\n").removesuffix("\r")
+            if "\r" in text:
+                name = "standard input" if input == "-" else f"--input {input}"
+                raise MemAttnError(f"{name}, line {number} {RETURN}")
+            lines.append(text.strip())
+            if len(lines) >= buffer_size:
+                yield lines
+                lines = []
+    if lines:
+        yield lines
+
+
+def _opened(input: str) -> AbstractContextManager[Iterable[str]]:
+    if input != "-":
+        return open(input, encoding="utf-8", newline="\n")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(newline="\n")
+    return nullcontext(sys.stdin)
 
 
 def _checked(main: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -64,10 +99,7 @@ def _count_lines(file: str) -> int:
             try:
                 line.decode("utf-8")
                 if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
-                    raise MemAttnError(
-                        f"{file}, line {number} has a carriage return, which fairseq takes for "
-                        "the end of a line"
-                    )
+                    raise MemAttnError(f"{file}, line {number} {RETURN}")
             except UnicodeDecodeError as error:
                 raise MemAttnError(
                     f"{file}, line {number} must be UTF-8, but is not at byte {error.start + 1} "

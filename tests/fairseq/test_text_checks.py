@@ -1,7 +1,7 @@
-"""fairseq-preprocess checks its text before it writes anything."""
+"""fairseq-preprocess checks its text before it writes, and fairseq-interactive line by line."""
 
 import pytest
-from harness import PLUGIN, attempt, run
+from harness import PLUGGED, PLUGIN, attempt, hypotheses, run
 
 
 @pytest.fixture
@@ -60,3 +60,20 @@ def test_a_line_that_fairseq_splits(text):
 
 def test_no_workers(text):
     assert_refused(preprocess(text, "--workers", 0), text, "--workers must be at least 1, but is 0")
+
+
+@pytest.mark.parametrize("given", ["file", "standard input"])
+def test_interactive_lines(given, translator, tmp_path):
+    """The end of a line may have a carriage return, but no line may have one inside."""
+    path = tmp_path / "text"
+    flags = ["--path", translator.checkpoint]
+    flags += ["--input", path] if given == "file" else []
+    for text, lines in (("a b\r\n\nb\r\n", [0, 1, 2]), ("b\na\rb\n", [0])):
+        path.write_bytes(text.encode())
+        stdin = None if given == "file" else text
+        done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin=stdin)
+        assert list(hypotheses(done.stdout)) == lines
+        assert (done.returncode == 1) == (len(lines) == 1)
+    name = f"--input {path}" if given == "file" else "standard input"
+    words = "line 2 has a carriage return, which fairseq takes for the end of a line"
+    assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {name}, {words}"
