@@ -5,7 +5,7 @@ import gc
 import pytest
 
 # These files take longest. They come first, so that the workers of pytest-xdist end together.
-LONGEST = ["test_train", "test_document_translation", "test_control_models", "test_old_checkpoints"]
+LONGEST = ["test_processes", "test_document_translation", "test_train", "test_fuzz", "test_roberta"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,24 +1,18 @@
 """fairseq-train with the plugin: its options do what they do for fairseq's own models."""
 
 import json
-import os
-import shlex
 import shutil
-import signal
 
 import pytest
 import torch
-from forked import fork
 from harness import (
     COMMON,
     PLUGIN,
     ROOT,
     TRANSLATOR,
     Trained,
-    environment,
     logged,
     run,
-    script,
     train,
 )
 from omegaconf import OmegaConf
@@ -45,45 +39,6 @@ def assert_same_weights(one, other, **tolerances):
 
 
 EXACT = {"rtol": 0, "atol": 0}
-
-
-# -------------------------------------------------------------------------------- resuming
-
-
-def train_and_kill(flags, data, folder, streams):
-    """Kills a training, as a machine going down does, once it has written a checkpoint."""
-    argv = [script("fairseq-train"), data, *flags, "--save-dir", folder]
-    process = fork([str(arg) for arg in argv], streams, None, None, environment())
-    process.wait_until_it_prints("Saved checkpoint")
-    os.kill(process.process, signal.SIGKILL)
-    assert process.wait().returncode == -signal.SIGKILL
-
-
-def test_killed_and_resumed_equals_uninterrupted(bilingual, tmp_path):
-    flags = [
-        *TRANSLATOR,
-        *shlex.split("--dropout 0.1 --attention-dropout 0.1"),
-        *shlex.split("--max-update 20 --save-interval-updates 8"),
-        # By default fairseq batches by the epoch in which a process has started.
-        *shlex.split("--max-tokens 500 --update-epoch-batch-itr True"),
-    ]
-    whole = train(bilingual, tmp_path / "whole", *flags)
-    (tmp_path / "streams").mkdir()
-    train_and_kill(flags, bilingual, tmp_path / "killed", tmp_path / "streams")
-    resumed = train(bilingual, tmp_path / "killed", *flags)
-    first = int(logged(resumed.log, "train_inner")[0]["num_updates"])
-    assert 1 < first < 20
-
-    def losses(trained):
-        return [
-            (row["num_updates"], row["loss"], row["gnorm"])
-            for row in logged(trained.log, "train_inner")
-        ]
-
-    assert losses(resumed) == losses(whole)[first - 1 :]
-    assert_same_weights(resumed, whole, **EXACT)
-    last, expected = (logged(trained.log, "valid")[-1] for trained in (resumed, whole))
-    assert last["valid_loss"] == expected["valid_loss"]
 
 
 def test_training_learns(translator):
