@@ -100,14 +100,14 @@ def started(argv, folder: Path):
 
 
 def kills():
-    """Numbered, each with an architecture and a signal; one of them runs without --contract."""
+    """Numbered, each with an architecture and a signal."""
     cases = random.Random(24).sample(CASES, KILLS)
     for number, case in enumerate(cases):
         name = SIGNALS[number % len(SIGNALS)]
-        marks = [pytest.mark.contract] if number else []
-        yield pytest.param(number, case, name, id=f"{name.name}-{case.name}", marks=marks)
+        yield pytest.param(number, case, name, id=f"{name.name}-{case.name}")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("number", "case", "name"), list(kills()))
 def test_killed_and_resumed_is_uninterrupted(number, case, name, contract_data, tmp_path):
     """At a random moment, which often is one of saving: each update saves."""

@@ -60,12 +60,6 @@ def test_every_sentence_is_translated_once(search, generated, corpus):
     assert len({hypothesis.text for hypothesis in generated[search].values()}) > 5
 
 
-@each_search
-def test_one_sentence_at_a_time_gives_the_same(search, generated, translator):
-    alone = generate(translator, *SEARCHES[search], *ALIGNED, "--batch-size", 1)
-    assert_same(hypotheses(alone), generated[search])
-
-
 def test_scored_equals_generated(generated, translator, corpus, tmp_path):
     """The decoder reading a translation at once gives what it gave writing it step by step."""
     found = [hypothesis for one in generated.values() for hypothesis in one.values()]

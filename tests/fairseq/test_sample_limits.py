@@ -21,7 +21,7 @@ def generate(translator, *flags, attempt=attempt):
 
 
 def test_every_sentence_is_translated(translator, corpus):
-    multiple = ["--required-batch-size-multiple", 8, "--batch-size", 16]
+    multiple = ["--required-batch-size-multiple", 8, "--batch-size", 16, "--max-len-b", 3]
     done = generate(translator, *multiple, attempt=run)
     assert len(hypotheses(done.stdout)) == len(lines_of(corpus / "test.en"))
     assert "leaves out" not in done.stdout + done.stderr
