@@ -100,6 +100,8 @@ def map_lines(
     with started as pool:
         while blocks := list(islice(source, workers * BLOCK)):
             yield from pool.map(_apply, blocks, chunksize=-(-len(blocks) // workers))
+        pool.close()
+        pool.join()
 
 
 _function: LineFunction
@@ -110,16 +112,25 @@ def _start(make: Callable[[], LineFunction], parent: int, mask: Iterable[signal.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent handles it and ends the pool
     # An exception, unlike the default, releases the lock of the queue that the parent needs.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGTERM})
+    threading.Thread(target=_end, args=(parent, threading.get_ident()), daemon=True).start()
     _function = make()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    """End this process once its parent has ended; a killed parent does not end its pool."""
+def _end(parent: int, worker: int) -> None:
+    """End this process on SIGTERM, or once its parent has ended without a word.
+
+    The exception is raised again and again: a signal that arrives right before a thread waits for
+    a lock does not interrupt it.
+
+    worker: the thread that waits for lines
+    """
     while os.getppid() == parent:
-        time.sleep(1)
+        if signal.sigtimedwait({signal.SIGTERM}, 1) is not None:
+            while True:
+                signal.pthread_kill(worker, signal.SIGALRM)
+                time.sleep(0.5)
     os._exit(1)
 
 

@@ -21,8 +21,10 @@ def flag(name: str) -> str:
 
 
 def check_least(options: Any, name: str, least: float, most: float = math.inf) -> None:
-    """Raises MemAttnError where the option of that name is not from `least` to `most`."""
+    """Raises MemAttnError where the option of that name is no number from `least` to `most`."""
     value = getattr(options, name)
+    if not isinstance(value, int | float):
+        raise MemAttnError(f"{flag(name)} must be a number, but is {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise MemAttnError(f"{flag(name)} must be a finite number, but is {value}")
     if value < least:

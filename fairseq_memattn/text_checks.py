@@ -52,7 +52,7 @@ def _opened(input: str) -> AbstractContextManager[Iterable[str]]:
     if input != "-":
         return open(input, encoding="utf-8", newline="\n")
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(newline="\n")
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline="\n")
     return nullcontext(sys.stdin)
 
 

@@ -182,7 +182,7 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
     set_control_defaults(args, control)
     slots = {f"--abc-{kind}-slots": getattr(args, f"abc_{kind}_slots") for kind in kinds}
     for option, value in slots.items():
-        if value < 0:
+        if isinstance(value, int) and value < 0:
             raise MemAttnError(f"{option} must be 0 (softmax attention) or more, but is {value}")
     check_fields(args, type(config))
     if not any(slots.values()):

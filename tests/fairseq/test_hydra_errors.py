@@ -48,6 +48,7 @@ def test_a_key_that_a_recipe_cannot_have(recipe, tmp_path):
         ),
         ("surplus", "configuration: Error parsing override 'surplus'; missing EQUAL at '<EOF>'"),
         ("optimization.clip_norm=nan", "--clip-norm must be a finite number, but is nan"),
+        ("model.abc_causal_slots=many", "--abc-causal-slots must be a number, but is 'many'"),
         ("model.abc_causal_slots=-3", "--abc-causal-slots must be 0 (softmax attention) or more"),
         ("model._name=nothing", "model._name must be registered with fairseq, but nothing is not"),
         ("lr_scheduler._name=no", "lr_scheduler._name must be registered with fairseq, but no is"),
