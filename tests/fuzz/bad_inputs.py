@@ -1,5 +1,6 @@
 """Draws bad inputs: a right command line with one or two mistakes, and now and then none."""
 
+import os
 import random
 import shlex
 from collections.abc import Callable
@@ -182,7 +183,7 @@ OUTPUTS += ("--predictions", "--nbest", "--picture")
 def an_output_that_exists(draw: random.Random, case: Case, inputs: Inputs) -> str:
     words = zip(case.line.argv, case.line.argv[1:], strict=False)
     paths = [case.folder / value for flag, value in words if flag in OUTPUTS and value.isascii()]
-    paths = [path for path in paths if path.parent == case.folder and not path.exists()]
+    paths = [p for p in paths if p.parent == case.folder and not os.path.lexists(p)]
     if not paths:
         return ""
     path = draw.choice(paths)
