@@ -1,20 +1,31 @@
-"""What a training leaves behind that fails: fairseq saves the model as crash.pt in --save-dir."""
+"""Checkpoints of a training that fails, and checkpoints that cannot be written."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from fairseq_memattn.errors import MemAttnError
+
+WAITS = (2.5, 2.5)  # seconds between the attempts to write a checkpoint, as in fairseq
 
 logger = logging.getLogger(__name__)
 
 
 def save_only_trained_models() -> None:
-    """Lets fairseq save crash.pt only if there were updates, and say so."""
+    """Lets fairseq save crash.pt only if there were updates, and name what it cannot write.
+
+    fairseq saves the model of a training that fails as crash.pt in --save-dir.
+    """
+    from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
+    checkpoint_utils._torch_persistent_save = write_checkpoint
     Trainer.save_checkpoint = _unless_untrained(Trainer.save_checkpoint)
 
 
@@ -29,3 +40,33 @@ def _unless_untrained(save_checkpoint: Callable[..., None]) -> Callable[..., Non
             logger.warning("the model after %d updates is in %s", updates, filename)
 
     return save_checkpoint_
+
+
+def write_checkpoint(checkpoint: Any, file: Any) -> None:
+    """`checkpoint_utils._torch_persistent_save`, which logs a traceback if the disk is full.
+
+    Raises MemAttnError, which names file and folder, if the third attempt fails. Then it removes
+    what is written.
+    """
+    import torch
+
+    for wait in (*WAITS, None):
+        try:
+            return torch.save(checkpoint, file)
+        except (OSError, RuntimeError) as error:
+            if wait is None:
+                _give_up(Path(file.name), error)
+            else:
+                file.seek(0)
+                file.truncate()
+                time.sleep(wait)
+
+
+def _give_up(path: Path, error: Exception) -> None:
+    if path.suffix == ".tmp" and path.is_file():
+        os.unlink(path)
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    raise MemAttnError(
+        f"{path.name.removesuffix('.tmp')} cannot be written in the folder "
+        f"{path.absolute().parent}: {reason}"
+    ) from error

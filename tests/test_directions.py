@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "command_checks": {"errors", "literals"},
     "data_files": {"errors"},
     "sample_limits": {"errors"},
-    "failed_training": set(),
+    "failed_training": {"errors"},
     "bleu_warnings": {"evaluation"},
     "text_checks": {"errors"},
     "generation_limits": {"errors"},

@@ -1,5 +1,6 @@
 """Values that fairseq's commands accept though they make no sense end in one sentence."""
 
+import errno
 import shlex
 
 import pytest
@@ -133,6 +134,34 @@ def test_a_failed_training_leaves_no_model_without_updates(
     assert_refused(done, "fairseq-train: error: KeyError: 'of the test'")
     assert [file.name for file in tmp_path.iterdir()] == (["crash.pt"] if updates else [])
     assert (f"the model after 2 updates is in {tmp_path}/crash.pt" in done.stdout) == bool(updates)
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_checkpoint_on_a_full_disk(failures, bilingual, tmp_path, monkeypatch):
+    """The third attempt is the last; a checkpoint is whole, or is not there."""
+    import torch
+
+    from fairseq_memattn import failed_training
+
+    save, failed = torch.save, []
+
+    def fail(checkpoint, file):
+        if len(failed) < failures:
+            failed.append(file.write(b"a part"))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(checkpoint, file)
+
+    monkeypatch.setattr(failed_training, "WAITS", (0, 0))
+    monkeypatch.setattr(torch, "save", fail)
+    flags = ["--max-update", 1, "--save-dir", tmp_path, "--no-epoch-checkpoints"]
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    if failures == 3:
+        words = f".pt cannot be written in the folder {tmp_path}: No space left on device"
+        assert_refused(done, words)
+        assert not list(tmp_path.iterdir())
+    else:
+        assert done.returncode == 0
+        torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
 
 
 def test_blocks_without_tokens(monolingual, tmp_path):
