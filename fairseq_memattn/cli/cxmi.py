@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import models
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
+from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     outputs = {f"--{name}": getattr(args, name) for name in ("json", "tokens", "picture")}
     check_outputs(outputs, models.checkpoints(args.path))
+    if args.picture:
+        check_format("--picture", args.picture)
+    elif args.document is not None:
+        raise ValueError("--document is for --picture, which is not given")
     loaded = models.load(args)
     if not loaded.source_context and not loaded.target_context:
         raise ValueError("the model sees no context; give --source-context or --target-context")

@@ -124,6 +124,7 @@ def run(args: argparse.Namespace) -> None:
     references = read_lines(args.reference)
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
+    check_memory(bootstrap_resamples(args, len(paths)), len(references))
     systems = read_systems(args, paths, len(references))
     sources = read_sources(args, len(references))
     documents = None
@@ -138,10 +139,10 @@ def run(args: argparse.Namespace) -> None:
     refuse_empty(references, args.reference)
     warn_of_segmentation({**systems, f"--reference {args.reference}": references})
     warn_of_tokenizer(args, references)
+    score(args, systems, references, sources, documents)
     if args.output:
         (hypotheses,) = systems.values()
         write_text(args.output, "".join(f"{line}\n" for line in hypotheses))
-    score(args, systems, references, sources, documents)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -158,6 +159,9 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--source is for --comet, which is not given")
     if args.comet:
         import_comet()
+    from fairseq_memattn.evaluation.scores import build_bleu
+
+    build_bleu(args.tokenize)
 
 
 def system_paths(args: argparse.Namespace) -> dict[str, Path]:
@@ -269,23 +273,23 @@ def score(
     sources: list[str],
     documents: list[Document] | None,
 ) -> None:
-    """Compute, print and write everything; `systems` and `references` are line-aligned text."""
+    """Compute and print the scores, and write --json.
+
+    systems, references: line-aligned text
+    """
     from fairseq_memattn.evaluation import scores
 
-    resamples = args.resamples
-    if resamples is None:
-        resamples = RESAMPLES if len(systems) > 1 else 0
-    check_memory(resamples, len(references))
+    draws = bootstrap_resamples(args, len(systems))
     measures = scores.build_measures(systems, references, documents, args.tokenize, args.lowercase)
     texts = []
     if len(systems) == 1:
         lines = [scores.standard_line(measure, *systems) for measure in measures]
         texts.append("\n".join(lines))
-    measured = scores.measure_all(measures, resamples, args.seed)
+    measured = scores.measure_all(measures, draws, args.seed)
     if args.comet:
         measured["COMET"] = scores.comet_measured(args.comet, systems, sources, references)
-    if len(systems) > 1 or resamples or args.comet:
-        texts.append(results_text(measured, resamples, args.seed))
+    if len(systems) > 1 or draws or args.comet:
+        texts.append(results_text(measured, draws, args.seed))
     report: dict[str, Any] = {
         "reference": str(args.reference),
         "sentences": len(references),
@@ -302,6 +306,13 @@ def score(
     print("\n\n".join(texts))
     if args.json:
         write_json(args.json, report)
+
+
+def bootstrap_resamples(args: argparse.Namespace, systems: int) -> int:
+    """The number of bootstrap resamples for that many systems."""
+    if args.resamples is not None:
+        return int(args.resamples)
+    return RESAMPLES if systems > 1 else 0
 
 
 def check_memory(resamples: int, sentences: int) -> None:

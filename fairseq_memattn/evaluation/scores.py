@@ -57,15 +57,18 @@ def build_measures(
     """
     sentences = [references]
     chrf = Measure("chrF2", CHRF(lowercase=lowercase, references=sentences), systems)
-    bleu = _bleu(tokenize, lowercase, sentences)
+    bleu = build_bleu(tokenize, lowercase, sentences)
     if documents is None:
         return [Measure("BLEU", bleu, systems), chrf]
     joined = {name: join(lines, documents) for name, lines in systems.items()}
-    by_document = _bleu(tokenize, lowercase, [join(references, documents)])
+    by_document = build_bleu(tokenize, lowercase, [join(references, documents)])
     return [Measure("s-BLEU", bleu, systems), Measure("d-BLEU", by_document, joined), chrf]
 
 
-def _bleu(tokenize: str, lowercase: bool, references: Sequence[Sequence[str]]) -> BLEU:
+def build_bleu(
+    tokenize: str, lowercase: bool = False, references: Sequence[Sequence[str]] | None = None
+) -> BLEU:
+    """The metric. Raises ValueError for a tokenizer that sacreBLEU does not have or cannot load."""
     if tokenize not in BLEU.TOKENIZERS:
         raise ValueError(
             f"--tokenize must be one of {', '.join(BLEU.TOKENIZERS)}, but is {tokenize}"

@@ -320,6 +320,31 @@ def test_options_that_cannot_be_are_refused(case, capsys, monkeypatch, command, 
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--tokenize 14b",
+        "--tokenize ja-mecab",
+        "--resamples 2000000000",
+        "--comet Unknown/model --source {d}/base",
+    ],
+)
+def test_a_wrong_option_leaves_no_output(case, capsys, monkeypatch, option):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.setitem(sys.modules, "comet", StandInForComet())
+    done = case.run(capsys, f"{ONE} --output {{d}}/text {option}")
+    assert done.status == 1 and done.report is None
+    assert option.split()[0] in done.err
+    assert not (case.folder / "text").exists()
+
+
+def test_a_tokenizer_is_refused_before_the_texts_are_read(case, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    case.write("base", ["not one a reference"])
+    done = case.run(capsys, ONE + " --tokenize ja-mecab")
+    assert done.err.startswith("memattn score: error: --tokenize ja-mecab: Japanese")
+
+
 def test_a_copy_of_the_baseline_is_not_significantly_different(case, capsys):
     copy = " --system copy={d}/copy --reference {d}/reference --docids {d}/ids"
     case.write("copy", case.texts["base"])
