@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         _run(argv)
-        _flush_output()
+        sys.stdout.flush()
     except SystemExit:
         _end_output()
         raise
@@ -66,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _end_output()
     except KeyboardInterrupt:
         return _fail(argv, "interrupted", 130)
-    except (ImportError, OSError, ValueError) as error:
+    except OSError as error:
+        return _fail(argv, f"error: {_reason(error)}")
+    except (ImportError, ValueError) as error:
         # Errors in files, options, data or the installation, which a user can correct.
         return _fail(argv, f"error: {error}")
     except Exception as error:
@@ -124,14 +127,11 @@ def _fail(argv: Sequence[str], message: str, status: int = 1) -> int:
     return status
 
 
-def _flush_output() -> None:
-    """Raises OSError with a name for the standard output, where that is on a full disk."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, "standard output") from error
+def _reason(error: OSError) -> str:
+    """The error in one sentence. Python names no file where the standard output is full."""
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the standard output cannot be written: {error.strerror}"
+    return str(error)
 
 
 def _end_output() -> None:

@@ -42,7 +42,7 @@ def replacing(path: Path) -> Iterator[Path]:
     It is in the same folder and has the same suffix. Devices and pipes, such as /dev/stdout, are
     written directly.
 
-    Raises MemAttnError, which names file and folder, if it cannot be written.
+    Raises MemAttnError, which names the device or the file and its folder, if it cannot be written.
     """
     target = Path(os.path.realpath(path))
     device = path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
@@ -57,9 +57,9 @@ def replacing(path: Path) -> Iterator[Path]:
         # Python names no file where a write fails.
         if error.filename not in (None, str(unfinished)):
             raise
+        place = "" if device else f" in the folder {target.parent}"
         raise MemAttnError(
-            f"{target.name} cannot be written in the folder {target.parent}: "
-            f"{error.strerror or error}"
+            f"{path if device else target.name} cannot be written{place}: {error.strerror or error}"
         ) from error
     finally:
         if not device:

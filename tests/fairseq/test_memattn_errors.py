@@ -10,7 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_memattn import cli
+from fairseq_memattn.cli.outputs import write_text
+from fairseq_memattn.errors import MemAttnError
 
+FULL = Path("/dev/full")
 ROOT = Path(__file__).parents[2]
 HINT = "set MEMATTN_TRACEBACK=1 to see the traceback"
 IN_PROCESS = """
@@ -98,10 +101,28 @@ def test_a_closed_pipe_adds_no_words(raised):
     assert "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device /dev/full")
-def test_a_full_disk_behind_the_output_is_one_sentence():
-    with open("/dev/full", "w") as full:
-        done = in_a_process("print('x')", stdout=full)
-    assert done.returncode == 1
-    said = "memattn score: error: [Errno 28] No space left on device: 'standard output'\n"
-    assert done.stderr == said
+@pytest.mark.skipif(not FULL.is_char_device(), reason="needs the device /dev/full")
+@pytest.mark.parametrize("length", [1, 100_000])
+def test_a_full_disk_behind_the_output_is_one_sentence(length, monkeypatch, capsys):
+    """The error comes when the command prints or when it ends."""
+
+    def run(args):
+        print("x" * length)
+
+    with open(FULL, "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        command = SimpleNamespace(add_arguments=lambda parser: None, run=run)
+        monkeypatch.setattr(cli, "_load", lambda name: command)
+        assert cli.main(["score"]) == 1
+    said = "the standard output cannot be written: No space left on device"
+    assert capsys.readouterr().err == f"memattn score: error: {said}\n"
+
+
+@pytest.mark.skipif(not FULL.is_char_device(), reason="needs the device /dev/full")
+def test_a_full_device_is_named(tmp_path):
+    link = tmp_path / "scores.json"
+    link.symlink_to(FULL)
+    for path in (FULL, link):
+        told = f"^{path} cannot be written: No space left on device$"
+        with pytest.raises(MemAttnError, match=told):
+            write_text(path, "x")
