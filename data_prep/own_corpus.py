@@ -123,10 +123,10 @@ def write_files(
     """The user's files of --format to text/; returns whether they have document ids."""
     languages = pipeline.languages
     check_languages(languages)
-    columns = find_columns(args.format, args.columns, languages)
     for split, path in text.items():
         check_name(split, path, text)
     files = find_files(text, args.format, languages)
+    columns = find_columns(args.format, args.columns, languages, [*text.values()])
     documents = args.format == "sgm" or DOCID in columns
     with pipeline.stages.all_or_none():
         for split, path in text.items():
@@ -197,8 +197,9 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         type=name_and_column,
         metavar="LANG=COLUMN",
         help="for tsv the number of each language's field, from 1, or its name in a header; for "
-        "jsonl its key; docid=COLUMN is the document id (default: the fields in the order of "
-        "--langs, or the names of the languages as keys)",
+        "jsonl its key; docid=COLUMN is the document id (default: keys and the header of a table "
+        "are the names of the languages and docid; the fields of a table without a header are in "
+        "the order of --langs)",
     )
     top.add_argument(
         "--drop-empty",

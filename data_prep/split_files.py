@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from data_prep.aligned import Sentence
@@ -20,24 +22,32 @@ def read_tsv(
     """The rows of a table. Tabs separate fields; quotes have no meaning.
 
     columns: the number of each field, from 1, or its name in the first line, which then is a header
+
+    A warning names fields that are not used.
     """
     lines = enumerate(read_lines(path), start=1)
-    if all(column.isdecimal() for column in columns.values()):
-        places = {name: int(column[:9]) - 1 for name, column in columns.items()}
-    else:
+    header: list[str] = []
+    if not numbered(columns):
         header = next(lines, (1, ""))[1].split("\t")
         for column in columns.values():
             if column not in header:
                 raise DataError(f"{path}, line 1: no column {column} in {' '.join(header)!r:.60}")
         places = {name: header.index(column) for name, column in columns.items()}
+    else:
+        places = {name: int(column[:9]) - 1 for name, column in columns.items()}
+    most = len(header)
     for number, line in lines:
         fields = line.split("\t")
+        most = max(most, len(fields))
         if len(fields) <= max(places.values()):
             raise DataError(
                 f"{path}, line {number}: must have at least {max(places.values()) + 1} fields, "
                 f"which tabs separate, but has {len(fields)}"
             )
         yield sentence(path, number, {name: fields[at] for name, at in places.items()}, languages)
+    names = [*header, *(str(at + 1) for at in range(len(header), most))]
+    unused = [name for at, name in enumerate(names) if at not in places.values()]
+    warn_of_unused(path, unused, columns)
 
 
 def read_jsonl(
@@ -45,24 +55,46 @@ def read_jsonl(
 ) -> Iterator[Sentence]:
     """The objects of a file with one a line. columns: the key of each text
 
-    An id of a document may be a number. Line breaks in a text become spaces and are counted.
+    An id of a document may be a number. Line breaks in a text become spaces and are counted. A
+    warning names keys that are not used.
     """
+    unused: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{where}: not JSON ({error})") from None
-        except RecursionError:
-            raise DataError(f"{where}: the JSON is nested too deeply") from None
-        if not isinstance(entry, dict):
-            raise DataError(f"{where}: must be an object, from {{ to }}")
+        entry = json_object(line, where)
+        if DOCID in entry and DOCID not in columns:
+            raise DataError(f"{where}: has a {DOCID}, but line 1 has none; give all lines one")
         row = {}
         for name, key in columns.items():
             if key not in entry:
                 raise DataError(f"{where}: has no key {key!r}")
             row[name] = text_of(entry[key], name == DOCID, f"{where}: {key!r}", counts)
+        unused |= entry.keys() - columns.values()
         yield sentence(path, number, row, languages)
+    warn_of_unused(path, sorted(unused), columns)
+
+
+def json_object(line: str, where: str) -> dict[str, object]:
+    """A line of JSON lines. Raises DataError for what is not an object."""
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not JSON ({error})") from None
+    except RecursionError:
+        raise DataError(f"{where}: the JSON is nested too deeply") from None
+    if not isinstance(entry, dict):
+        raise DataError(f"{where}: must be an object, from {{ to }}")
+    return entry
+
+
+def warn_of_unused(path: Path, names: Sequence[str], columns: Mapping[str, str]) -> None:
+    """Print the names of columns or keys that are not read."""
+    if names:
+        advice = "" if DOCID in columns else f"; --columns {DOCID}=COLUMN reads document ids"
+        print(
+            f"warning: {path}: columns that are not used: {', '.join(names):.200}{advice}",
+            file=sys.stderr,
+        )
 
 
 def text_of(value: object, is_id: bool, where: str, counts: Counter[str]) -> str:
@@ -123,29 +155,71 @@ READERS: dict[str, Reader] = {"tsv": read_tsv, "jsonl": read_jsonl, "sgm": read_
 
 
 def find_columns(
-    kind: str, given: Sequence[tuple[str, str]] | None, languages: Sequence[str]
+    kind: str,
+    given: Sequence[tuple[str, str]] | None,
+    languages: Sequence[str],
+    paths: Sequence[Path],
 ) -> dict[str, str]:
     """The column or key of each language and of the document id, if there is one.
 
-    By default the fields of a table are the languages in their order, and the keys are their names.
-    Raises DataError for columns that do not name each language once.
+    given: those of --columns; paths: the files, whose first lines may name columns that are not
+        given: keys and the header of a table are the names of the languages and docid; the fields
+        of a table without a header are the languages in their order
+    Raises DataError for columns that do not name each language once, or the document id alone, and
+    for fields that are neither named nor given.
     """
     if kind == "sgm":
         if given:
             raise DataError("--columns requires --format tsv or jsonl")
         return {}
-    if given is None:
-        numbers = enumerate(languages, start=1)
-        return {name: str(at) if kind == "tsv" else name for at, name in numbers}
-    columns = dict(given)
-    if len(columns) < len(given) or set(columns) - {DOCID} != set(languages):
+    columns = dict(given or ())
+    if len(columns) < len(given or ()) or set(columns) - {DOCID} not in (set(), set(languages)):
         raise DataError(
             f"--columns must name each of {', '.join(languages)} once, and {DOCID} where there are "
-            f"document ids, but names {', '.join(name for name, _ in given)}"
+            f"document ids, but names {', '.join(name for name, _ in given or ())}"
         )
     if kind == "tsv" and "0" in columns.values():
         raise DataError("--columns must be numbers from 1 or names, but one is 0")
-    return columns
+    first = {path: names_in_first_line(kind, path) for path in paths}
+    has_header = any(set(languages) <= set(names) for names in first.values())
+    if kind == "tsv" and numbered(columns) and (columns or not has_header):
+        if not columns:
+            refuse_unnamed(first, languages)
+        return in_order(columns, languages)
+    named = {language: columns.get(language, language) for language in languages}
+    if DOCID in columns or any(DOCID in names for names in first.values()):
+        named[DOCID] = columns.get(DOCID, DOCID)
+    return named
+
+
+def names_in_first_line(kind: str, path: Path) -> list[str]:
+    """The keys of the first object, or the fields of the first line of a table."""
+    line = next(read_lines(path), None)
+    if line is None:
+        return []
+    return line.split("\t") if kind == "tsv" else [*json_object(line, f"{path}, line 1")]
+
+
+def numbered(columns: Mapping[str, str]) -> bool:
+    """Whether the columns are given by their numbers."""
+    return all(column.isdecimal() for column in columns.values())
+
+
+def in_order(columns: Mapping[str, str], languages: Sequence[str]) -> dict[str, str]:
+    """Columns by number: those of languages that are not given are the first free ones."""
+    free = (str(number) for number in count(1) if str(number) not in columns.values())
+    return {**{name: columns.get(name) or next(free) for name in languages}, **columns}
+
+
+def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]) -> None:
+    """Raises DataError for tables that have more fields than there are languages."""
+    for path, fields in first.items():
+        if len(fields) > len(languages):
+            example = " ".join(f"{name}={at}" for at, name in enumerate(languages, start=1))
+            raise DataError(
+                f"{path}, line 1: has {len(fields)} fields, but --langs names {len(languages)}; "
+                f"give the number of each, such as --columns {example} {DOCID}={len(fields)}"
+            )
 
 
 def find_files(

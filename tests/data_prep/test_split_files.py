@@ -80,11 +80,53 @@ def test_a_table_with_a_header(tmp_path: Path) -> None:
     check(tmp_path, documents=False)
 
 
-def test_a_table_without_columns(tmp_path: Path) -> None:
+def test_a_table_without_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{en}\t{fr}\t{document}\n" for en, fr, document in TEXT]
     (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
-    assert run(tmp_path, "tsv") == 0
+    assert run(tmp_path, "tsv") == 2
+    told = message(capsys.readouterr().err)
+    assert "all, line 1: has 3 fields, but --langs names 2; give the number of each" in told
+    assert told.endswith("such as --columns en=1 fr=2 docid=3")
+    assert run(tmp_path, "tsv", "--columns", "en=1", "fr=2") == 0
     check(tmp_path, documents=False)
+    told = capsys.readouterr().err
+    assert f"warning: {tmp_path}/all: columns that are not used: 3; --columns docid=" in told
+    assert run(tmp_path, "tsv", "--columns", "docid=3", "--force") == 0
+    check(tmp_path)
+    assert "not used" not in capsys.readouterr().err
+
+
+def test_a_document_id_before_the_languages(tmp_path: Path) -> None:
+    rows = [f"{document}\t{en}\t{fr}\n" for en, fr, document in TEXT]
+    (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
+    assert run(tmp_path, "tsv", "--columns", "docid=1") == 0
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("columns", [[], ["--columns", "docid=docid"]])
+def test_names_of_a_header(
+    columns: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["fr\tdocid\tscore\ten\n", *(f"{fr}\t{d}\t1\t{en}\n" for en, fr, d in TEXT)]
+    (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
+    assert run(tmp_path, "tsv", *columns) == 0
+    check(tmp_path)
+    assert "all: columns that are not used: score\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["docid", "id"])
+def test_keys_without_columns(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [{"score": 1, key: row[2], "en": row[0], "fr": row[1]} for row in TEXT]
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (tmp_path / "all").write_text(text, encoding="utf-8")
+    assert run(tmp_path, "jsonl") == 0
+    check(tmp_path, documents=key == "docid")
+    advice = (
+        "score\n" if key == "docid" else "id, score; --columns docid=COLUMN reads document ids\n"
+    )
+    assert (
+        f"warning: {tmp_path}/all: columns that are not used: {advice}" in capsys.readouterr().err
+    )
 
 
 def test_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,12 +198,19 @@ MISTAKES = [
     ("tsv", "", "en=x fr=b", "all, line 1: no column x in ''"),
     ("tsv", "a\tb\t \n", "en=1 fr=2 docid=3", "all, line 1: the id of the document is empty"),
     ("tsv", "a\tb\n", "en=1", "--columns must name each of en, fr once, and docid where there"),
+    ("tsv", "a\tb\n", "docid=docid", "all, line 1: no column en in 'a b'"),
     ("tsv", "a\tb\n", "en=0 fr=1", "--columns must be numbers from 1 or names, but one is 0"),
     ("tsv", "a\tb\n", f"en=1 fr={'9' * 5000}", "line 1: must have at least 999999999 fields"),
     ("jsonl", '{"en": "a", "fr": "b"}\n{\n', "", "all, line 2: not JSON ("),
     ("jsonl", "[1]\n", "", "all, line 1: must be an object, from { to }"),
     ("jsonl", "[" * 99999 + "\n", "", "all, line 1: the JSON is nested too deeply"),
     ("jsonl", f'{{"en": {"9" * 5000}}}\n', "", "all, line 1: not JSON (Exceeds the limit"),
+    (
+        "jsonl",
+        '{"en": "a", "fr": "b"}\n{"en": "a", "fr": "b", "docid": 1}\n',
+        "",
+        "all, line 2: has a docid, but line 1 has none; give all lines one",
+    ),
     ("jsonl", '{"en": "a"}\n', "", "all, line 1: has no key 'fr'"),
     ("jsonl", '{"en": "a", "fr": null}\n', "", "line 1: 'fr' must be text, but is NoneType"),
     ("jsonl", '{"en": "a", "fr": "\\ud800"}\n', "", "line 1: 'fr' contains half of a surrogate"),
