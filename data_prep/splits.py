@@ -62,16 +62,17 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
     for split, prefix in text.items():
         check_name(split, prefix, text)
     with_ids = [split for split in text if docid_path(text[split]).is_file()]
+    splits = Splits(text, tuple(languages), bool(with_ids))
+    for split, prefix in text.items():
+        for path in splits.texts(split):
+            if not path.is_file():
+                raise DataError(f"--text {split}={prefix}: {path}: no such file")
     if with_ids and len(with_ids) < len(text):
         missing = next(split for split in text if split not in with_ids)
         raise DataError(
             f"{docid_path(text[missing])}: no such file, but {docid_path(text[with_ids[0]])} "
             "exists; document ids are given for all splits or for none"
         )
-    splits = Splits(text, tuple(languages), bool(with_ids))
-    for path in splits.inputs().values():
-        if not path.is_file():
-            raise DataError(f"{path}: no such file")
     return splits
 
 
