@@ -150,6 +150,7 @@ def prepare(args: argparse.Namespace) -> None:
         raise DataError("--text has no train, from which the segmentation is learnt")
     if args.columns and args.format == "lines":
         raise DataError("--columns requires --format tsv or jsonl")
+    subword.check_training(args.seed, args.max_sentence_length)
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
     rules = {name: True for name in ("drop_empty", "unique_ids") if getattr(args, name)}
     if args.format == "lines":
@@ -169,6 +170,7 @@ def prepare(args: argparse.Namespace) -> None:
         args.seed,
         model_type=args.model_type,
         normalization=args.normalization,
+        max_sentence_length=args.max_sentence_length,
     )
     segment(pipeline, kind, splits, model)
     if documents:
@@ -225,6 +227,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     )
     subword.add_model_type(top)
     subword.add_normalization(top)
+    subword.add_max_sentence_length(top)
     top.add_argument(
         "--separator",
         type=separator_token,

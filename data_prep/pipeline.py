@@ -155,6 +155,7 @@ class Pipeline:
         option: str = "--vocab-size",
         model_type: str = subword.MODEL_TYPES[0],
         normalization: str = subword.IDENTITY,
+        max_sentence_length: int = subword.LONGEST,
     ) -> Path:
         """Train a SentencePiece model, NAME.model, on all inputs together; see `subword.train`."""
         model = self.folder / name
@@ -169,7 +170,10 @@ class Pipeline:
             option,
             model_type,
             normalization,
+            max_sentence_length,
         )
+        # Stages of releases without this option had its default, and remain complete.
+        longest = {"max_sentence_length": max_sentence_length}
         self.stages.run(
             name,
             inputs,
@@ -180,6 +184,7 @@ class Pipeline:
             seed=seed,
             model_type=model_type,
             normalization=normalization,
+            **(longest if max_sentence_length != subword.LONGEST else {}),
         )
         return outputs[0]
 

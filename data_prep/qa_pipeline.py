@@ -215,6 +215,8 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
         )
     if args.sentencepiece_model:
         subword.load(args.sentencepiece_model, "--sentencepiece-model")
+    else:
+        subword.check_training(args.seed)
     if args.dictionary:
         check_dictionary(args.dictionary)
 

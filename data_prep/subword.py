@@ -14,6 +14,7 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/subword.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from data_prep.argument_types import positive
 from data_prep.files import (
     DataError,
     read_lines,
@@ -26,6 +27,8 @@ from data_prep.round_trip import RoundTrip, from_sentencepiece
 MODEL_TYPES = ("unigram", "bpe")
 SUFFIXES = ("model", "vocab")
 LARGEST_SEED = 2**32 - 1
+LONGEST = 4192  # bytes of a line that SentencePiece learns from by default
+MOST_BYTES = 2**30  # SentencePiece's limit of that number
 IDENTITY = "identity"
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 # fairseq splits a line at every white space, and would split a piece that contains some.
@@ -64,6 +67,28 @@ def add_normalization(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_max_sentence_length(parser: argparse.ArgumentParser) -> None:
+    """Add --max-sentence-length, for commands that train SentencePiece on any text."""
+    parser.add_argument(
+        "--max-sentence-length",
+        type=positive,
+        default=LONGEST,
+        metavar="BYTES",
+        help="longer lines are left out of the training of SentencePiece, and a warning counts "
+        "them (default: %(default)s)",
+    )
+
+
+def check_training(seed: int, max_sentence_length: int = LONGEST) -> None:
+    """Raises DataError for options that SentencePiece does not have."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise DataError(f"--seed must be from 0 to {LARGEST_SEED}, but is {seed}")
+    if not 10 <= max_sentence_length <= MOST_BYTES:
+        raise DataError(
+            f"--max-sentence-length must be from 10 to {MOST_BYTES}, but is {max_sentence_length}"
+        )
+
+
 def train(
     inputs: Sequence[Path],
     model: Path,
@@ -73,6 +98,7 @@ def train(
     option: str = "--vocab-size",
     model_type: str = MODEL_TYPES[0],
     normalization: str = IDENTITY,
+    max_sentence_length: int = LONGEST,
 ) -> None:
     """Train a model on all inputs together; writes MODEL.model and MODEL.vocab.
 
@@ -80,26 +106,25 @@ def train(
     option: the name of `vocab_size` in errors
     model_type: one of MODEL_TYPES
     normalization: one of NORMALIZATIONS; the model contains it
+    max_sentence_length: longer lines are left out, with a warning
     Raises DataError for inputs that cannot be read, have no text, or are too small for the
-    vocabulary, and for a seed that SentencePiece does not have.
+    vocabulary, and as `check_training`.
     """
-    if not 0 <= seed <= LARGEST_SEED:
-        raise DataError(f"--seed must be from 0 to {LARGEST_SEED}, but is {seed}")
-    if not any(line.strip() for path in inputs for line in read_lines(path)):
-        raise DataError(f"{inputs[0]}: no text to train on")
+    check_training(seed, max_sentence_length)
     sentencepiece.set_random_generator_seed(seed)
     failures: list[BaseException] = []
     with TemporaryDirectory() as folder:
         trained = Path(folder, "trained")
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_training_lines(inputs, separator, failures),
+                sentence_iterator=_training_lines(inputs, separator, max_sentence_length, failures),
                 model_prefix=str(trained),
                 vocab_size=vocab_size,
                 model_type=model_type,
                 character_coverage=1.0,
                 # With SentencePiece's word-boundary mark, so that the separator is one token.
                 user_defined_symbols=["\u2581" + separator],
+                max_sentence_length=max_sentence_length,
                 num_threads=1,
                 minloglevel=1,
                 **_rule(normalization, Path(folder)),
@@ -158,13 +183,31 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
 
 
 def _training_lines(
-    inputs: Sequence[Path], separator: str, failures: list[BaseException]
+    inputs: Sequence[Path], separator: str, longest: int, failures: list[BaseException]
 ) -> Iterator[str]:
-    """The lines to train on. failures: gets an exception, of which SentencePiece makes another."""
+    """The lines to train on, of at most `longest` bytes.
+
+    failures: gets an exception, of which SentencePiece makes another
+    """
     try:
+        learnt, left_out, first = 0, 0, ""
         for path in inputs:
-            for line in read_lines(path):
-                yield _without(separator, line)
+            for number, line in enumerate(read_lines(path), start=1):
+                line = _without(separator, line)
+                size = len(line.encode())
+                if size <= longest:
+                    learnt += bool(line)
+                    yield line
+                    continue
+                left_out += 1
+                first = first or f"{path}, line {number}: has {size} bytes, but"
+        if not learnt and not left_out:
+            raise DataError(f"{inputs[0]}: no text to train on")
+        limit = f"SentencePiece learns from lines of at most --max-sentence-length {longest}"
+        if not learnt:
+            raise DataError(f"{first} {limit}; no shorter line has text")
+        if left_out:
+            print(f"warning: {first} {limit}; left out: {left_out} lines", file=sys.stderr)
     except (DataError, KeyboardInterrupt) as error:
         failures.append(error)
         raise
@@ -191,6 +234,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     )
     add_model_type(training)
     add_normalization(training)
+    add_max_sentence_length(training)
     training.add_argument(
         "--separator", default="_eos", help="a token that is not segmented (default: %(default)s)"
     )
@@ -217,6 +261,7 @@ def run(args: argparse.Namespace) -> None:
             args.seed,
             model_type=args.model_type,
             normalization=args.normalization,
+            max_sentence_length=args.max_sentence_length,
         )
     else:
         encode(args.model, args.input, args.output)

@@ -100,7 +100,7 @@ def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPa
         ("dev.docid", "1\n2\n1\n", "dev.docid, line 3: document id '1' began at line 1"),
         ("dev.docid", None, "dev.docid: no such file"),
         ("train.en", b"\xff\n", "train.en, line 1: not UTF-8"),
-        ("train.es", None, "train.es: no such file"),
+        ("train.es", None, "--text train={0}/train: {0}/train.es: no such file"),
     ],
 )
 def test_mistakes(
@@ -116,7 +116,19 @@ def test_mistakes(
     else:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert run(mine) == 2
-    assert expected in message(capsys.readouterr().err)
+    assert expected.format(mine) in message(capsys.readouterr().err)
+    assert not (mine / "data").exists()
+
+
+def test_a_mistyped_prefix(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mine, "--text", f"train={mine}/train", f"valid={mine}/dve") == 2
+    told = message(capsys.readouterr().err)
+    assert f"--text valid={mine}/dve: {mine}/dve.en: no such file" in told
+
+
+def test_a_wrong_seed_leaves_nothing(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mine, "--seed", "-1") == 2
+    assert "--seed must be from 0 to 4294967295, but is -1" in message(capsys.readouterr().err)
     assert not (mine / "data").exists()
 
 

@@ -68,6 +68,7 @@ def test_model_types(text, tmp_path, model_type):
         ("encode --model . --input TEXT --output o", "--model .: no such file"),
         ("train --input latin.en --model spm", "latin.en, line 2: not UTF-8"),
         ("train --input TEXT --model spm --seed -1", "--seed must be from 0 to 4294967295, but is"),
+        ("train --input TEXT --model spm --max-sentence-length 9", "must be from 10 to 1073741824"),
         ("train --input TEXT --model spm --vocab-size 99999999999", "does not fit the text"),
     ],
 )
@@ -81,6 +82,25 @@ def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, capsys, args,
     assert error.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.en", "latin.en"]
+
+
+def test_lines_that_are_too_long_to_learn_from(text, tmp_path, capsys):
+    path, model = tmp_path / "long.en", tmp_path / "spm"
+    path.write_text(text.read_text(encoding="utf-8") + "é b " * 1050 + "\nc\n", encoding="utf-8")
+    argv = ["train", "--input", path, "--model", model, "--vocab-size", 26]
+    assert run(*argv) == 0
+    line = len(TEXT)
+    told = f"{path}, line {line}: has 5249 bytes, but SentencePiece learns from lines of at most"
+    said = capsys.readouterr().err
+    assert f"warning: {told} --max-sentence-length 4192; left out: 1 lines\n" in said
+    assert "é" not in model.with_suffix(".vocab").read_text(encoding="utf-8")
+    assert run(*argv, "--max-sentence-length", 5249) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert "é" in model.with_suffix(".vocab").read_text(encoding="utf-8")
+    path.write_text("a b " * 5000, encoding="utf-8")
+    assert run(*argv) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"error: {path}, line 1: has 19999 bytes") and "--max-sent" in said
 
 
 def test_an_input_is_never_overwritten(text, model, capsys):
