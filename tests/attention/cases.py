@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -98,6 +99,8 @@ def tokens_and_memory(case: Case) -> Inputs:
 
 PADS = ["none", "left", "right", "both", "holes", "sentence"]
 PADS_OF_SEQUENCES = ["none", "right", "holes", "absent", "nothing"]
+any_padding = pytest.mark.parametrize("pad", PADS)
+any_padding_of_sequences = pytest.mark.parametrize("pad", PADS_OF_SEQUENCES)
 
 
 def padding(case: Case, device: Any = "cpu") -> Tensor | None:

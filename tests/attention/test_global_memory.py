@@ -8,6 +8,7 @@ from cases import (
     PADS,
     TOLERANCE,
     Case,
+    any_padding,
     assert_all_close,
     attention_to_something,
     lengthened,
@@ -31,7 +32,6 @@ from fairseq_memattn.attention import (
 from fairseq_memattn.attention.ops.global_memory import chunked as module
 from fairseq_memattn.attention.ops.global_memory import naive as reference
 
-any_padding = pytest.mark.parametrize("pad", PADS)
 any_slots = pytest.mark.parametrize("slots", [0, 1, 3])
 SPARSE = {
     "chunks": (global_memory_attention, dict(chunk_size=4)),

@@ -8,6 +8,7 @@ from cases import (
     PADS,
     TOLERANCE,
     Case,
+    any_padding,
     assert_all_close,
     lengthened,
     nbytes,
@@ -24,7 +25,6 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import lsh_buckets, lsh_memory_attention
 from fairseq_memattn.attention.ops.lsh import naive as reference
 
-any_padding = pytest.mark.parametrize("pad", PADS)
 any_slots = pytest.mark.parametrize("slots", [0, 3])
 
 

@@ -9,6 +9,7 @@ import torch
 from cases import (
     PADS_OF_SEQUENCES,
     TOLERANCE,
+    any_padding_of_sequences,
     assert_all_close,
     draw,
     lengthened,
@@ -24,8 +25,6 @@ from torch.testing import assert_close
 
 from fairseq_memattn.attention import mem_attention, slot_position_bias
 from fairseq_memattn.attention.ops.memory_slots import naive as reference
-
-any_padding = pytest.mark.parametrize("pad", PADS_OF_SEQUENCES)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
 
 
-@any_padding
+@any_padding_of_sequences
 def test_gradients(pad, device):
     case = Case(3, pad, sequences=2, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)

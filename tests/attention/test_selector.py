@@ -10,6 +10,7 @@ from cases import (
     PADS_OF_SEQUENCES,
     TOLERANCE,
     Inputs,
+    any_padding_of_sequences,
     assert_all_close,
     draw,
     lengthened,
@@ -32,8 +33,6 @@ from fairseq_memattn.attention import (
     select_sequences,
 )
 from fairseq_memattn.attention.ops.mixture import naive as reference
-
-any_padding = pytest.mark.parametrize("pad", PADS_OF_SEQUENCES)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
 
 
-@any_padding
+@any_padding_of_sequences
 def test_gradients(pad, device):
     case = Case(2, pad, source=3, sequences=2, slots=1, heads=1, width=2)
     leaves = inputs(case).leaves(torch.float64, device)
@@ -138,7 +137,7 @@ def written(case, device):
 # --- Equation 3
 
 
-@any_padding
+@any_padding_of_sequences
 def test_a_selection_is_a_distribution_over_those_present(pad, device):
     case = Case(pad=pad)
     selection, *_, mask = written(case, device)
@@ -149,7 +148,7 @@ def test_a_selection_is_a_distribution_over_those_present(pad, device):
     assert_close(selection.sum(dim=2), present.any(dim=2).double())
 
 
-@any_padding
+@any_padding_of_sequences
 def test_a_bias_is_a_prior(pad, device):
     """Its exponential multiplies what would be selected; the oracle says the same."""
     args, mask = double(Case(pad=pad), device), padding(Case(pad=pad), device)
@@ -213,7 +212,7 @@ def test_a_target_token_has_a_mixture_of_its_own(device):
     assert gradient.count_nonzero() == 3
 
 
-@any_padding
+@any_padding_of_sequences
 def test_step_by_step_from_what_was_written_once(pad, device):
     selection, q, k, v, mask = written(Case(pad=pad), device)
     expected = mixture_attention(q, k, v, selection, key_padding_mask=mask)
