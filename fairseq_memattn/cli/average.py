@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_memattn.cli.models import check_finite
 from fairseq_memattn.cli.outputs import check_outputs, replacing
 from fairseq_memattn.compat import architecture, read_checkpoint
 
@@ -153,7 +154,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def check_content(path: Path, state: dict[str, Any]) -> None:
-    """Raises ValueError for a checkpoint that is no result of training."""
+    """Raises ValueError for a checkpoint that is no result of training or has diverged."""
     try:
         architecture(state), num_updates(state)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -163,6 +164,7 @@ def check_content(path: Path, state: dict[str, Any]) -> None:
     for name, weight in state["model"].items():
         if not isinstance(weight, Tensor) or weight.layout != torch.strided:
             raise ValueError(f"{path} cannot be averaged: `{name}` is no dense tensor")
+    check_finite(f"{path} cannot be averaged", state["model"])
 
 
 def check_same_model(

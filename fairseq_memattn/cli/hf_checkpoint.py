@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli.models import check_finite
 from fairseq_memattn.compat import forbidden_global
 from fairseq_memattn.evaluation import json_files
 
@@ -53,7 +54,7 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
     """The weights of all files, by transformers' names.
 
     Raises ImportError if a format needs a package that is not installed, and ValueError for a file
-    that cannot be read.
+    that cannot be read and for weights that are not finite.
     """
     import torch
     from tqdm import tqdm
@@ -77,6 +78,7 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
     for name, weight in saved.items():
         if not isinstance(weight, torch.Tensor):
             raise ValueError(f"the weights hold {name!r}, which is no tensor")
+    check_finite(str(files[0].parent), saved)
     return saved
 
 

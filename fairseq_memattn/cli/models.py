@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,8 +94,8 @@ def open_checkpoint(
     only: the task that the model must have been trained with
     overrides: options that replace those of the checkpoint, by name
 
-    Raises ValueError for a model or a task that nothing here has registered, and for a folder that
-    lacks what the task reads.
+    Raises ValueError for a model or a task that nothing here has registered, for weights that are
+    not finite, and for a folder that lacks what the task reads.
     """
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.models import ARCH_MODEL_REGISTRY
@@ -105,6 +105,7 @@ def open_checkpoint(
     state = load_checkpoint_to_cpu(path, {"data": data, **overrides})
     check_configuration(path, state)
     check_registered(path, state)
+    check_finite(f"--path {path}", state["model"])
     settings = state["cfg"]["task"]
     if only and settings["_name"] != only:
         raise ValueError(
@@ -138,6 +139,17 @@ def check_configuration(path: str, state: dict[str, Any]) -> None:
                     f"--path {path}: its configuration has {side}_{name} {value}, but must have at "
                     f"most {limit} by its weights"
                 )
+
+
+def check_finite(what: str, weights: Mapping[str, "Tensor"]) -> None:
+    """Raises MemAttnError for a weight that has values that are infinite or NaN.
+
+    what: begins the message
+    """
+    for name, weight in weights.items():
+        # The sum is not finite if a value is not, and quicker; finite values can overflow in it.
+        if not weight.sum().isfinite() and not weight.isfinite().all():
+            raise MemAttnError(f"{what}: the weight `{name}` has values that are infinite or NaN")
 
 
 def unbuildable(what: str, error: Exception) -> ValueError:

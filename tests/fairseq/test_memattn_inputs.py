@@ -200,6 +200,32 @@ def test_configurations_of_checkpoints(change, told, language_model, tmp_path, c
     assert told in error_of(capsys, "perplexity", language_model.data, *flags)
 
 
+def diverged(state):
+    state["model"]["decoder.layers.0.fc1.weight"][1, 2] = torch.nan
+
+
+@pytest.mark.parametrize(
+    "command, flags",
+    [
+        ("perplexity", "--context-window 0"),
+        ("contrast", "--sets SET"),
+        ("cxmi", ""),
+        ("plot", "--text SET --output OUT"),
+        ("spans", ""),
+        ("convert", "--arch abc_mlp_transformer_lm --output OUT"),
+        ("compress", "--output OUT"),
+    ],
+)
+def test_weights_that_are_not_finite(command, flags, language_model, tmp_path, capsys):
+    path, output = changed(language_model, tmp_path, diverged), tmp_path / "out.png"
+    (tmp_path / "set.json").write_text('[{"src": "a", "dst": ["b", "c"], "true_ind": 0}]')
+    names = {"SET": tmp_path / "set.json", "OUT": output}
+    flags = ["--path", path, *(names.get(flag, flag) for flag in flags.split())]
+    told = f"--path {path}: the weight `decoder.layers.0.fc1.weight` has values that are infinite"
+    assert told in error_of(capsys, command, language_model.data, *flags)
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("command", ["contrast", "cxmi"])
 def test_a_language_model_translates_nothing(command, language_model, tmp_path, capsys):
     (tmp_path / "set.json").write_text('[{"src": "a", "dst": ["b", "c"], "true_ind": 0}]')
@@ -213,6 +239,8 @@ def test_a_language_model_translates_nothing(command, language_model, tmp_path, 
     [
         {"model": {"a": 1}},
         {"model": {"a": torch.zeros(3).to_sparse()}},
+        {"model": {"a": torch.tensor([1, torch.nan])}},
+        {"model": {"a": torch.tensor([1, -torch.inf]).half()}},
         {"cfg": [1]},
         {"cfg": {"model": 3}},
         {"optimizer_history": 5},
