@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_memattn.evaluation.json_files import read_json
 from fairseq_memattn.evaluation.tables import table
 
 # Distances beyond it are one row, as in ContraPro's evaluation.
@@ -212,6 +213,23 @@ def results_text(summary: dict[str, Any]) -> str:
 def _row(name: str, counts: dict[str, Any]) -> list[str]:
     numbers = [str(counts[key]) for key in ("groups", "lines", "right", "ties", "repeated")]
     return [name, *numbers, *(f"{100 * counts[key]:.1f} %" for key in ("accuracy", "chance"))]
+
+
+def read_entries(path: Path, problem: Callable[[Any], str | None]) -> list[dict[str, Any]]:
+    """The groups in the JSON of a set.
+
+    problem: says what is wrong with a group, if anything is
+
+    Raises ValueError, which names the file and the group, counted from 1.
+    """
+    entries = read_json(path)
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{path} must hold a list of groups")
+    for number, entry in enumerate(entries, start=1):
+        wrong = problem(entry)
+        if wrong:
+            raise ValueError(f"{path}, group {number}: {wrong}")
+    return entries
 
 
 def check_same(path: Path, lines: Sequence[object], start: int, stop: int) -> None:

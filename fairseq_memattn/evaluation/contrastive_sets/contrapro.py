@@ -9,10 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.evaluation.contrastive import Group, check_same
+from fairseq_memattn.evaluation.contrastive import Group, check_same, read_entries
 from fairseq_memattn.evaluation.contrastive_sets.pronouns import replaced_pronoun
 from fairseq_memattn.evaluation.fairseq_output import read_lines
-from fairseq_memattn.evaluation.json_files import read_json
 
 LINE_STARTS = "sentence_groups.txt"
 # The sentences under test, as the scripts of ContraPro and of Lopes et al. name them.
@@ -150,13 +149,7 @@ def _from_json(path: Path, targets: Sequence[str]) -> list[Tested]:
 
     The lines are in the order of the list, or of the documents in the list.
     """
-    entries = read_json(path)
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{path} must hold a list of groups")
-    for number, entry in enumerate(entries, start=1):
-        problem = _problem(entry)
-        if problem:
-            raise ValueError(f"{path}, group {number}: {problem}")
+    entries = read_entries(path, _problem)
     expected = sum(1 + len(entry["errors"]) for entry in entries)
     if len(targets) != expected:
         raise ValueError(f"{path} has {expected} candidates, but the text has {len(targets)} lines")

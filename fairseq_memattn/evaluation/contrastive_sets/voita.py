@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.evaluation.contrastive import Group, check_same
+from fairseq_memattn.evaluation.contrastive import Group, check_same, read_entries
 from fairseq_memattn.evaluation.fairseq_output import read_lines
-from fairseq_memattn.evaluation.json_files import read_json
 
 SEPARATOR = "_eos"
 
@@ -30,7 +29,7 @@ def read_voita(path: Path, separator: str = SEPARATOR) -> list[Group]:
     """
     return [
         _group(entry, entry["src"], entry["dst"], path, separator, f"{path}, group {number}")
-        for number, entry in enumerate(_entries(path), start=1)
+        for number, entry in enumerate(read_entries(path, _problem), start=1)
     ]
 
 
@@ -46,7 +45,7 @@ def read_voita_flat(
     Raises ValueError for another number of lines, and for a group whose lines have different
     sources.
     """
-    entries = _entries(groups)
+    entries = read_entries(groups, _problem)
     sources, targets = read_lines(source), read_lines(target)
     expected = sum(len(entry["dst"]) for entry in entries)
     for path, lines in ((source, sources), (target, targets)):
@@ -63,18 +62,6 @@ def read_voita_flat(
         found.append(_group(entry, sources[start], targets[start:stop], groups, separator, where))
         start = stop
     return found
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The groups in the JSON. Raises ValueError for missing keys and for wrong types."""
-    entries = read_json(path)
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{path} must hold a list of groups")
-    for number, entry in enumerate(entries, start=1):
-        problem = _problem(entry)
-        if problem:
-            raise ValueError(f"{path}, group {number}: {problem}")
-    return entries
 
 
 def _problem(entry: Any) -> str | None:
