@@ -67,13 +67,6 @@ def check_fields(options: Any, config: Any) -> None:
             check_rate(options, entry.name)
 
 
-def check_range(options: Any, name: str, least: int, most: int = LARGEST) -> None:
-    """Raises MemAttnError where the option of that name is not from `least` to `most`."""
-    value = getattr(options, name)
-    if not least <= value <= most:
-        raise MemAttnError(f"{flag(name)} must be from {least} to {most}, but is {value}")
-
-
 def unforeseen(error: BaseException) -> str:
     """The sentence for an error that has no words of its own."""
     first_line = str(error).partition("\n")[0]

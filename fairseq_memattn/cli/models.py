@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.compat import architecture, check_registered
-from fairseq_memattn.errors import MemAttnError, check_range
+from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -222,10 +222,10 @@ def load(args: argparse.Namespace) -> Loaded:
     from fairseq_memattn.documents.translation_scorer import Scorer
 
     check_paths(args.data, args.path)
-    check_range(args, "max_tokens", 1)
+    check_least(args, "max_tokens", 1, LARGEST)
     for side in ("source", "target"):
         if getattr(args, f"{side}_context") is not None:
-            check_range(args, f"{side}_context", 0, MAX_CONTEXT)
+            check_least(args, f"{side}_context", 0, MAX_CONTEXT)
     models: list[Any] = []
     task: Any = None
     for path in args.path.split(":"):

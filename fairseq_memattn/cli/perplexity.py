@@ -26,7 +26,7 @@ from fairseq_memattn.cli.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.outputs import check_outputs, write_json
-from fairseq_memattn.errors import check_range
+from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
 
 MAX_TOKENS = 4096
@@ -104,7 +104,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("give --context-window, --stateful or both")
     for name in ("tokens_per_sample", "max_tokens"):
         if getattr(args, name) is not None:
-            check_range(args, name, 1)
+            check_least(args, name, 1, LARGEST)
     if args.tokens_per_sample is not None:
         check_sizes(args)
     for flag, default in (("positions", "continue"), ("documents", False)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
-from fairseq_memattn.errors import check_least, check_range
+from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.available_memory import available_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.document_lines import Document, read_documents
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 1000
 SIGNIFICANT = 0.05
+LARGEST_SEED = 2**32 - 1  # numpy's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -150,9 +151,9 @@ def check(args: argparse.Namespace) -> None:
     if args.per_document and not args.docids:
         raise ValueError("--per-document needs --docids")
     if args.resamples is not None:
-        check_range(args, "resamples", 0)
+        check_least(args, "resamples", 0, LARGEST)
     # sacreBLEU reads 0 as no seed.
-    check_least(args, "seed", 1)
+    check_least(args, "seed", 1, LARGEST_SEED)
     if args.comet and not args.source:
         raise ValueError("--comet needs --source")
     if args.source and not args.comet:

@@ -22,7 +22,7 @@ from fairseq_memattn.cli.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.outputs import check_outputs, write_json
-from fairseq_memattn.errors import check_range
+from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.qa.answer_scores import (
     HOTPOTQA,
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for values that do not work, before anything is loaded."""
     for name in ("n_best", "max_answer", "max_tokens"):
-        check_range(args, name, 1)
+        check_least(args, name, 1, LARGEST)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
     check_outputs(outputs, checkpoints(args.path))
     check_paths(args.data, args.path)

@@ -287,16 +287,17 @@ def test_files_that_do_not_fit_are_refused(case, capsys, file, line, text, messa
     ("command", "message"),
     [
         (ONE + " --per-document", "--per-document needs --docids"),
-        (ONE + " --resamples -1", "--resamples must be from 0 to 2147483647, but is -1"),
+        (ONE + " --resamples -1", "--resamples must be at least 0, but is -1"),
         (
             ONE + " --resamples 1" + "0" * 99,
-            "--resamples must be from 0 to 2147483647, but is 1000",
+            "--resamples must be at most 2147483647, but is 1000",
         ),
         (
             ONE + " --resamples 2000000000",
             "--resamples 2000000000 of 30 sentences takes 4800.0 GB of memory, but ",
         ),
         (ONE + " --seed 0", "--seed must be at least 1, but is 0"),
+        (ONE + " --seed 4294967296", "--seed must be at most 4294967295, but is 4294967296"),
         (ONE + " --tokenize 14b", "--tokenize must be one of none, zh, 13a"),
         (ONE + " --comet m", "--comet needs --source"),
         (ONE + " --source {d}/reference", "--source is for --comet"),

@@ -217,11 +217,11 @@ def test_cxmi(document_model, corpus, tmp_path):
         ("contrast", "--sets SET --json MODEL", "would overwrite the input"),
         ("contrast", "--sets SET --sentencepiece-model SET", "not a SentencePiece model"),
         ("cxmi", "--tokens MODEL", "would overwrite the input"),
-        ("contrast", "--sets SET --source-context -1", "--source-context must be from 0 to 1000"),
-        ("cxmi", "--target-context 1000000000", "--target-context must be from 0 to 1000"),
+        ("contrast", "--sets SET --source-context -1", "--source-context must be at least 0"),
+        ("cxmi", "--target-context 1000000000", "--target-context must be at most 1000"),
         ("contrast", "--sets SET --separator ##", "--separator ## is not in the mod"),
         ("contrast", "--sets SET --json no/where.json", "no/where.json: the folder"),
-        ("contrast", "--sets SET --max-tokens 0", "--max-tokens must be from 1 to 2147483647"),
+        ("contrast", "--sets SET --max-tokens 0", "--max-tokens must be at least 1"),
         (
             "contrast",
             "--sets SET --sentencepiece-model no.model",
@@ -229,6 +229,8 @@ def test_cxmi(document_model, corpus, tmp_path):
         ),
         ("cxmi", "--subset nothing", "--subset nothing: there is no"),
         ("cxmi", "--source-context 0 --target-context 0", "the model sees no context"),
+        ("cxmi", "--document 0", "--document is for --picture, which is not given"),
+        ("cxmi", "--json x.json --picture x.doc", "--picture must end with .png or another image"),
         ("cxmi", "--document 9 --picture x.png", "--document must be from 0 to 3, but is 9"),
     ],
 )

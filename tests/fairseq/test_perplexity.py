@@ -181,8 +181,11 @@ def test_the_command(with_documents, tmp_path):
         (["--stateful", "--max-tokens", 8], "--max-tokens must be at least --tokens-per-sample 32"),
         (["--stateful", "--subset", "none"], "--subset none"),
         (["--context-window", 0, "--subset", "none"], "--subset none"),
-        (["--context-window", 0, "--tokens-per-sample", 0], "--tokens-per-sample must be from 1 "),
-        (["--stateful", "--max-tokens", 10**12], "--max-tokens must be from 1 to 2147483647, but"),
+        (
+            ["--context-window", 0, "--tokens-per-sample", 0],
+            "-per-sample must be at least 1",
+        ),
+        (["--stateful", "--max-tokens", 10**12], "--max-tokens must be at most 2147483647, but"),
     ],
 )
 def test_what_cannot_be_is_refused(flags, message, language_model):
