@@ -22,7 +22,7 @@ class DataError(Exception):
 def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a preparation; returns the exit status.
 
-    The status is 2 after a DataError or OSError, whose message is printed. After a signal that
+    The status is 1 after a DataError or OSError, whose message is printed. After a signal that
     ends the command it is 128 and the number of the signal, as in shells: 130 after Ctrl-C.
     """
     try:
@@ -30,10 +30,10 @@ def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Names
             work(args)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 1
     except OSError as error:
         print(f"error: {reason(error)}", file=sys.stderr)
-        return 2
+        return 1
     except KeyboardInterrupt as stop:
         print("\ninterrupted; run the same command again to continue", file=sys.stderr)
         [number] = stop.args or [signal.SIGINT]

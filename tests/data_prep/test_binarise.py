@@ -226,7 +226,7 @@ def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
     (tmp_path / "dict.txt").write_text("not a dictionary\n", encoding="utf-8")
     options = ["--dictionary", str(tmp_path / "dict.txt")]
     output = tmp_path / "new" / "bin"
-    assert script.main([*map(str, arguments(text, output)), *options]) == 2
+    assert script.main([*map(str, arguments(text, output)), *options]) == 1
     error = capfd.readouterr().err
     assert "\nValueError: Incorrect dictionary format" in error and "Traceback" not in error
     assert error.splitlines()[-1] == (
@@ -299,7 +299,7 @@ def test_impossible_options(
     text = write(tmp_path / "P")
     before = tree(tmp_path / "P")
     changed = [word.replace("P", str(tmp_path / "P"), 1) for word in change.split()]
-    assert script.main([*map(str, arguments(text, tmp_path / "bin")), *changed]) == 2
+    assert script.main([*map(str, arguments(text, tmp_path / "bin")), *changed]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("error: ") and message in line
     assert tree(tmp_path / "P") == before and not (tmp_path / "bin").exists()

@@ -542,14 +542,14 @@ def test_running_again_is_done_and_another_corpus_is_refused(
     assert "already contains this corpus" in capsys.readouterr().out
     assert (out / "train.en").stat().st_mtime_ns == before
 
-    assert run(out, *options, "--seed", "3") == 2
+    assert run(out, *options, "--seed", "3") == 1
     told = capsys.readouterr().err
     assert told.startswith("error: ") and "made with other options" in told
     assert run(out, *options, "--seed", "3", "--force") == 0
     assert '"seed": 3' in (out / "corpus.json").read_text(encoding="utf-8")
 
     (out / "train.en").write_text("edited\n", encoding="utf-8")
-    assert run(out, *options, "--seed", "3") == 2
+    assert run(out, *options, "--seed", "3") == 1
     assert "was changed since" in capsys.readouterr().err
 
 
@@ -557,13 +557,13 @@ def test_somebody_elses_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    assert discourse.main(["--output", str(tmp_path), *SMALL]) == 2
+    assert discourse.main(["--output", str(tmp_path), *SMALL]) == 1
     told = capsys.readouterr().err
     assert told.startswith(
         f"error: --output {tmp_path} is not empty and has no complete corpus.json"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-    assert discourse.main(["--output", str(tmp_path / "thesis.tex"), *SMALL]) == 2
+    assert discourse.main(["--output", str(tmp_path / "thesis.tex"), *SMALL]) == 1
     assert "is a file; it must be a folder" in capsys.readouterr().err
 
 
@@ -591,7 +591,7 @@ def test_what_a_killed_command_has_not_written_is_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text("", encoding="utf-8")
-    assert run(tmp_path, *SMALL) == 2
+    assert run(tmp_path, *SMALL) == 1
     assert "is not empty and has no complete corpus.json" in capsys.readouterr().err
     assert contents(tmp_path) == {name: b""}
 
@@ -612,7 +612,7 @@ def test_what_a_killed_command_has_not_written_is_refused(
 def test_impossible_options(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert discourse.main(["--output", str(tmp_path / "new"), *options]) == 2
+    assert discourse.main(["--output", str(tmp_path / "new"), *options]) == 1
     assert capsys.readouterr().err == f"error: {message}\n"
     assert not (tmp_path / "new").exists()
 

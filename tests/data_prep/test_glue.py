@@ -140,7 +140,7 @@ def test_done_is_done(mnli: Path, gpt2: Path, capsys: pytest.CaptureFixture[str]
     assert run("MNLI", archive, mnli, gpt2) == 0
     assert "text-valid1: 5 examples\n" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in mnli.rglob("*")} == before
-    assert run("QNLI", archive, mnli, gpt2) == 2
+    assert run("QNLI", archive, mnli, gpt2) == 1
     assert "has no file" in message(capsys.readouterr().err)
 
 
@@ -212,7 +212,7 @@ def test_files_that_are_not_as_they_should_be(
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encoded(content if path.name == "train.tsv" else text))
-    assert run("SST-2", tmp_path / "SST-2", tmp_path / "out", gpt2, checked=True) == 2
+    assert run("SST-2", tmp_path / "SST-2", tmp_path / "out", gpt2, checked=True) == 1
     assert expected in message(capsys.readouterr().err)
 
 
@@ -220,7 +220,7 @@ def test_an_archive_that_is_not_the_official_one(
     gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive = write_zip(tmp_path / "a.zip", archive_files("QNLI"))
-    assert run("QNLI", archive, tmp_path / "out", gpt2, checked=True) == 2
+    assert run("QNLI", archive, tmp_path / "out", gpt2, checked=True) == 1
     assert "the official QNLIv2.zip has 10627589; download" in message(capsys.readouterr().err)
 
 
@@ -328,6 +328,6 @@ def test_options_that_do_not_go_together(
     options: str, expected: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = options.replace("{}", str(own)).split()
-    assert run("SST-2", tmp_path, tmp_path / "out", None, *given) == 2
+    assert run("SST-2", tmp_path, tmp_path / "out", None, *given) == 1
     assert expected in message(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()

@@ -181,12 +181,12 @@ def test_archives_that_are_not_as_they_should_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = write_tar(tmp_path / "es-en.tgz", files)
-    assert iwslt14.main(argv(broken, tmp_path / "out")) == 2
+    assert iwslt14.main(argv(broken, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)
 
 
 def test_without_an_archive_the_message_says_where_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert iwslt14.main(["--output", str(tmp_path / "out")]) == 2
+    assert iwslt14.main(["--output", str(tmp_path / "out")]) == 1
     assert "download it from https://wit3.fbk.eu/2014-01" in message(capsys.readouterr().err)

@@ -118,6 +118,6 @@ def test_the_seed_and_the_processes(
 def test_what_is_refused(
     options: str, expected: str, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(texts, tmp_path / "out", *options.split()) == 2
+    assert run(texts, tmp_path / "out", *options.split()) == 1
     assert expected in message(capsys.readouterr().err)
     assert not list(tmp_path.rglob("*.txt"))

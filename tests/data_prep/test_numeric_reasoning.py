@@ -239,7 +239,7 @@ def test_same_options_same_bytes(tmp_path, capsys):
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert prepare(tmp_path / "a", train=30) == 0
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())
-    assert prepare(tmp_path / "b", train=40) == 2
+    assert prepare(tmp_path / "b", train=40) == 1
     assert "was made from other input or options" in capsys.readouterr().err
     assert prepare(tmp_path / "b", "--force", train=40) == 0
     before, after = content(tmp_path / "a"), content(tmp_path / "b")
@@ -250,16 +250,16 @@ def test_same_options_same_bytes(tmp_path, capsys):
 
 
 def test_options_that_cannot_be(tmp_path, capsys):
-    assert prepare(tmp_path, "--reuse", 1.5) == 2
+    assert prepare(tmp_path, "--reuse", 1.5) == 1
     assert capsys.readouterr().err == "error: --reuse must be from 0 to 1, but is 1.5\n"
-    assert prepare(tmp_path, "--largest", 8) == 2
+    assert prepare(tmp_path, "--largest", 8) == 1
     assert capsys.readouterr().err == "error: --largest must be at least 9, but is 8\n"
     for sentences in (1, 31):
-        assert prepare(tmp_path, "--sentences", sentences) == 2
+        assert prepare(tmp_path, "--sentences", sentences) == 1
         message = f"error: --sentences must be from 2 to 30, but is {sentences}\n"
         assert capsys.readouterr().err == message
     missing = tmp_path / "dict.txt"
-    assert prepare(tmp_path, "--dictionary", missing) == 2
+    assert prepare(tmp_path, "--dictionary", missing) == 1
     assert capsys.readouterr().err == f"error: --dictionary {missing}: no such file\n"
 
 
@@ -272,6 +272,6 @@ def test_shorter_passages_of_the_same_dictionary(numbers, tmp_path, capsys):
         assert passage.count(".") == 2 and answer(passage, question) == int(said)
     few = tmp_path / "dict.txt"
     few.write_text("how 1\nmany 1\n")
-    assert prepare(tmp_path / "other", "--dictionary", few, train=30) == 2
+    assert prepare(tmp_path / "other", "--dictionary", few, train=30) == 1
     told = capsys.readouterr().err
     assert f"--dictionary {few} lacks " in told and "line 1 of " in told

@@ -105,7 +105,7 @@ def test_arguments_and_status_are_those_of_the_preparation(
     assert capsys.readouterr().out == "1 documents, 2 sentences, the longest document 2 (1)\n"
     with pytest.raises(SystemExit) as status:
         main([*check, "en"])
-    assert status.value.code == 2
+    assert status.value.code == 1
     assert capsys.readouterr().err.startswith("error: --langs must name each language once")
 
 

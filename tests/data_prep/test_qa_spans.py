@@ -348,7 +348,7 @@ def test_mistakes_are_told_in_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = write_json(tmp_path / "a.json", content)
-    assert run(script, tmp_path / "out", " ".join(options), train=file) == 2
+    assert run(script, tmp_path / "out", " ".join(options), train=file) == 1
     assert expected in message(capsys.readouterr().err)
     assert not (tmp_path / "out/text").exists()
 
@@ -357,7 +357,7 @@ def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--setting", "fullwiki", "--spans", "--gold-separated"]
-    assert hotpotqa.main(["--output", str(tmp_path / "out"), *options]) == 2
+    assert hotpotqa.main(["--output", str(tmp_path / "out"), *options]) == 1
     assert "the contexts of --setting fullwiki do not" in message(capsys.readouterr().err)
 
 
@@ -365,7 +365,7 @@ def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
 def test_options_of_spans_alone(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert hotpotqa.main(["--output", str(tmp_path / "out"), *option.split()]) == 2
+    assert hotpotqa.main(["--output", str(tmp_path / "out"), *option.split()]) == 1
     assert f"{option.split()[0]} requires --spans" in message(capsys.readouterr().err)
 
 

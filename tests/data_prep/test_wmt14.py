@@ -139,7 +139,7 @@ def test_archives_that_are_not_as_they_should_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = write_archives(tmp_path, {name: content})
-    assert wmt14.main(arguments(options, tmp_path / "out")) == 2
+    assert wmt14.main(arguments(options, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)
 
 
@@ -147,6 +147,6 @@ def test_an_archive_that_is_not_the_official_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = write_archives(tmp_path)[1:]
-    assert wmt14.main(arguments(options, tmp_path / "out")) == 2
+    assert wmt14.main(arguments(options, tmp_path / "out")) == 1
     expected = "training-parallel-europarl-v7.tgz has 657632379; download it again, or accept it"
     assert expected in message(capsys.readouterr().err)
