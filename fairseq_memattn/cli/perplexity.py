@@ -14,9 +14,10 @@ One of --context-window and --stateful is required.
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli.models import (
     check_one_folder,
@@ -28,6 +29,9 @@ from fairseq_memattn.cli.models import (
 from fairseq_memattn.cli.outputs import check_outputs, write_json
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_TOKENS = 4096
 
@@ -149,9 +153,10 @@ def run(args: argparse.Namespace) -> None:
         args.max_tokens = max(MAX_TOKENS, args.tokens_per_sample)
     model = load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
+    streams = read_streams(args, model, task) if args.stateful else []
     rows = [in_blocks(args, model, task, window) for window in args.context_window]
     if args.stateful:
-        rows.append(as_stream(args, model, task))
+        rows.append(as_stream(args, model, task, streams))
     print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
     if args.json:
         write_json(args.json, [row._asdict() for row in rows])
@@ -240,23 +245,21 @@ def check_blocks(args: argparse.Namespace, model: Any, sizes: Any, window: int) 
     )
 
 
-def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
-    """The result with one memory over the whole text or over each document."""
-    import math
+def read_streams(args: argparse.Namespace, model: Any, task: Any) -> "list[Tensor]":
+    """The tokens of the whole text, or of each document, the shortest first.
 
+    Raises ValueError for a model without a bounded memory, and for a split without text or ids.
+    """
     import torch
-    from tqdm import tqdm
 
     from fairseq_memattn.data.document_ids import read_docids
     from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
-    from fairseq_memattn.perplexity.stream_scores import stream_scores
 
     if not isinstance(model.decoder, ABCTransformerDecoder):
         raise ValueError(
             f"--path {args.path}: --stateful needs a bounded memory, but this model has none"
         )
-    dictionary, split = task.source_dictionary, Path(args.data) / args.subset
-    lines = read_split(args, task)
+    split, lines = Path(args.data) / args.subset, read_split(args, task)
     streams = [torch.cat([lines[i] for i in range(len(lines))]).long()]
     if args.documents:
         documents = read_docids(split.with_name(f"{split.name}.docids"), len(lines))
@@ -265,6 +268,18 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
             for number in range(len(documents))
         ]
         streams = sorted(streams[0].split(lengths), key=len)
+    return streams
+
+
+def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequence[Tensor]") -> Row:
+    """The result with one memory over each of the streams of `read_streams`."""
+    import math
+
+    import torch
+    from tqdm import tqdm
+
+    from fairseq_memattn.perplexity.stream_scores import stream_scores
+
     trained = task.args.tokens_per_sample
     if args.positions == "continue" and len(streams[-1]) > trained:
         print(
@@ -281,8 +296,8 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any) -> Row:
                 model,
                 streams[first : first + side_by_side],
                 segment=args.tokens_per_sample,
-                eos=dictionary.eos(),
-                pad=dictionary.pad(),
+                eos=task.source_dictionary.eos(),
+                pad=task.source_dictionary.pad(),
                 restart_positions=args.positions == "restart",
                 progress=bar.update,
             )

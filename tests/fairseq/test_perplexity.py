@@ -15,6 +15,7 @@ from fairseq.modules import PositionalEmbedding
 from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
+from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import position_vectors
 from fairseq_memattn.perplexity.stream_scores import stream_scores
@@ -222,7 +223,7 @@ def test_what_is_not_evaluated_is_an_error_or_counted(monolingual, tmp_path):
     assert "may have at most the 32 positions of the model" in done.stderr
 
 
-def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path):
+def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path, monkeypatch, capsys):
     flags = [flag for flag in LANGUAGE_MODEL if flag not in ("--abc-causal-slots", "4")]
     softmax = train(monolingual, tmp_path, *flags, "--arch", "transformer_lm", "--max-update", 1)
     linformer = [*LANGUAGE_MODEL, "--arch", "abc_linformer_transformer_lm", "--max-update", 1]
@@ -234,6 +235,11 @@ def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path):
         done = perplexity(trained, "--stateful")
         assert done.returncode == 1
         assert message in done.stderr.splitlines()[-1]
+    with monkeypatch.context() as patched:
+        patched.setattr("fairseq_memattn.cli.perplexity.in_blocks", pytest.fail)
+        flags = ["--path", str(softmax.checkpoint), "--context-window", "0", "--stateful", "--cpu"]
+        assert main(["perplexity", str(softmax.data), *flags]) == 1
+        assert "--stateful needs a bounded memory" in capsys.readouterr().err
     rows = tmp_path / "rows.json"
     done = perplexity(softmax, "--context-window", 16, "--json", rows)
     assert done.returncode == 0, done.stderr
