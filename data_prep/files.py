@@ -154,7 +154,9 @@ def unwritten(error: OSError, path: Path) -> DataError:
 
 
 def reason(error: OSError) -> str:
-    """An error of the system in one sentence, with the file if it names one."""
+    """An error of the system in one sentence. Python names no file where the output is full."""
+    if error.filename is None and error.errno in FULL:
+        return f"the standard output cannot be written: {error.strerror}"
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 

@@ -1,6 +1,7 @@
 """Stages, lines, Moses' and BPE's steps, each by itself."""
 
 import errno
+import io
 import json
 import os
 import signal
@@ -209,6 +210,18 @@ def test_other_errors_of_the_system_are_one_sentence(
 ) -> None:
     assert run_command(lambda _: (tmp_path / "gone").unlink(), Namespace()) == 1
     assert message(capsys.readouterr().err) == f"{tmp_path}/gone: No such file or directory"
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device /dev/full")
+def test_a_full_standard_output_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
+        assert run_command(lambda _: print("text"), Namespace()) == 1
+        monkeypatch.undo()
+    told = message(capsys.readouterr().err)
+    assert told == "the standard output cannot be written: No space left on device"
 
 
 def test_half_a_surrogate_pair_is_one_sentence(
