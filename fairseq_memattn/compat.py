@@ -23,7 +23,8 @@ from typing import Any
 from fairseq_memattn import untrusted
 from fairseq_memattn.bleu_note import explain_bleu
 from fairseq_memattn.bleu_warnings import warn_of_tokenizers
-from fairseq_memattn.command_checks import check_fairseq_commands
+from fairseq_memattn.command_line import explain_command_lines
+from fairseq_memattn.config_checks import check_configurations
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
@@ -58,7 +59,8 @@ def prepare_fairseq() -> None:
     untrusted.refuse_repositories()
     explain_checkpoint_errors()
     repair_distributed_training()
-    check_fairseq_commands()
+    explain_command_lines()
+    check_configurations()
     check_data_files()
     check_text_of_commands()
     count_omitted_samples()

@@ -6,14 +6,11 @@ search, or a result that is wrong.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import os
-import re
 from collections.abc import Callable, Collection, Sequence
-from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any
 
 from fairseq_memattn.errors import (
     LARGEST,
@@ -63,19 +60,16 @@ RATES = {
     "model": ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"),
     "criterion": ("label_smoothing",),
 }
-MOST_CHOICES = 200  # characters of the choices of an option in an error message
 # The commands that only read a model, and so must be given one.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 
 
-def check_fairseq_commands() -> None:
+def check_configurations() -> None:
     """Lets fairseq's commands check their configuration before they begin."""
-    from fairseq import options
     from fairseq.distributed import utils
     from fairseq.tasks.language_modeling import LanguageModelingTask
     from fairseq_cli import generate
 
-    options.parse_args_and_arch = _with_names(options.parse_args_and_arch)
     utils.call_main = _checked(utils.call_main)
     generate._main = _checked(generate._main)
     LanguageModelingTask.build_model = _language_model(LanguageModelingTask.build_model)
@@ -206,39 +200,6 @@ def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
         return main(cfg, *args, **kwargs)
 
     return checked
-
-
-def _with_names(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """`parse_args_and_arch`, which looks up --task and --arch without asking if they are given."""
-
-    @functools.wraps(parse)
-    def parse_args_and_arch(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
-        parser.error = functools.partial(_end, parser)  # type: ignore[method-assign]
-        try:
-            return parse(parser, *args, **kwargs)
-        except KeyError as error:
-            if error.args == (None,):
-                raise MemAttnError("--task must be given") from error
-            raise
-        except RuntimeError as error:
-            if not error.args:
-                raise MemAttnError("--arch must be given") from error
-            raise
-
-    return parse_args_and_arch
-
-
-def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """`ArgumentParser.error` without the usage of fairseq's hundreds of options.
-
-    Of hundreds of choices, only those are told that are like the given one.
-    """
-    found = re.search(r"invalid choice: (.*) \(choose from (.*)\)$", message, re.DOTALL)
-    if found and len(found[2]) > MOST_CHOICES:
-        close = get_close_matches(found[1][1:-1], re.findall(r"[^\s',]+", found[2]))
-        told = f"; the most similar are {', '.join(close)}" if close else ""
-        message = f"{message[: found.start(2)].removesuffix(' (choose from ')}{told}"
-    parser.exit(2, f"{parser.prog}: error: {message}\n")
 
 
 def _check_context(window: int, task: Any) -> None:
