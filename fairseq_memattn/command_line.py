@@ -6,10 +6,9 @@ import argparse
 import functools
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, like
 
 MOST_CHOICES = 200  # characters of the choices of an option in an error message
 
@@ -42,13 +41,35 @@ def _with_names(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """`ArgumentParser.error` without the usage of fairseq's hundreds of options.
-
-    Of hundreds of choices, only those are told that are like the given one.
-    """
-    found = re.search(r"invalid choice: (.*) \(choose from (.*)\)$", message, re.DOTALL)
-    if found and len(found[2]) > MOST_CHOICES:
-        close = get_close_matches(found[1][1:-1], re.findall(r"[^\s',]+", found[2]))
-        told = f"; the most similar are {', '.join(close)}" if close else ""
-        message = f"{message[: found.start(2)].removesuffix(' (choose from ')}{told}"
+    """`ArgumentParser.error` without the usage of fairseq's hundreds of options."""
+    for explain in (_of_choices, _of_lists, _of_flags):
+        message = explain(parser, message)
     parser.exit(2, f"{parser.prog}: error: {message}\n")
+
+
+def _of_choices(parser: argparse.ArgumentParser, message: str) -> str:
+    """Of hundreds of choices, only those are told that are like the given one."""
+    found = re.search(r"invalid choice: (.*) \(choose from (.*)\)$", message, re.DOTALL)
+    if found is None or len(found[2]) <= MOST_CHOICES:
+        return message
+    told = like(found[1][1:-1], re.findall(r"[^\s',]+", found[2]))
+    return f"{message[: found.start(2)].removesuffix(' (choose from ')}{told}"
+
+
+def _of_lists(parser: argparse.ArgumentParser, message: str) -> str:
+    """fairseq evaluates the values of a list in functions without a name."""
+    return re.sub(
+        r"^argument (\S+?)(?:/\S+)?: invalid <lambda> value: (.*)$",
+        r"\1 must be a number or a list of numbers, such as 0.5 or [0.5,0.25], but is \2",
+        message,
+        flags=re.DOTALL,
+    )
+
+
+def _of_flags(parser: argparse.ArgumentParser, message: str) -> str:
+    """The flags that are like those that the parser does not know."""
+    if not message.startswith("unrecognized arguments: "):
+        return message
+    flags = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+    known = [name for name in parser._option_string_actions if name.startswith("--")]
+    return message + "".join(dict.fromkeys(like(name, known) for name in flags))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -20,8 +21,10 @@ from fairseq_memattn.errors import (
     check_least,
     check_rate,
     flag,
+    like,
 )
 from fairseq_memattn.literals import LiteralError, read_literal
+from fairseq_memattn.model_options import check_model_options
 
 # The options of the parts of fairseq's configuration that have a minimum.
 MINIMA = {
@@ -99,11 +102,16 @@ def check_training(cfg: Any) -> None:
     import torch
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
 
     common, checkpoint = cfg.common, cfg.checkpoint
+    _check_registered(cfg, "task", TASK_REGISTRY)
     _check_registered(cfg, "model", {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
     for part, entry in REGISTRIES.items():
         _check_registered(cfg, part, entry["registry"])
+    check_model_options(cfg)
+    if getattr(cfg.task, "data", "") is None:
+        raise MemAttnError("task.data must be given: the folder that fairseq-preprocess writes")
     on_cpu = common.cpu or not torch.cuda.is_available()
     for name in ("fp16", "bf16"):
         efficient = f"memory_efficient_{name}"
@@ -122,9 +130,16 @@ def check_training(cfg: Any) -> None:
 
 
 def _check_registered(cfg: Any, part: str, names: Collection[str]) -> None:
-    name = getattr(getattr(cfg, part, None), "_name", None)
-    if name and name not in names:
-        raise MemAttnError(f"{part}._name must be registered with fairseq, but {name} is not")
+    options = getattr(cfg, part, None)
+    if options is None:
+        return
+    name = getattr(options, "_name", None)
+    if not name:
+        raise MemAttnError(f"{part}._name must be given")
+    if name not in names:
+        raise MemAttnError(
+            f"{part}._name must be registered with fairseq, but {name} is not{like(name, names)}"
+        )
 
 
 def _is_missing(checkpoint: Any, name: str) -> bool:
@@ -180,6 +195,10 @@ def _check_model(model: Any) -> None:
             name = f"{side}_{size}"
             if isinstance(getattr(model, name, None), int):
                 check_least(model, name, 1, MOST_LAYERS if size == "layers" else MOST_VECTORS)
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        value = getattr(model, name, None)
+        if isinstance(value, str) and not re.fullmatch(r"[1-9][0-9]*|\$\{.*\}", value):
+            raise MemAttnError(f"{flag(name)} must be a number above 0, but is {value!r}")
 
 
 def _checked(main: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,9 @@
 """The plugin's own errors."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import fields
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -18,6 +20,13 @@ class MemAttnError(ValueError):
 def flag(name: str) -> str:
     """An option, by its name in the program, as it is given on a command line."""
     return "--" + name.replace("_", "-")
+
+
+def like(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the names that are most similar, if any are."""
+    close = get_close_matches(name, list(names), cutoff=0.7)
+    verb = "are" if len(close) > 1 else "is"
+    return f"; the most similar {verb} {', '.join(close)}" if close else ""
 
 
 def check_least(options: Any, name: str, least: float, most: float = math.inf) -> None:

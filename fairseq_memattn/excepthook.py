@@ -14,7 +14,7 @@ from textwrap import shorten
 from traceback import walk_tb
 from types import TracebackType
 
-from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, unforeseen
+from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
 
 SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn", "hydra")
 LONGEST = 300  # characters of a message of fairseq or hydra, of which some list all models or tasks
@@ -129,7 +129,17 @@ def _of_configuration(error: BaseException) -> str:
     texts = [str(error)] if error.__cause__ is None else [str(error), str(error.__cause__)]
     lines = [line.strip() for text in texts for line in text.splitlines()]
     told = dict.fromkeys(line.rstrip(".") for line in lines if not line.startswith(DETAILS))
-    return shorten(f"configuration: {'; '.join(filter(None, told))}", LONGEST, placeholder=" ...")
+    message = f"configuration: {'; '.join(filter(None, told))}{_keys_like(error)}"
+    return shorten(message, LONGEST, placeholder=" ...")
+
+
+def _keys_like(error: BaseException) -> str:
+    """The keys of a configuration that are like the unknown one of an error of omegaconf."""
+    for cause in _chain(error):
+        node = getattr(cause, "parent_node", None)
+        if node is not None and type(cause).__name__ in ("ConfigKeyError", "ConfigAttributeError"):
+            return like(str(getattr(cause, "key", "")), map(str, node))
+    return ""
 
 
 def _own_words(error: MemAttnError) -> str:

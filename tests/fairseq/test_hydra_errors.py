@@ -34,7 +34,7 @@ def test_a_key_that_a_recipe_cannot_have(recipe, tmp_path):
     assert_sentence(
         done,
         "configuration: Could not override 'dataset.batch_sizes'; Key 'batch_sizes' not in "
-        "'DatasetConfig'",
+        "'DatasetConfig'; the most similar are batch_size, batch_size_valid",
     )
 
 
@@ -49,10 +49,13 @@ def test_a_key_that_a_recipe_cannot_have(recipe, tmp_path):
         ("surplus", "configuration: Error parsing override 'surplus'; missing EQUAL at '<EOF>'"),
         ("optimization.clip_norm=nan", "--clip-norm must be a finite number, but is nan"),
         ("model.abc_causal_slots=many", "--abc-causal-slots must be a number, but is 'many'"),
-        ("model.abc_causal_slots=-3", "--abc-causal-slots must be 0 (softmax attention) or more"),
+        ("model.abc_causal_slots=-3 task.data=", "--abc-causal-slots must be 0 (softmax attention"),
         ("model._name=nothing", "model._name must be registered with fairseq, but nothing is not"),
         ("lr_scheduler._name=no", "lr_scheduler._name must be registered with fairseq, but no is"),
-        ("task._name=nothing", "Could not infer task type from {'_name': 'nothing'"),
+        ("task._name=nothing", "task._name must be registered with fairseq, but nothing is not"),
+        ("~task._name", "task._name must be given"),
+        ("+model.decoder_layer=3", "model.decoder_layer is no option of abc_mlp_transformer_lm_wik"),
+        ("", "task.data must be given: the folder that fairseq-preprocess writes"),
         ("task.data=/no/such", "[Errno 2] No such file or directory: '/no/such/dict.txt'"),
         (
             "hydra/launcher=nothing",

@@ -15,9 +15,12 @@ LENGTH = 1500
 SENTENCE = re.compile(r"([\w./ -]+: )?error: (?=.*\w)")
 UNFORESEEN = re.compile(r"error: [\w.]*(Error|Exception|Interrupt|Failed): ")
 USAGE = re.compile(r"usage: | {2}|\s*\[")
-# hydra's own log of a run; folders without a file; fairseq-preprocess's log; the checkpoints
-# that a training wrote before it failed
-KEPT = re.compile(r".*/|hydra/.*|outputs/.*|multirun/.*|.*preprocess\.log|save/checkpoint\S*\.pt")
+# hydra's own log of a run, in its own folder or in the current one; folders without a file;
+# fairseq-preprocess's log; the checkpoints that a training wrote before it failed
+KEPT = re.compile(
+    r".*/|\.?hydra/.*|hydra_train\.log|outputs/.*|multirun/.*|.*preprocess\.log"
+    r"|save/checkpoint\S*\.pt"
+)
 
 
 def fault_of(case: Case, done: Done) -> str:

@@ -83,6 +83,7 @@ def test_generation(flags, message, translator):
             "--distributed-init-method tcp://localhost:9 --distributed-world-size 2",
             "--distributed-init-method starts a process for each GPU, but there is none; start",
         ),
+        ("--decoder-output-dim no", "--decoder-output-dim must be a number above 0, but is 'no'"),
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
     ],
 )

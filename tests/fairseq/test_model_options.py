@@ -1,0 +1,45 @@
+"""Options of a model in a YAML file, of which fairseq checks none if the model has no dataclass."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.model_options import check_model_options
+
+
+def configuration(name, **options):
+    return OmegaConf.create({"task": {"data": "bin"}, "model": {"_name": name, **options}})
+
+
+@pytest.mark.parametrize("name", ["abc_mlp_transformer", "gmat_transformer"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"encoder_layer": 3}, "model.encoder_layer is no option of NAME; the most similar are en"),
+        ({"nothing": 3}, "model.nothing is no option of NAME"),
+        ({"encoder_layers": "six"}, "--encoder-layers must be a number, but is 'six'"),
+        ({"encoder_layers": None}, "--encoder-layers must be a number, but is None"),
+        ({"encoder_attention_heads": [2]}, "--encoder-attention-heads must be a number, but is [2"),
+        ({"max_source_positions": "far"}, "--max-source-positions must be a number, but is 'far'"),
+        ({"dropout": "much"}, "--dropout must be a number, but is 'much'"),
+        ({"activation_dropout": "much"}, "--activation-dropout must be a number, but is 'much'"),
+    ],
+)
+def test_refused(name, options, words):
+    with pytest.raises(MemAttnError) as info:
+        check_model_options(configuration(name, **options))
+    assert str(info.value).startswith(words.replace("NAME", name))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("abc_mlp_transformer", {"abc_cross_slots": None, "data": "bin", "dropout": 0}),
+        ("abc_mlp_transformer", {"share_all_embeddings": True, "max_source_positions": None}),
+        ("gmat_transformer", {"encoder_embed_dim": 8, "gmat_window": 3}),
+        ("t5mem_v1", {"encoder_layers": None, "t5mem_slots": 3}),
+        ("transformer_lm", {"surplus": "which the dataclass refuses"}),
+    ],
+)
+def test_accepted(name, options):
+    check_model_options(configuration(name, **options))
