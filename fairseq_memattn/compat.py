@@ -26,9 +26,10 @@ from fairseq_memattn.bleu_warnings import warn_of_tokenizers
 from fairseq_memattn.command_line import explain_command_lines
 from fairseq_memattn.config_checks import check_configurations
 from fairseq_memattn.data_files import check_data_files
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.failed_training import save_only_trained_models
+from fairseq_memattn.model_checks import explain_sizes, options_of
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
 from fairseq_memattn.text_checks import check_text_of_commands
@@ -153,9 +154,15 @@ def explain_checkpoint_errors() -> None:
             return _require_model(path, load(path, *args, **kwargs))
 
     @functools.wraps(build)
-    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
+    def load_model_ensemble_and_task(
+        filenames: list[str], arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         with _registration_errors(filenames):
-            return build(filenames, *args, **kwargs)
+            try:
+                return build(filenames, arg_overrides, task, *args, **kwargs)
+            except (DictionarySizeError, RuntimeError) as error:
+                explain_sizes(error, filenames, options_of(task, arg_overrides))
+                raise
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task

@@ -24,7 +24,9 @@ from fairseq_memattn.errors import (
     like,
 )
 from fairseq_memattn.literals import LiteralError, read_literal
+from fairseq_memattn.model_checks import check_models
 from fairseq_memattn.model_options import check_model_options
+from fairseq_memattn.path_checks import check_paths
 
 # The options of the parts of fairseq's configuration that have a minimum.
 MINIMA = {
@@ -211,10 +213,13 @@ def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
         command = called.__module__.removeprefix("fairseq_cli.")
         if command == "train":
             check_training(cfg)
+        check_paths(cfg, command)
+        if command in WITH_MODEL:
+            _check_path(cfg.common_eval.path)
+            check_models(cfg, command)
         if command == "eval_lm":
             _check_context(cfg.eval_lm.context_window, cfg.task)
         if command in WITH_MODEL:
-            _check_path(cfg.common_eval.path)
             cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
         return main(cfg, *args, **kwargs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.path_checks import infer_language_pair
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
@@ -25,10 +27,11 @@ FOREIGN = " is not an index that fairseq-preprocess writes, or it is damaged"
 def check_data_files() -> None:
     """Lets fairseq check the files when it opens them."""
     from fairseq import utils
-    from fairseq.data import Dictionary, indexed_dataset
+    from fairseq.data import Dictionary, data_utils, indexed_dataset
     from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 
     utils.load_align_dict = load_align_dict
+    data_utils.infer_language_pair = infer_language_pair
     SentencepieceBPE.__init__ = _checked_pieces(SentencepieceBPE.__init__)
     Dictionary.add_from_file = _checked_dictionary(Dictionary.add_from_file)
     indexed_dataset.make_dataset = _checked_dataset(indexed_dataset.make_dataset)
@@ -42,6 +45,8 @@ def _checked_dictionary(add_from_file: Callable[..., None]) -> Callable[..., Non
         before = len(self)
         try:
             add_from_file(self, file)
+        except FileNotFoundError as error:
+            raise MemAttnError(_missing_dictionary(file)) from error
         except OSError:
             raise
         except Exception as error:
@@ -51,6 +56,19 @@ def _checked_dictionary(add_from_file: Callable[..., None]) -> Callable[..., Non
         return None
 
     return add_from_file_
+
+
+def _missing_dictionary(path: str) -> str:
+    """A dictionary is sought by the name of a language, or without one for one language."""
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder or "."):
+        return f"the dictionary {path} does not exist"
+    found = sorted(name for name in os.listdir(folder or ".") if name.startswith("dict."))
+    language = re.fullmatch(r"dict\.(.+)\.txt", name)
+    return (
+        f"the dictionary {path}{f' of the language {language[1]}' if language else ''} does not "
+        f"exist; the dictionaries there are {', '.join(found) or 'none'}"
+    )
 
 
 def _fault_of_dictionary(path: str) -> str | None:

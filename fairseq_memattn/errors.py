@@ -17,6 +17,17 @@ class MemAttnError(ValueError):
     """Something the user can put right, told in one sentence."""
 
 
+class DictionarySizeError(MemAttnError):
+    """A checkpoint whose embeddings have another number of symbols than the dictionary.
+
+    side: "encoder" or "decoder"
+    """
+
+    def __init__(self, side: str, message: str) -> None:
+        super().__init__(message)
+        self.side = side
+
+
 def flag(name: str) -> str:
     """An option, by its name in the program, as it is given on a command line."""
     return "--" + name.replace("_", "-")

@@ -15,6 +15,7 @@ from traceback import walk_tb
 from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
+from fairseq_memattn.path_checks import names_in
 
 SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn", "hydra")
 LONGEST = 300  # characters of a message of fairseq or hydra, of which some list all models or tasks
@@ -121,7 +122,28 @@ def _of_file(error: OSError) -> str:
         return f"{error} exists already"
     if error.errno is None and os.path.isabs(str(error)):
         return f"{error} does not exist"
-    return str(error)
+    sought = re.fullmatch(r"Dataset not found: (\S+) \((.*)\)", str(error))
+    if sought:
+        folder = sought[2] if os.path.isdir(sought[2]) else os.path.dirname(sought[2])
+        return f"{error}; {folder} has {names_in(folder, '.idx')}{_subset_option(sought[1])}"
+    return f"{_option_of(error.filename) if error.filename else ''}{error}"
+
+
+def _option_of(file: object) -> str:
+    """The option of the command line that names a file, or the folder that has it."""
+    path = os.path.abspath(str(file))
+    for flag_, value in zip(sys.argv, sys.argv[1:], strict=False):
+        if flag_.startswith("--") and value and f"{path}/".startswith(f"{os.path.abspath(value)}/"):
+            return f"{flag_}: "
+    return ""
+
+
+def _subset_option(split: str) -> str:
+    """The option of the command line that names a split."""
+    for flag_, value in zip(sys.argv, sys.argv[1:], strict=False):
+        if flag_.endswith("-subset") and split in value.split(","):
+            return f"; {flag_} must name one of them"
+    return ""
 
 
 def _of_configuration(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Checks of the options of a model in the configuration of fairseq-hydra-train.
+"""Names and types of the options of a model, and checks of them for fairseq-hydra-train.
 
 fairseq checks the names and types of options whose model has a dataclass, and of no others.
 """
@@ -21,9 +21,7 @@ def check_model_options(cfg: Any) -> None:
     kind = ARCH_MODEL_REGISTRY.get(name)
     if kind is None or name in MODEL_DATACLASS_REGISTRY or not isinstance(model, Mapping):
         return
-    parser = ArgumentParser(argument_default=SUPPRESS, add_help=False)
-    kind.add_args(parser)
-    types = {action.dest: action.type for action in parser._actions}
+    types = option_types(kind)
     defaults = _completed(name)
     known = {"_name", *types, *defaults, *cfg.task}
     for option, value in model.items():
@@ -35,6 +33,13 @@ def check_model_options(cfg: Any) -> None:
         may_be_none = defaults.get(option) is None
         if wanted and not (isinstance(value, int | float) or (value is None and may_be_none)):
             raise MemAttnError(f"{flag(option)} must be {wanted}, but is {value!r}")
+
+
+def option_types(kind: Any) -> dict[str, Any]:
+    """The options of the command line of a model's class, and the functions that read them."""
+    parser = ArgumentParser(argument_default=SUPPRESS, add_help=False)
+    kind.add_args(parser)
+    return {action.dest: action.type for action in parser._actions}
 
 
 def _completed(name: str, **options: Any) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def read_docids(path: Path, sentences: int) -> Documents:
     if not path.exists():
         raise MemAttnError(
             f"{path} is missing; it must have the document id of each of the split's {sentences} "
-            "sentences, one a line; `memattn prepare binarise` writes it"
+            "sentences, one a line; `memattn prepare own-corpus` and `memattn prepare binarise` "
+            "write it from .docid files: run the one that wrote the folder again"
         )
     ids = _read(path).removesuffix("\n").split("\n")
     if len(ids) != sentences:

@@ -16,7 +16,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import Sizes
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
 from fairseq_memattn.modules.control_pool import ControlPool, LayerControl, insert_pools
@@ -311,15 +311,16 @@ def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
 
 
 def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> None:
-    """Raises MemAttnError if the checkpoint's number of symbols is not the dictionary's."""
+    """Raises DictionarySizeError if the checkpoint's number of symbols is not the dictionary's."""
     weight = state_dict.get(f"{name}.embed_tokens.weight")
     if weight is None or len(weight) == module.embed_tokens.num_embeddings:
         return
-    raise MemAttnError(
+    raise DictionarySizeError(
+        name,
         f"the checkpoint has {len(weight)} symbols, but the dictionary has "
         f"{module.embed_tokens.num_embeddings}. Either the data belongs to another model, or "
         "--task document_translation (which adds a separator) or --sentinels was given only in "
-        "training or only now"
+        "training or only now",
     )
 
 

@@ -108,7 +108,7 @@ def test_help_explains_the_flags(arch):
     [
         ("{data}", "--path nothing.pt", "Model file not found: nothing.pt"),
         ("{data}", "--path {checkpoint} --gen-subset train7", "Dataset not found: train7"),
-        ("{data}/nothing", "--path {checkpoint} -s en -t ru", "[Errno 2] No such file"),
+        ("{data}/nothing", "--path {checkpoint} -s en -t ru", "the data folder"),
     ],
 )
 def test_missing_files(data, flags, sentence, translator):

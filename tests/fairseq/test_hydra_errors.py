@@ -54,9 +54,9 @@ def test_a_key_that_a_recipe_cannot_have(recipe, tmp_path):
         ("lr_scheduler._name=no", "lr_scheduler._name must be registered with fairseq, but no is"),
         ("task._name=nothing", "task._name must be registered with fairseq, but nothing is not"),
         ("~task._name", "task._name must be given"),
-        ("+model.decoder_layer=3", "model.decoder_layer is no option of abc_mlp_transformer_lm_wik"),
+        ("+model.decoder_layer=3", "model.decoder_layer is no option of abc_mlp_transformer_lm"),
         ("", "task.data must be given: the folder that fairseq-preprocess writes"),
-        ("task.data=/no/such", "[Errno 2] No such file or directory: '/no/such/dict.txt'"),
+        ("task.data=/no/such", "the data folder /no/such does not exist"),
         (
             "hydra/launcher=nothing",
             "configuration: In 'hydra/config': Could not find 'hydra/launcher/nothing'; Available",

@@ -1,0 +1,158 @@
+"""Checks of a command's options against those that a checkpoint was trained with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fairseq_memattn.errors import DictionarySizeError, MemAttnError, like
+from fairseq_memattn.literals import LiteralError, read_literal
+from fairseq_memattn.model_options import option_types
+from fairseq_memattn.path_checks import language_pair, split_paths
+
+# The lines of torch's message about the embeddings of another number of symbols.
+OTHER_SIZE = re.compile(
+    r"size mismatch for (\S*embed_tokens\.weight|\S*embeddings\.\d+\.0\.weight): .*?"
+    r"Size\(\[(\d+), .*?current model is torch\.Size\(\[(\d+), ",
+    re.DOTALL,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def check_models(cfg: Any, command: str) -> None:
+    """Compares the options of a command that reads a model with those of its checkpoints.
+
+    fairseq-eval-lm takes --tokens-per-sample from the checkpoint unless it is given. Other
+    languages than those of the training are a warning.
+
+    command: the name of the module in fairseq_cli
+
+    Raises MemAttnError for a name in --model-overrides that is no option of the checkpoint.
+    """
+    overrides = _overrides(cfg.common_eval.model_overrides)
+    given = any(word.partition("=")[0] == "--tokens-per-sample" for word in sys.argv)
+    for path in split_paths(cfg.common_eval.path):
+        saved = _saved_options(path)
+        if not saved:
+            continue
+        _check_overrides(overrides, path, saved)
+        trained = _part(saved.get("task"))
+        if command == "eval_lm":
+            if not given and isinstance(trained.get("tokens_per_sample"), int):
+                cfg.task.tokens_per_sample = trained["tokens_per_sample"]
+        elif hasattr(cfg.task, "source_lang") and "source_lang" in trained:
+            _warn_of_languages(cfg.task, path, trained, command)
+
+
+def _overrides(text: str) -> Mapping[str, Any]:
+    try:
+        overrides = read_literal(text)
+    except LiteralError as error:
+        raise LiteralError(f"--model-overrides: {error}") from None
+    if not isinstance(overrides, dict):
+        raise MemAttnError(
+            f"--model-overrides must be a dictionary, such as {{'dropout': 0.1}}, but is {text}"
+        )
+    return overrides
+
+
+def _saved_options(path: str) -> Mapping[str, Any]:
+    """The configuration in a checkpoint; nothing if it has none or cannot be read.
+
+    The file is mapped into memory, so that its tensors are not read.
+    """
+    import torch
+
+    with suppress(Exception):  # which has words of its own when the model is loaded
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return state.get("cfg") or {}
+    return {}
+
+
+def _part(options: Any) -> Mapping[str, Any]:
+    """A part of a configuration, which may be a namespace."""
+    if options is None or isinstance(options, str):
+        return {}
+    return options if isinstance(options, Mapping) else vars(options)
+
+
+def _check_overrides(overrides: Mapping[str, Any], path: str, saved: Mapping[str, Any]) -> None:
+    known = {*saved, *_names(saved)}
+    for name in overrides:
+        if name not in known:
+            raise MemAttnError(
+                f"--model-overrides names {name}, which is no option of {path}{like(name, known)}"
+            )
+
+
+def _names(saved: Mapping[str, Any]) -> Iterator[str]:
+    """The options of all parts of a configuration, and those of its model that it does not set."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    for options in saved.values():
+        yield from _part(options)
+    kind = ARCH_MODEL_REGISTRY.get(_part(saved.get("model")).get("_name"))
+    if kind is not None:
+        yield from option_types(kind)
+
+
+def _warn_of_languages(task: Any, path: str, trained: Mapping[str, Any], command: str) -> None:
+    """Where no languages are given, fairseq takes those in the names of the files.
+
+    It does not save those, so that the names of the files of the training are read again.
+    fairseq-validate takes the languages of the checkpoint.
+    """
+    now = _languages(task.source_lang, task.target_lang, task.data)
+    if command == "validate" and not (task.source_lang and task.target_lang):
+        return
+    before = _languages(*(trained.get(name) for name in ("source_lang", "target_lang", "data")))
+    before = before or _languages(None, None, task.data)
+    if now and before and now != before:
+        logger.warning(
+            "--source-lang and --target-lang are %s and %s, but %s was trained from %s to %s",
+            *now,
+            path,
+            *before,
+        )
+
+
+def _languages(source: str | None, target: str | None, data: str | None) -> list[str]:
+    """The given languages, or those in the names of the files of the data; else nothing."""
+    if source and target:
+        return [source, target]
+    folders = split_paths(data)
+    return language_pair(folders[0]) if folders else []
+
+
+def explain_sizes(error: Exception, paths: list[str], options: Any) -> None:
+    """Raises MemAttnError, which names the files, if a dictionary has another number of symbols.
+
+    error: a DictionarySizeError, or torch's for embeddings of another size; others are left
+    options: of the task of the data, as far as they are known
+    """
+    if isinstance(error, DictionarySizeError):
+        side, text = error.side, str(error)
+    elif found := OTHER_SIZE.search(str(error)):
+        side = "encoder" if "encoder" in found[1] else "decoder"
+        text = f"the checkpoint has {found[2]} symbols, but the dictionary has {found[3]}"
+    else:
+        return
+    language = getattr(options, "source_lang" if side == "encoder" else "target_lang", None)
+    folder = next(iter(split_paths(getattr(options, "data", None))), ".")
+    file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
+    name = file if os.path.isfile(file) else f"the dictionaries in {folder}"
+    raise MemAttnError(f"{os.pathsep.join(paths)} does not fit {name}: {text}") from error
+
+
+def options_of(task: Any, overrides: Mapping[str, Any] | None) -> Any:
+    """The options of a task, or where it is the checkpoint's, those that replace its options."""
+    if task is None:
+        return Namespace(**(overrides or {}))
+    return getattr(task, "cfg", None) or getattr(task, "args", None)

@@ -1,0 +1,56 @@
+"""Options of a command against those with which its checkpoint was trained."""
+
+import shutil
+
+import pytest
+from harness import PLUGGED, attempt, run
+
+OPPOSITE = "--source-lang and --target-lang are ru and en, but {} was trained from en to ru"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ("{'dropot': 1}", "names dropot, which is no option of {}; the most similar is dropout"),
+        ("{'nothing': 1}", "names nothing, which is no option of {}"),
+        ("['dropout']", "must be a dictionary, such as {{'dropout': 0.1}}, but is ['dropout']"),
+    ],
+)
+def test_overrides(overrides, words, translator):
+    flags = [*PLUGGED, "--path", translator.checkpoint, "--model-overrides", overrides]
+    done = attempt("fairseq-generate", translator.data, *flags)
+    sentence = words.format(translator.checkpoint)
+    assert done.stderr.splitlines()[-1] == f"fairseq-generate: error: --model-overrides {sentence}"
+
+
+@pytest.mark.parametrize("command", ["validate", "interactive"])
+@pytest.mark.parametrize("opposite", [False, True])
+def test_the_opposite_direction_is_a_warning(command, opposite, translator):
+    flags = [*PLUGGED, "--path", translator.checkpoint]
+    flags += ["-s", "ru", "-t", "en"] if opposite else []
+    flags += ["--task", "translation", "--batch-size", 9] if command == "validate" else []
+    done = run(f"fairseq-{command}", translator.data, *flags, stdin="")
+    assert (OPPOSITE.format(translator.checkpoint) in done.stdout) == opposite
+
+
+@pytest.mark.parametrize("model", ["translator", "softmax", "language_model"])
+def test_another_dictionary(model, request, tmp_path):
+    """The plugin's models have a check of their own; fairseq's end in torch's error."""
+    trained = request.getfixturevalue(model)
+    shutil.copytree(trained.data, tmp_path / "bin")
+    for path in (tmp_path / "bin").glob("dict.*"):
+        path.write_text(f"{path.read_text(encoding='utf-8')}word0 1\n", encoding="utf-8")
+    lm = model == "language_model"
+    command = "fairseq-eval-lm" if lm else "fairseq-generate"
+    done = attempt(command, tmp_path / "bin", *PLUGGED, "--path", trained.checkpoint)
+    name = "dict.txt" if lm else "dict.en.txt"
+    words = f"error: {trained.checkpoint} does not fit {tmp_path}/bin/{name}: the checkpoint has "
+    assert words in done.stderr.splitlines()[-1]
+
+
+def test_blocks_of_the_length_of_the_training(language_model):
+    flags = [*PLUGGED, "--path", language_model.checkpoint, "--gen-subset", "valid"]
+    of_training = run("fairseq-eval-lm", language_model.data, *flags).stdout
+    given = run("fairseq-eval-lm", language_model.data, *flags, "--tokens-per-sample", 32).stdout
+    *_, perplexity = of_training.splitlines()
+    assert perplexity.partition("Loss")[2] == given.splitlines()[-1].partition("Loss")[2] != ""

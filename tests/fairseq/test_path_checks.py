@@ -1,0 +1,72 @@
+"""Files and folders that a command cannot use are told with the option that names them."""
+
+import shlex
+
+import pytest
+from harness import PLUGGED, TRANSLATOR, attempt
+
+
+def assert_refused(done, words):
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert words in last, last
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "words"),
+    [
+        ("generate", "nowhere", "the data folder nowhere does not exist"),
+        ("generate", "file", "the data folder must be a folder, but file is a file"),
+        (
+            "generate",
+            "empty",
+            "empty must have files with a pair of languages in their",
+        ),
+        (
+            "generate",
+            "empty -s en -t ru",
+            "the dictionary empty/dict.en.txt of the language",
+        ),
+        (
+            "generate",
+            "bin -s fr -t en",
+            "does not exist; the dictionaries there are dict.en.txt",
+        ),
+        (
+            "generate",
+            "bin --gen-subset tset",
+            "bin has test.en-ru.en, test.en-ru.ru, train.en",
+        ),
+        ("generate", "bin --gen-subset tset", "--gen-subset must name one of them"),
+        (
+            "generate",
+            "bin --path empty",
+            "--path must be a checkpoint, but empty is a folder",
+        ),
+        (
+            "generate",
+            "bin --results-path file",
+            "--results-path: [Errno 17] File exists",
+        ),
+        ("interactive", "bin --input no", "--input no does not exist"),
+        (
+            "interactive",
+            "bin --input empty",
+            "--input must be a file, but empty is a folder",
+        ),
+        ("train", "bin --valid-subset tset", "; --valid-subset must name one of them"),
+        ("train", "bin --save-dir file", "--save-dir must be a folder, but file is a file"),
+        (
+            "train",
+            "bin --log-file no/log",
+            "--log-file: [Errno 2] No such file or directory",
+        ),
+    ],
+)
+def test_refused(command, flags, words, bilingual, translator, tmp_path):
+    (tmp_path / "bin").symlink_to(bilingual)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    model = ["--path", translator.checkpoint, *PLUGGED]
+    given = [*(TRANSLATOR if command == "train" else model), *shlex.split(flags)]
+    assert_refused(attempt(f"fairseq-{command}", *given, cwd=tmp_path), words)
