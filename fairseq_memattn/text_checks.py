@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from fairseq_memattn.errors import MemAttnError, check_least
 
 RETURN = "has a carriage return, which fairseq takes for the end of a line"
+SPACE = "\u2581"  # with which a SentencePiece piece begins a word
 
 
 def check_text_of_commands() -> None:
@@ -26,6 +28,7 @@ def check_text_of_commands() -> None:
     interactive = sys.modules.get("fairseq_cli.interactive")
     if interactive is not None:
         interactive.buffered_read = buffered_read  # type: ignore[attr-defined]
+        interactive.main = warn_of_foreign_lines(interactive)  # type: ignore[attr-defined]
 
 
 def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
@@ -54,6 +57,58 @@ def _opened(input: str) -> AbstractContextManager[Iterable[str]]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline="\n")
     return nullcontext(sys.stdin)
+
+
+def warn_of_foreign_lines(interactive: Any) -> Callable[..., None]:
+    """`fairseq_cli.interactive.main`, which says at its end how many lines are not in pieces."""
+    main = interactive.main
+
+    @functools.wraps(main)
+    def main_(cfg: Any, *args: Any, **kwargs: Any) -> None:
+        make_batches, counts = interactive.make_batches, Counter[str]()
+        interactive.make_batches = functools.partial(_counted, make_batches, counts)
+        try:
+            main(cfg, *args, **kwargs)
+        finally:
+            interactive.make_batches = make_batches
+            if counts["foreign"]:
+                print(
+                    f"{counts['foreign']} of {counts['all']} lines are not in the pieces of the "
+                    "model: most of their tokens are unknown, or none begins a word; give --bpe "
+                    "and its model, or lines in the pieces of the training data",
+                    file=sys.stderr,
+                )
+
+    return main_
+
+
+def _counted(
+    make_batches: Callable[..., Iterator[Any]],
+    counts: Counter[str],
+    lines: Any,
+    cfg: Any,
+    task: Any,
+    *args: Any,
+) -> Iterator[Any]:
+    dictionary = task.source_dictionary
+    for batch in make_batches(lines, cfg, task, *args):
+        for tokens in batch.src_tokens if dictionary is not None else ():
+            counts["all"] += 1
+            counts["foreign"] += _is_foreign(tokens, dictionary)
+        yield batch
+
+
+def _is_foreign(tokens: Any, dictionary: Any) -> bool:
+    """Whether a line is not in the pieces of a dictionary.
+
+    Most of its tokens are unknown, or none begins a word in a dictionary of SentencePiece pieces.
+    """
+    found = [token for token in tokens.tolist() if token >= dictionary.nspecial]
+    unknown = int((tokens == dictionary.unk()).sum())
+    if unknown > len(found):
+        return True
+    pieces = any(symbol.startswith(SPACE) for symbol in dictionary.symbols)
+    return bool(found) and pieces and not any(SPACE in dictionary[token] for token in found)
 
 
 def _checked(main: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -1,7 +1,11 @@
 """fairseq-preprocess checks its text before it writes, and fairseq-interactive line by line."""
 
+from types import SimpleNamespace
+
 import pytest
 from harness import PLUGGED, PLUGIN, attempt, hypotheses, run
+
+from fairseq_memattn.text_checks import warn_of_foreign_lines
 
 
 @pytest.fixture
@@ -77,3 +81,32 @@ def test_interactive_lines(given, translator, tmp_path):
     name = f"--input {path}" if given == "file" else "standard input"
     words = "line 2 has a carriage return, which fairseq takes for the end of a line"
     assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {name}, {words}"
+
+
+@pytest.mark.parametrize(
+    ("symbols", "lines", "foreign"),
+    [
+        ("a b", "a b\na x x\nb x\n\n", "1 of 4"),
+        ("\u2581a b", "\u2581a b\nb b\n\u2581a\n", "1 of 3"),
+        ("\u2581a b", "\u2581a b\n\u2581a\n", None),
+    ],
+)
+def test_lines_that_are_not_in_the_pieces_of_the_model(symbols, lines, foreign, capsys):
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    for symbol in symbols.split():
+        dictionary.add_symbol(symbol)
+
+    def make_batches(lines, cfg, task):
+        tokens = [dictionary.encode_line(line, add_if_not_exist=False) for line in lines]
+        yield SimpleNamespace(src_tokens=tokens)
+
+    def main(cfg):
+        list(command.make_batches(lines.split("\n")[:-1], cfg, task))
+
+    task = SimpleNamespace(source_dictionary=dictionary)
+    command = SimpleNamespace(main=main, make_batches=make_batches)
+    warn_of_foreign_lines(command)(None)
+    words = f"{foreign} lines are not in the pieces of the model: most of their tokens are unknown"
+    assert (words in capsys.readouterr().err) == bool(foreign)
