@@ -91,24 +91,25 @@ def _counted(
     *args: Any,
 ) -> Iterator[Any]:
     dictionary = task.source_dictionary
+    of_pieces = any(symbol.startswith(SPACE) for symbol in getattr(dictionary, "symbols", ()))
     for batch in make_batches(lines, cfg, task, *args):
         for tokens in batch.src_tokens if dictionary is not None else ():
             counts["all"] += 1
-            counts["foreign"] += _is_foreign(tokens, dictionary)
+            counts["foreign"] += _is_foreign(tokens, dictionary, of_pieces)
         yield batch
 
 
-def _is_foreign(tokens: Any, dictionary: Any) -> bool:
+def _is_foreign(tokens: Any, dictionary: Any, of_pieces: bool) -> bool:
     """Whether a line is not in the pieces of a dictionary.
 
-    Most of its tokens are unknown, or none begins a word in a dictionary of SentencePiece pieces.
+    Most of its tokens are unknown, or none begins a word though the dictionary is of_pieces: those
+    of SentencePiece.
     """
     found = [token for token in tokens.tolist() if token >= dictionary.nspecial]
     unknown = int((tokens == dictionary.unk()).sum())
     if unknown > len(found):
         return True
-    pieces = any(symbol.startswith(SPACE) for symbol in dictionary.symbols)
-    return bool(found) and pieces and not any(SPACE in dictionary[token] for token in found)
+    return of_pieces and bool(found) and not any(SPACE in dictionary[token] for token in found)
 
 
 def _checked(main: Callable[[Any], None]) -> Callable[[Any], None]:
