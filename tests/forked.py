@@ -6,6 +6,7 @@ logging as they are imported, and the plugin.
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -20,7 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-FAIRSEQ = ("torch", "fairseq", "fairseq.trainer", "fairseq.dataclass.initialize", "sacrebleu")
+FAIRSEQ = (
+    *("torch", "fairseq", "fairseq.trainer", "fairseq.dataclass.initialize", "sacrebleu"),
+    "torch._dynamo",  # which the first update of a training imports, for a second
+)
 STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -157,4 +161,6 @@ def run_forked(
 if __name__ == "__main__":
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a forked process does not look through these modules for garbage
     serve()
