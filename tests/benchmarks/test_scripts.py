@@ -2,11 +2,11 @@
 
 import json
 import math
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+from forked import run_forked
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODEL = "--layers 1 --width 16 --ffn 16 --heads 2 --vocabulary 20"
@@ -23,7 +23,7 @@ SCRIPTS = {
 }
 
 
-# One process for all: importing torch and fairseq takes longer than the benchmarks.
+# One process for all. It is forked: importing torch and fairseq takes longer than the benchmarks.
 RUN_ALL = """
 import json, runpy, sys
 folder, *commands = json.loads(sys.argv[1])
@@ -44,8 +44,10 @@ def reports(tmp_path_factory):
         ]
         for name, options in SCRIPTS.items()
     ]
-    argv = [sys.executable, "-c", RUN_ALL, json.dumps([str(BENCHMARKS), *commands])]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    script = folder / "run_all.py"
+    script.write_text(RUN_ALL, encoding="utf-8")
+    argv = [str(script), json.dumps([str(BENCHMARKS), *commands])]
+    done = run_forked(argv, None, None, dict(os.environ))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return folder
 

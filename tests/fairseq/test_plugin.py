@@ -144,9 +144,9 @@ def test_importing_a_model_registers_it(statement, name, forked):
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_the_package_changes_nothing(python):
+def test_importing_the_package_changes_nothing(forked):
     """No module of others is loaded, no filter, hook, thread or attribute of fairseq is set."""
-    done = python(
+    done = forked(
         "import numpy, sys, threading, warnings, torch\n"
         "from fairseq import checkpoint_utils\n"
         "from fairseq.data import data_utils, iterators\n"
