@@ -27,6 +27,7 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.logging import metrics, progress_bar
 from fairseq_cli import interactive, preprocess, train
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -121,7 +122,8 @@ def hydra_in_less_time() -> Iterator[None]:
     a flag that another command had as well is parsed once; hydra finds out who calls it without
     reading the source of all callers. The groups of fairseq's configuration (the task, the model,
     the optimiser) are composed once, and the values of the flags set in a copy, for which copy does
-    not take each node apart. The mode of fairseq-hydra-train needs no composition of its own.
+    not take each node apart. fairseq-hydra-train composes no configuration to look up hydra's mode,
+    which no command sets.
     """
     with (
         mock.patch.object(inspect, "stack", functools.partial(inspect.stack, context=0)),
@@ -162,6 +164,7 @@ def _compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig
     cfg = copy.deepcopy(_composed[key][0])
     OmegaConf.set_struct(cfg, True)
     loader = GlobalHydra.instance().config_loader()
+    assert isinstance(loader, ConfigLoaderImpl)
     parsed = OverridesParser.create().parse_overrides(values)
     loader.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
     loader._apply_overrides_to_config(parsed, cfg)
