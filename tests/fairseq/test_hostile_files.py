@@ -4,6 +4,7 @@ What would run creates a marker file.
 """
 
 import ast
+import functools
 import io
 import json
 import os
@@ -94,15 +95,18 @@ def calls(path):
             yield ast.unparse(node.func), node
 
 
+@functools.cache
 def calls_of_fairseq():
     """All calls in fairseq and its commands but the examples, and the name of the module."""
+    found = []
     for package in ("fairseq", "fairseq_cli"):
         folder = Path(find_spec(package).submodule_search_locations[0])
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             if parts[0] != "examples":
                 module = ".".join(part for part in parts if part != "__init__")
-                yield from ((name, module, call) for name, call in calls(path))
+                found += [(name, module, call) for name, call in calls(path)]
+    return found
 
 
 def test_the_list_of_what_fairseq_loads_is_complete():

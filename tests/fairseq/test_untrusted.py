@@ -5,6 +5,7 @@ Every hostile value would create a marker file.
 
 import ast
 import importlib
+import re
 import shlex
 import sys
 import warnings
@@ -24,6 +25,8 @@ from fairseq_memattn.models.abc_transformer import ABCTransformer
 VALIDATION = shlex.split("--task translation --max-tokens 1000")
 VALIDATE = shlex.join(["fairseq-validate", *VALIDATION])
 EVALUATES = {"eval", "exec", "compile", "__import__"}
+# Not of an object, as in `model.eval()`.
+NAMED = re.compile(rf"(?<![\w.])({'|'.join(EVALUATES)})\b|builtins")
 
 
 def sources():
@@ -40,7 +43,7 @@ def sources():
 def uses(path):
     """The builtins that run code and that a source file names or looks up."""
     text = path.read_text(encoding="utf-8")
-    if not any(name in text for name in (*EVALUATES, "builtins")):
+    if not NAMED.search(text):  # which takes less time than to parse it
         return
     with warnings.catch_warnings(action="ignore"):  # about fairseq's escape sequences
         tree = ast.parse(text)
