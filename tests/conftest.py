@@ -5,7 +5,10 @@ import gc
 import pytest
 
 # These files take longest. They come first, so that the workers of pytest-xdist end together.
-LONGEST = ["test_processes", "test_document_translation", "test_train", "test_fuzz", "test_roberta"]
+LONGEST = [
+    *("test_processes", "test_fuzz", "test_document_translation", "test_train", "test_nn_abc"),
+    *("test_roberta", "test_plot"),
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
