@@ -47,39 +47,13 @@ def losses(trained):
     }
 
 
-# torchrun, but for the processes, which it forks and need not import fairseq again.
-TORCHRUN = """
-import runpy, sys
-from torch.distributed import run
-
-launch = run.elastic_launch
-
-def run_script(*argv):
-    sys.argv = list(argv)
-    try:
-        runpy.run_path(argv[0], run_name="__main__")
-    except SystemExit as stop:
-        if stop.code:
-            raise
-
-def launch_forked(config, entrypoint):
-    config.start_method = "fork"
-    return lambda *args: launch(config, run_script)(entrypoint, *args)
-
-run.elastic_launch = launch_forked
-run.main()
-"""
-
-
 def test_torchrun_equals_one_process_with_twice_the_updates(bilingual, tmp_path):
-    """Without any of fairseq's flags for several processes; both see the same batches."""
+    """torchrun itself, without any of fairseq's flags for it; both see the same batches."""
     flags = [*TRANSLATOR, "--max-update", 4, "--dropout", 0]
     one = train(bilingual, tmp_path / "one", *flags, "--update-freq", 2)
-    torchrun = tmp_path / "torchrun.py"
-    torchrun.write_text(TORCHRUN, encoding="utf-8")
     command = [script("fairseq-train"), bilingual, *flags, "--save-dir", tmp_path / "two"]
     started = ["--standalone", "--nproc_per_node", 2, "--no-python", *command]
-    done = run(str(torchrun), *started, fresh=True)
+    done = run("torchrun", *started, fresh=True)
     assert "training on 2 devices" in done.stdout
     two = Trained(bilingual, tmp_path / "two" / "checkpoint_last.pt", done.stdout)
     assert losses(two) == pytest.approx(losses(one), abs=2e-3)
