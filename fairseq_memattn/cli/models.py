@@ -159,21 +159,16 @@ def unbuildable(what: str, error: Exception) -> ValueError:
 
 
 def _task(settings: Any, data: str) -> Any:
-    from fairseq.data.data_utils import infer_language_pair
     from fairseq.tasks import setup_task
 
-    folder, missing = Path(data.split(":")[0]), ""
-    if "source_lang" in settings and not (settings["source_lang"] and settings["target_lang"]):
-        missing = "" if any(infer_language_pair(folder)) else "SPLIT.SOURCE-TARGET.SOURCE.idx"
     try:
-        if not missing:
-            return setup_task(settings, from_checkpoint=True)
+        return setup_task(settings, from_checkpoint=True)
     except FileNotFoundError as error:
-        missing = os.path.relpath(error.filename, folder)
-    raise ValueError(
-        f"{folder} has no {missing}, which the model's task {settings['_name']} reads; was the "
-        "folder made by fairseq-preprocess for such a model?"
-    )
+        folder = Path(data.split(":")[0])
+        raise ValueError(
+            f"{folder} has no {os.path.relpath(error.filename, folder)}, which the model's task "
+            f"{settings['_name']} reads; was the folder made by fairseq-preprocess for such a model?"
+        ) from error
 
 
 def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:

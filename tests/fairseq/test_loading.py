@@ -48,9 +48,8 @@ def test_what_nobody_has_registered(kind, command, softmax, refusal, tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_of_another_kind(command, softmax, refusal, monolingual, tmp_path):
-    missing = "SPLIT.SOURCE-TARGET.SOURCE.idx, which the model's task translation reads"
     sentence = refusal(command, monolingual, softmax.checkpoint)
-    assert f"{monolingual} has no {missing}" in sentence
+    assert f"{monolingual} must have files with a pair of languages in their names" in sentence
     (tmp_path / "test.en-ru.en.idx").touch()
     sentence = refusal(command, tmp_path, softmax.checkpoint)
     assert f"{tmp_path} has no dict.en.txt, which the model's task translation" in sentence
@@ -61,4 +60,4 @@ def test_dictionaries_of_another_model(softmax, refusal, tmp_path):
     for language in ("en", "ru"):
         (tmp_path / f"dict.{language}.txt").write_text("the 1\n")
     sentence = refusal("cxmi", tmp_path, softmax.checkpoint)
-    assert f"the model does not fit the dictionaries of {tmp_path} (size mismatch" in sentence
+    assert f"does not fit {tmp_path / 'dict.en.txt'}: the checkpoint has" in sentence
