@@ -167,7 +167,7 @@ def _task(settings: Any, data: str) -> Any:
         folder = Path(data.split(":")[0])
         raise ValueError(
             f"{folder} has no {os.path.relpath(error.filename, folder)}, which the model's task "
-            f"{settings['_name']} reads; was the folder made by fairseq-preprocess for such a model?"
+            f"{settings['_name']} reads"
         ) from error
 
 

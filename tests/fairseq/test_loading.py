@@ -52,7 +52,7 @@ def test_a_folder_of_another_kind(command, softmax, refusal, monolingual, tmp_pa
     assert f"{monolingual} must have files with a pair of languages in their names" in sentence
     (tmp_path / "test.en-ru.en.idx").touch()
     sentence = refusal(command, tmp_path, softmax.checkpoint)
-    assert f"{tmp_path} has no dict.en.txt, which the model's task translation" in sentence
+    assert f"the dictionary {tmp_path / 'dict.en.txt'} of the language en does not" in sentence
 
 
 def test_dictionaries_of_another_model(softmax, refusal, tmp_path):
