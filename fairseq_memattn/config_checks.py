@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from fairseq_memattn.errors import (
@@ -22,6 +23,7 @@ from fairseq_memattn.errors import (
     check_rate,
     flag,
     like,
+    read_json_object,
 )
 from fairseq_memattn.literals import LiteralError, read_literal
 from fairseq_memattn.model_checks import check_models
@@ -93,6 +95,7 @@ def check_configuration(cfg: Any) -> None:
     if not 0 <= cfg.common.seed < 2**32:
         raise MemAttnError(f"--seed must be from 0 to {2**32 - 1}, but is {cfg.common.seed}")
     _check_model(cfg.model)
+    _check_masking(cfg.task)
     for part, names in RATES.items():
         for name in names:
             if isinstance(getattr(cfg[part], name, None), float | int):
@@ -124,6 +127,11 @@ def check_training(cfg: Any) -> None:
     for name in ("restore_file", "finetune_from_model"):
         if _is_missing(checkpoint, name):
             raise MemAttnError(f"{flag(name)} {checkpoint[name]} does not exist")
+    if checkpoint.write_checkpoints_asynchronously and find_spec("iopath") is None:
+        raise MemAttnError("--write-checkpoints-asynchronously needs the package iopath")
+    if getattr(cfg.task, "eval_bleu", False):
+        for name in ("eval_bleu_args", "eval_bleu_detok_args"):
+            read_json_object(flag(name), getattr(cfg.task, name) or "{}")
     if checkpoint.best_checkpoint_metric == "bleu" and not getattr(cfg.task, "eval_bleu", True):
         raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
     betas = getattr(cfg.optimizer, "adam_betas", None)
@@ -189,6 +197,22 @@ def _check_each(options: Any, name: str, least: int) -> None:
     values = getattr(options, name)
     if not all(math.isfinite(value) and value >= least for value in values):
         raise MemAttnError(f"{flag(name)} must be at least {least}, but is {list(values)}")
+
+
+def _check_masking(task: Any) -> None:
+    """The shares of tokens that fairseq's masked language modelling masks and leaves."""
+    if not hasattr(task, "leave_unmasked_prob"):
+        return
+    for name in ("random_token_prob", "leave_unmasked_prob"):
+        if not 0 <= task[name] <= 1:
+            raise MemAttnError(f"{flag(name)} must be from 0 to 1, but is {task[name]}")
+    if task.random_token_prob + task.leave_unmasked_prob > 1:
+        raise MemAttnError(
+            "--random-token-prob and --leave-unmasked-prob must be at most 1 together, but are "
+            f"{task.random_token_prob} and {task.leave_unmasked_prob}"
+        )
+    if not 0 < task.mask_prob < 1:
+        raise MemAttnError(f"--mask-prob must be above 0 and below 1, but is {task.mask_prob}")
 
 
 def _check_model(model: Any) -> None:

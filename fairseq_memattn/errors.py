@@ -1,5 +1,6 @@
 """The plugin's own errors."""
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import fields
@@ -85,6 +86,17 @@ def check_fields(options: Any, config: Any) -> None:
             check_least(options, entry.name, *limits)
         if entry.metadata.get("rate"):
             check_rate(options, entry.name)
+
+
+def read_json_object(option: str, text: str) -> dict[str, Any]:
+    """The options that another option holds. Raises MemAttnError for other text."""
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise MemAttnError(f'{option} must be JSON such as {{"beam": 5}}, but is {text!r}')
+    return options
 
 
 def unforeseen(error: BaseException) -> str:

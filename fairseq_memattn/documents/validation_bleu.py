@@ -16,7 +16,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks.translation import EVAL_BLEU_ORDER
 from sacrebleu.metrics import BLEU
 
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, read_json_object
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
@@ -39,18 +39,8 @@ def check_options(cfg: Any) -> None:
             "--eval-bleu-remove-bpe must be sentencepiece, subword_nmt, @@, wordpiece or letter, "
             f"but is {cfg.eval_bleu_remove_bpe}"
         ) from None
-    _options("--eval-bleu-detok-args", cfg.eval_bleu_detok_args)
-    _check_search(_options("--eval-bleu-args", cfg.eval_bleu_args))
-
-
-def _options(flag: str, value: str) -> dict[str, Any]:
-    try:
-        options = json.loads(value)
-    except ValueError:
-        options = None
-    if not isinstance(options, dict):
-        raise MemAttnError(f'{flag} must be JSON such as {{"beam": 5}}, but is {value!r}')
-    return options
+    read_json_object("--eval-bleu-detok-args", cfg.eval_bleu_detok_args)
+    _check_search(read_json_object("--eval-bleu-args", cfg.eval_bleu_args))
 
 
 def _check_search(options: dict[str, Any]) -> None:

@@ -85,12 +85,29 @@ def test_generation(flags, message, translator):
         ),
         ("--decoder-output-dim no", "--decoder-output-dim must be a number above 0, but is 'no'"),
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
+        ("--eval-bleu --eval-bleu-args 5", "--eval-bleu-args must be JSON such as"),
+        ("--eval-bleu --eval-bleu-detok-args x", "--eval-bleu-detok-args must be JSON such as"),
+        ("--write-checkpoints-asynchronously", "--write-checkpoints-asynchronously needs the"),
     ],
 )
 def test_training(flags, message, bilingual, tmp_path):
     given = [*TRANSLATOR, "--save-dir", tmp_path / "saved", *shlex.split(flags)]
     assert_refused(attempt("fairseq-train", bilingual, *given), message)
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--mask-prob 1", "--mask-prob must be above 0 and below 1, but is 1.0"),
+        ("--random-token-prob 12", "--random-token-prob must be from 0 to 1, but is 12.0"),
+        ("--random-token-prob 0.7 --leave-unmasked-prob 0.7", "at most 1 together, but are 0.7"),
+    ],
+)
+def test_masking(flags, message, monolingual, tmp_path):
+    task = "--task masked_lm --arch roberta_base --optimizer adam --lr 0.1 --batch-size 1"
+    given = [*task.split(), "--save-dir", tmp_path / "saved", *flags.split()]
+    assert_refused(attempt("fairseq-train", monolingual, *given), message)
 
 
 def test_a_context_window_below_zero(language_model):

@@ -28,7 +28,7 @@ def test_bad_input(number, seed, inputs, tmp_path, record_property):
         pytest.xfail(known)
     if done.status and is_unforeseen(done):
         record_property("end", "unforeseen")
-        pytest.xfail(encodable(done.err.splitlines()[-1]))
+        pytest.xfail(encodable(f"{'; '.join(case.mistakes)}: {done.err.splitlines()[-1]}"))
     record_property("end", "in a sentence" if done.status else "in success")
 
 

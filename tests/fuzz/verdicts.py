@@ -19,7 +19,8 @@ USAGE = re.compile(r"usage: | {2}|\s*\[")
 # fairseq-preprocess's log; the checkpoints that a training wrote before it failed
 KEPT = re.compile(
     r".*/|\.?hydra/.*|hydra_train\.log|outputs/.*|multirun/.*|.*preprocess\.log"
-    r"|save/checkpoint\S*\.pt"
+    r"|save/checkpoint\S*\.pt",
+    re.DOTALL,  # a name may have a newline
 )
 
 
