@@ -13,6 +13,11 @@ LONGEST = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the Triton kernels at all lengths and sizes, and compile them in all",
+    )
+    parser.addoption(
         "--contract",
         action="store_true",
         help="run all of tests/contract: every architecture through every command, twenty kills, "

@@ -1,9 +1,14 @@
 import logging
+import os
 
 import pytest
 import torch
 
 from fairseq_memattn.attention.ops.abc import chunked as causal
+
+# Read when kernels are imported: without a GPU, Triton runs them on the CPU, slowly.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Thousands of records of each compilation, which pytest would format.
 logging.getLogger("torch.__trace").propagate = False
@@ -12,6 +17,13 @@ logging.getLogger("torch.__trace").propagate = False
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(scope="session")
+def gpu_or_interpreter(device):
+    """The device of kernels; skips where the package triton is missing."""
+    pytest.importorskip("triton")
+    return device
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_the_forced_backend_runs(operation, monkeypatch):
 
 def test_unknown_backend():
     with (
-        pytest.raises(ValueError, match="one of chunked, naive, but is 'cuda' instead"),
+        pytest.raises(ValueError, match="one of chunked, naive, triton, but is 'cuda' instead"),
         use_backend("cuda"),
     ):
         pass
@@ -72,8 +72,8 @@ def test_unknown_backend():
 def test_no_data_is_read_on_the_way_to_the_backend(monkeypatch):
     """Tensors of the meta device have no data: a read-back raises."""
 
-    def backend(q, k, v, s, state, chunk_size):
-        return torch.empty_like(q), state
+    def backend(q, k, v, s, mask, state, scale, chunk_size):
+        return torch.empty_like(q), MemoryState.empty(k, v, s)
 
     monkeypatch.setattr(abc, "BACKENDS", {"chunked": backend})
     tensors = inputs(device="meta")

@@ -1,43 +1,81 @@
 """Which implementation of an operation runs."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 F = TypeVar("F", bound=Callable[..., object])
 
-NAMES = ("chunked", "naive")
+NAMES = ("chunked", "naive", "triton")
+# The values of MEMATTN_BACKEND.
+OF_ENVIRONMENT = {"": None, "torch": "chunked", "triton": "triton"}
+LARGEST = 256  # D and M of the kernels
+KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+HAS_TRITON = find_spec("triton") is not None
+
+
+def _from_environment() -> str | None:
+    name = os.environ.get("MEMATTN_BACKEND", "")
+    if name not in OF_ENVIRONMENT:
+        raise ValueError(f"MEMATTN_BACKEND must be torch or triton, but is {name!r} instead.")
+    return _installed(OF_ENVIRONMENT[name])
+
+
+def _installed(name: str | None) -> str | None:
+    if name == "triton" and not HAS_TRITON:
+        raise ValueError("the backend triton needs the package triton, which is not installed.")
+    return name
 
 
 class _Forced:
-    """The name that `use_backend` forces; None lets the operation choose."""
+    """The name that `use_backend` or MEMATTN_BACKEND forces; None lets the operation choose."""
 
-    name: str | None = None
+    name: str | None = _from_environment()
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
     """Forces one implementation of every operation that has several, for tests and benchmarks.
 
-    name: "chunked" the fast form in parallel chunks, "naive" one position after another. The
-        setting holds for all threads.
+    name: "chunked" the fast form in parallel chunks, "naive" one position after another, "triton"
+        kernels for a GPU, where an operation has them, and "chunked" elsewhere. The setting holds
+        for all threads. The environment variable MEMATTN_BACKEND, torch (that is chunked) or
+        triton, sets it for a whole program.
 
-    Raises ValueError for another name.
+    Raises ValueError for another name, and for "triton" where triton is not installed.
     """
     if name not in NAMES:
         raise ValueError(f"`name` must be one of {', '.join(NAMES)}, but is {name!r} instead.")
-    before, _Forced.name = _Forced.name, name
+    before, _Forced.name = _Forced.name, _installed(name)
     try:
         yield
     finally:
         _Forced.name = before
 
 
-def choose(backends: Mapping[str, F], q: Tensor) -> F:
+def choose(backends: Mapping[str, F], q: Tensor, slots: int, needs_gradient: bool = False) -> F:
     """The implementation for queries q: the forced one, or else the fastest on their device.
 
-    Looks at the device, dtype and shape of q alone, so that a GPU is never waited for.
+    Looks at the device, dtype and shapes alone, so that a GPU is never waited for.
+
+    needs_gradient: of an operation whose kernel has none
     """
-    return backends[_Forced.name or "chunked"]
+    name = _Forced.name or ("triton" if HAS_TRITON and q.is_cuda else "chunked")
+    if name == "triton" and (needs_gradient or not _fits_kernels(q, slots)):
+        name = "chunked"
+    return backends[name]
+
+
+def _fits_kernels(q: Tensor, slots: int) -> bool:
+    """Whether the kernels compute in these sizes and this dtype."""
+    return q.dtype in KERNEL_DTYPES and max(q.shape[3], slots) <= LARGEST
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Whether autograd records what is computed from the tensors."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)

@@ -49,6 +49,32 @@ def check_causal(q: Tensor, k: Tensor) -> None:
         )
 
 
+def check_packed(
+    q: Tensor, cu_seqlens: Tensor, causal: bool, key_padding_mask: Tensor | None
+) -> None:
+    """N sequences in one row. Their ends are not read, so that a GPU is not waited for."""
+    if not causal or key_padding_mask is not None:
+        raise ValueError("`cu_seqlens` needs causal=True and no `key_padding_mask`.")
+    if q.shape[0] != 1:
+        raise ValueError(
+            f"`cu_seqlens` needs a batch of one row, but `q` has {q.shape[0]} instead."
+        )
+    is_integer = cu_seqlens.dtype in (torch.int32, torch.int64)
+    if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2 or not is_integer:
+        raise ValueError(
+            "`cu_seqlens` must be (N + 1,) of torch.int32 or torch.int64, "
+            f"but is {tuple(cu_seqlens.shape)} of {cu_seqlens.dtype} instead."
+        )
+
+
+def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
+    """A state to overwrite, of which autograd needs nothing."""
+    if state is None:
+        raise ValueError("`in_place` needs a `state` to overwrite; `MemoryState.empty` makes one.")
+    if needs_gradient:
+        raise ValueError("`in_place` overwrites what gradients need; use torch.no_grad().")
+
+
 def check_type(name: str, value: object, *types: type) -> None:
     """Raises TypeError for a value of none of these types."""
     if not isinstance(value, types):

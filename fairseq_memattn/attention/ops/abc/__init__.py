@@ -9,19 +9,77 @@ phi_i = alpha_i / sum_j alpha_j, and a query reads the slots with softmax attent
 All three forms take log alpha in the place of alpha, so that no write logit overflows.
 """
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
-from fairseq_memattn.attention.ops.backends import choose
-from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
+from fairseq_memattn.attention.ops.backends import choose, needs_gradient
+from fairseq_memattn.attention.ops.checks import (
+    check_causal,
+    check_in_place,
+    check_memory_state,
+    check_packed,
+    check_shapes,
+)
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
-# The causal form over T positions from a given memory. A kernel is one entry more here and one
-# condition in `choose`.
-BACKENDS = {"chunked": chunked.causal_attention, "naive": naive.causal_attention}
+Causal = Callable[
+    [Tensor, Tensor, Tensor, Tensor, MemoryState, int | None], tuple[Tensor, MemoryState]
+]
+Backend = Callable[
+    [Tensor, Tensor, Tensor, Tensor, Tensor | None, MemoryState | None, float | None, int | None],
+    tuple[Tensor, MemoryState],
+]
+
+
+def _prepared(attend: Causal) -> Backend:
+    """A form that takes scaled queries, write logits in float32, and a memory."""
+
+    def attend_prepared(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_alpha: Tensor,
+        key_padding_mask: Tensor | None,
+        state: MemoryState | None,
+        scale: float | None,
+        chunk_size: int | None,
+    ) -> tuple[Tensor, MemoryState]:
+        log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
+        start = state or MemoryState.empty(k, v, log_alpha)
+        out, state = attend(scaled(q, scale), k, v, log_alpha, start, chunk_size)
+        return out.to(q.dtype), state
+
+    return attend_prepared
+
+
+def _by_kernels(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState | None,
+    scale: float | None,
+    chunk_size: int | None,
+) -> tuple[Tensor, MemoryState]:
+    from fairseq_memattn.attention.ops.abc.triton import causal_attention
+
+    return causal_attention(q, k, v, log_alpha, key_padding_mask, state, scale)
+
+
+# The causal form over T positions from a given memory.
+BACKENDS: dict[str, Backend] = {
+    "chunked": _prepared(chunked.causal_attention),
+    "naive": _prepared(naive.causal_attention),
+    "triton": _by_kernels,
+}
 
 
 @full_precision
@@ -35,6 +93,7 @@ def abc_attention(
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
     chunk_size: int | None = None,
+    cu_seqlens: Tensor | None = None,
 ) -> Tensor:
     """ABC over whole sequences, in time and memory linear in their length.
 
@@ -45,6 +104,9 @@ def abc_attention(
     key_padding_mask: (B, S), True at padding, on either side; padding writes nothing
     scale: of the read logits; None is D ** -0.5
     chunk_size: of the causal form; affects speed alone; None chooses one
+    cu_seqlens: (N + 1,) of integers, for N sequences one after another in the only row of the
+        batch: sequence n has the positions from cu_seqlens[n] to cu_seqlens[n + 1], and reads
+        nothing of the others. Causal, without padding
 
     Returns (B, H, T, D) in q's dtype. A query before which nothing was written gets zeros.
     Normalisers and memories are in float32 (float64 for float64 inputs).
@@ -52,14 +114,38 @@ def abc_attention(
     Raises ValueError for shapes that do not fit together.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
+    if cu_seqlens is not None:
+        check_packed(q, cu_seqlens, causal, key_padding_mask)
+        return _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
     if not causal:
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
     check_causal(q, k)
-    log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
-    start = MemoryState.empty(k, v, log_alpha)
-    attend = choose(BACKENDS, q)
-    out, _ = attend(scaled(q, scale), k, v, log_alpha, start, chunk_size)
-    return out.to(q.dtype)
+    attend = choose(BACKENDS, q, log_alpha.shape[3])
+    out, _ = attend(q, k, v, log_alpha, key_padding_mask, None, scale, chunk_size)
+    return out
+
+
+def _packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    cu_seqlens: Tensor,
+    scale: float | None,
+    chunk_size: int | None,
+) -> Tensor:
+    """The causal form of each sequence. The kernels read the lengths on the device."""
+    attend = choose(BACKENDS, q, log_alpha.shape[3])
+    if attend is _by_kernels:
+        from fairseq_memattn.attention.ops.abc.triton import causal_attention
+
+        return causal_attention(q, k, v, log_alpha, None, None, scale, cu_seqlens=cu_seqlens)[0]
+    outs = []
+    for start, end in itertools.pairwise(cu_seqlens.tolist()):
+        if end > start:
+            q_, k_, v_, control = (x[:, :, start:end] for x in (q, k, v, log_alpha))
+            outs.append(attend(q_, k_, v_, control, None, None, scale, chunk_size)[0])
+    return torch.cat(outs, dim=2)
 
 
 @full_precision
@@ -72,6 +158,7 @@ def abc_step(
     *,
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
+    in_place: bool = False,
 ) -> tuple[Tensor, MemoryState]:
     """Continues causal ABC by T >= 1 positions from a memory of constant size (equation 5).
 
@@ -79,20 +166,61 @@ def abc_step(
     (B, H, T, D) and the memory after the last position; the given state is not changed.
     Differentiable, through the state too.
 
+    in_place: overwrites the given state and returns it, for loops that keep its tensors, such as
+        CUDA graphs; without gradients
+
     Raises ValueError for shapes, or a state, that do not fit.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
     check_causal(q, k)
+    if state is not None:
+        check_memory_state(state, k, log_alpha)
+    if in_place:
+        check_in_place(state, needs_gradient(q, k, v, log_alpha, *(state or ())))
+    if q.shape[2] > 1:
+        attend = choose(BACKENDS, q, log_alpha.shape[3])
+        out, after = attend(q, k, v, log_alpha, key_padding_mask, state, scale, None)
+        return out, _overwritten(state, after) if in_place else after
+    before = state or MemoryState.empty(k, v, log_alpha)
+    step = choose(STEPS, q, log_alpha.shape[3], needs_gradient(q, k, v, log_alpha, *before))
+    return step(q, k, v, log_alpha, key_padding_mask, before, scale, in_place)
+
+
+def _step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState,
+    scale: float | None,
+    in_place: bool,
+) -> tuple[Tensor, MemoryState]:
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
-    if state is None:
-        state = MemoryState.empty(k, v, log_alpha)
-    check_memory_state(state, k, log_alpha)
-    if q.shape[2] == 1:
-        state = _write_one(k, v, log_alpha, state)
-        return abc_read(q, state, scale), state
-    attend = choose(BACKENDS, q)
-    out, state = attend(scaled(q, scale), k, v, log_alpha, state, None)
-    return out.to(q.dtype), state
+    after = _write_one(k, v, log_alpha, state)
+    return abc_read(q, after, scale), _overwritten(state, after) if in_place else after
+
+
+def _overwritten(state: MemoryState | None, after: MemoryState) -> MemoryState:
+    assert state is not None
+    for old, new in zip(state, after, strict=True):
+        old.copy_(new)
+    return state
+
+
+def _step_by_kernel(*args: Any) -> tuple[Tensor, MemoryState]:
+    from fairseq_memattn.attention.ops.abc.triton import step
+
+    *inputs, in_place = args
+    return step(*inputs, in_place=in_place)
+
+
+# One position of the causal form. The kernel has no gradients.
+STEPS: dict[str, Callable[..., tuple[Tensor, MemoryState]]] = {
+    "chunked": _step,
+    "naive": _step,
+    "triton": _step_by_kernel,
+}
 
 
 @full_precision

@@ -9,19 +9,63 @@ Where phi is 0 nothing is written, and a slot into which nothing was written is 
 memory is a `MemoryState` whose log_mass is 0 in the slots that hold something.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc import abc_read
+from fairseq_memattn.attention.ops.abc import Backend, Causal, abc_read
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
-from fairseq_memattn.attention.ops.backends import choose
+from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
 
+
+def _prepared(attend: Causal) -> Backend:
+    """A form that takes scaled queries, control vectors in float32, and a memory."""
+
+    def attend_prepared(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        phi: Tensor,
+        key_padding_mask: Tensor | None,
+        state: MemoryState | None,
+        scale: float | None,
+        chunk_size: int | None,
+    ) -> tuple[Tensor, MemoryState]:
+        phi = _masked(phi, key_padding_mask, q)
+        start = state or MemoryState.empty(k, v, phi)
+        out, state = attend(scaled(q, scale), k, v, phi, start, chunk_size)
+        return out.to(q.dtype), state
+
+    return attend_prepared
+
+
+def _by_kernels(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState | None,
+    scale: float | None,
+    chunk_size: int | None,
+) -> tuple[Tensor, MemoryState]:
+    from fairseq_memattn.attention.ops.abc.triton import causal_attention
+
+    return causal_attention(q, k, v, phi, key_padding_mask, state, scale, normalised=False)
+
+
 # The causal form over T positions from a given memory, as in `ops.abc`.
-BACKENDS = {"chunked": additive_causal_attention, "naive": naive.causal_attention}
+BACKENDS: dict[str, Backend] = {
+    "chunked": _prepared(additive_causal_attention),
+    "naive": _prepared(naive.causal_attention),
+    "triton": _by_kernels,
+}
 
 
 @full_precision
@@ -45,11 +89,9 @@ def additive_attention(
     if not causal:
         return abc_read(q, additive_write(k, v, phi, key_padding_mask), scale)
     check_causal(q, k)
-    phi = _masked(phi, key_padding_mask, q)
-    start = MemoryState.empty(k, v, phi)
-    attend = choose(BACKENDS, q)
-    out, _ = attend(scaled(q, scale), k, v, phi, start, chunk_size)
-    return out.to(q.dtype)
+    attend = choose(BACKENDS, q, phi.shape[3])
+    out, _ = attend(q, k, v, phi, key_padding_mask, None, scale, chunk_size)
+    return out
 
 
 @full_precision
@@ -66,21 +108,46 @@ def additive_step(
     """Continues causal attention by T >= 1 positions (equation 5), as `abc_step` does."""
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
     check_causal(q, k)
-    phi = _masked(phi, key_padding_mask, q)
-    if state is None:
-        state = MemoryState.empty(k, v, phi)
-    check_memory_state(state, k, phi)
+    if state is not None:
+        check_memory_state(state, k, phi)
     if q.shape[2] == 1:
-        written = _written(k, v, phi)
-        state = MemoryState(
-            state.keys + written.keys,
-            state.values + written.values,
-            torch.maximum(state.log_mass, written.log_mass),
-        )
-        return abc_read(q, state, scale), state
-    attend = choose(BACKENDS, q)
-    out, state = attend(scaled(q, scale), k, v, phi, state, None)
-    return out.to(q.dtype), state
+        if state is None:
+            state = MemoryState.empty(k, v, phi)
+        step = choose(STEPS, q, phi.shape[3], needs_gradient(q, k, v, phi, *state))
+        return step(q, k, v, phi, key_padding_mask, state, scale)
+    attend = choose(BACKENDS, q, phi.shape[3])
+    return attend(q, k, v, phi, key_padding_mask, state, scale, None)
+
+
+def _step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState,
+    scale: float | None,
+) -> tuple[Tensor, MemoryState]:
+    written = _written(k, v, _masked(phi, key_padding_mask, q))
+    state = MemoryState(
+        state.keys + written.keys,
+        state.values + written.values,
+        torch.maximum(state.log_mass, written.log_mass),
+    )
+    return abc_read(q, state, scale), state
+
+
+def _step_by_kernel(*args: Any) -> tuple[Tensor, MemoryState]:
+    from fairseq_memattn.attention.ops.abc.triton import step
+
+    return step(*args, normalised=False)
+
+
+STEPS: dict[str, Callable[..., tuple[Tensor, MemoryState]]] = {
+    "chunked": _step,
+    "naive": _step,
+    "triton": _step_by_kernel,
+}
 
 
 @full_precision

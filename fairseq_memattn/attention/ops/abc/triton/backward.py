@@ -1,0 +1,271 @@
+"""The kernels of the backward pass. The derivatives are those of `chunked.py`."""
+
+import triton
+import triton.language as tl
+
+from fairseq_memattn.attention.ops.abc.triton.shared import (
+    EMPTY,
+    causal_products,
+    control_of,
+    dot,
+    fractions,
+    gains,
+    gather,
+    is_written,
+    load_control,
+    load_memory,
+    load_tokens,
+    normalisers,
+    pair_weights,
+    place_of_chunk,
+    place_of_sequence,
+    rows_from,
+    spread,
+    store_tokens,
+    sums_to_the_end,
+)
+
+
+@triton.jit
+def attend_queries(
+    q, k, v, s, padding, keys, values, before, after, steep, out, log_total, grad_out,
+    grad_q, grad_s, reading, grad_logits, grad_mass,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    FACTORED: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dq of chunk g, and what the other kernels of the backward pass need of its queries.
+
+    grad_q: (B, T, H, D); grad_s: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
+    reading, grad_logits: (B, T, H, M), p and scale da; grad_mass: (H, G, M), the sum of y kept
+    <p, dp> is <out, dout>, as in FlashAttention.
+    """
+    g, head = tl.program_id(0), tl.program_id(1)
+    row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
+    control_head = tl.minimum(head, control_heads - 1)
+    place = control_head.to(tl.int64) * total_chunks + g
+    is_steep = tl.load(steep + place) != 0
+    if t0 >= end or is_steep == FACTORED:
+        return
+    q = rows_from(q, q_b, q_h, q_t, row, head, t0)
+    k = rows_from(k, k_b, k_h, k_t, row, head, t0)
+    v = rows_from(v, v_b, v_h, v_t, row, head, t0)
+    grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
+    s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
+    padding += row * length + t0
+    before += place * M
+    after += place * M
+    rows = (row * length + t0) * heads + head
+    place = head.to(tl.int64) * total_chunks + g
+    keys += place * M * D
+    values += place * M * D
+    grad_mass += place * M
+    end -= t0
+    t = tl.arange(0, C)
+    d = tl.arange(0, BLOCK_D)
+
+    query = load_tokens(q, q_t, t, end, d, D)
+    grad_row = load_tokens(grad_out, o_t, t, end, d, D)
+    scores = causal_products(query, load_tokens(k, k_t, t, end, d, D), t, TOKENS, PRECISION)
+    grad_scores = causal_products(grad_row, load_tokens(v, v_t, t, end, d, D), t, TOKENS, PRECISION)
+    row_out = load_tokens(out + rows * D, heads * D, t, end, d, D).to(tl.float32)
+    mean = tl.sum(row_out * grad_row.to(tl.float32), axis=1)[:, None]
+    log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
+    weights = tl.zeros((C, C), tl.float32)
+    result = tl.zeros((C, BLOCK_D), tl.float32)
+    for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
+        slots = m0 + tl.arange(0, BLOCK_M)
+        control, fraction, gain, kept = control_of(
+            s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+        )
+        key = load_memory(keys, slots, d, D, M)
+        logits = kept * dot(query, tl.trans(key), WIDE, PRECISION)
+        logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        logits *= scale
+        p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
+        store_tokens(reading + rows * M, heads * M, t, end, slots, M, p)
+        value = tl.trans(load_memory(values, slots, d, D, M))
+        y = kept * dot(grad_row, value, WIDE, PRECISION)
+        y += spread(grad_scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        y *= p
+        grad = y - p * mean
+        if NORMALISED:
+            y += logits * grad
+            sums = sums_to_the_end(y, control, fraction, gain, FACTORED, C)
+            store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, -sums)
+            tl.store(grad_mass + slots, tl.sum(y * kept, axis=0), slots < M)
+        grad *= scale
+        store_tokens(grad_logits + rows * M, heads * M, t, end, slots, M, grad)
+        weights += pair_weights(grad, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        result += dot(grad * kept, key, WIDE, PRECISION)
+    result += dot(weights, load_tokens(k, k_t, t, end, d, D), WIDE, PRECISION)
+    store_tokens(grad_q + rows * D, heads * D, t, end, d, D, result)
+
+
+@triton.jit
+def states_back(
+    q, s, padding, before, after, steep, grad_out, reading, grad_logits, grad_mass,
+    grad_keys, grad_values, end_keys, end_values, end_mass, start_keys, start_values, start_mass,
+    q_b, q_h, q_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    sequence_ends, first_chunks, length, chunks, total_chunks, heads, control_heads,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dH, dG and dU at the end of each chunk of sequence n, and before the first.
+
+    grad_keys, grad_values: (H, G, M, D); grad_mass: (H, G, M), the sums of y kept, replaced by dU
+    end_*, start_*: (N, H, M, D) and (N, H, M), the gradients of the last memory and of the first
+    """
+    n, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    tiles_d: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
+    tile_d, tile_m = tl.program_id(1) % tiles_d, tl.program_id(1) // tiles_d
+    d = tile_d * BLOCK_D + tl.arange(0, BLOCK_D)
+    slots = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    control_head = tl.minimum(head, control_heads - 1)
+    has_mass = slots < tl.where(tile_d == 0, M, 0)
+    row, start, end, first, last = place_of_sequence(
+        n, length, chunks, sequence_ends, first_chunks, PACKED
+    )  # fmt: skip
+    last_start = start + (last - first - 1) * C
+    q = rows_from(q, q_b, q_h, q_t, row, head, last_start)
+    grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, last_start)
+    s = rows_from(s, s_b, s_h, s_t, row, control_head, last_start)
+    padding += row * length + last_start
+    rows = ((row * length + last_start) * heads + head) * M
+    reading += rows
+    grad_logits += rows
+    left = end - last_start
+    t = tl.arange(0, C)
+    grad_keys += head.to(tl.int64) * total_chunks * M * D
+    grad_values += head.to(tl.int64) * total_chunks * M * D
+    grad_mass += head.to(tl.int64) * total_chunks * M + slots
+    before += control_head.to(tl.int64) * total_chunks * M + slots
+    after += control_head.to(tl.int64) * total_chunks * M + slots
+    steep += control_head.to(tl.int64) * total_chunks
+
+    inside = (slots[:, None] < M) & (d[None, :] < D)
+    memory = slots[:, None] * D + d[None, :]
+    place = (n * heads + head).to(tl.int64) * M
+    key = tl.load(end_keys + place * D + memory, inside, other=0.0)
+    value = tl.load(end_values + place * D + memory, inside, other=0.0)
+    mass = tl.load(end_mass + place + slots, slots < M, other=0.0)
+
+    for c in range(1, last - first + 1):
+        at = (last - c).to(tl.int64) * M
+        tl.store(grad_keys + at * D + memory, key.to(grad_keys.dtype.element_ty), inside)
+        tl.store(grad_values + at * D + memory, value.to(grad_values.dtype.element_ty), inside)
+        control = load_control(s, s_t, padding, t, left, slots, M, NORMALISED, PADDED)
+        old = tl.load(before + at, slots < M, other=EMPTY)
+        new = tl.load(after + at, slots < M, other=EMPTY)
+        fraction, decay = fractions(control, old, new, NORMALISED)
+        if tl.load(steep + last - c) != 0:
+            kept = tl.exp(old[None, :] - normalisers(control, old, C))
+        else:
+            gain, _ = gains(control, fraction, decay, old, NORMALISED)
+            kept = gain * decay[None, :]
+        read = load_tokens(reading, heads * M, t, left, slots, M) * kept
+        token = load_tokens(grad_out, o_t, t, left, d, D)
+        value = value * decay[:, None] + dot(tl.trans(read), token, WIDE, PRECISION)
+        read = load_tokens(grad_logits, heads * M, t, left, slots, M) * kept
+        token = load_tokens(q, q_t, t, left, d, D)
+        key = key * decay[:, None] + dot(tl.trans(read), token, WIDE, PRECISION)
+        if NORMALISED:
+            added = tl.load(grad_mass + at, has_mass, other=0.0)
+            tl.store(grad_mass + at, mass, has_mass)
+            mass = mass * decay + added
+        q -= C * q_t
+        grad_out -= C * o_t
+        s -= C * s_t
+        padding -= C
+        reading -= C * heads * M
+        grad_logits -= C * heads * M
+        left += C
+
+    tl.store(start_keys + place * D + memory, key, inside)
+    tl.store(start_values + place * D + memory, value, inside)
+    tl.store(start_mass + place + slots, mass, has_mass)
+
+
+@triton.jit
+def attend_keys(
+    q, k, v, s, padding, before, after, steep, grad_out, reading, grad_logits,
+    grad_keys, grad_values, grad_mass, grad_k, grad_v, grad_s,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    FACTORED: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dk, dv and ds of chunk g. Shapes as in `attend_queries`; ds is added to grad_s."""
+    g, head = tl.program_id(0), tl.program_id(1)
+    row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
+    control_head = tl.minimum(head, control_heads - 1)
+    place = control_head.to(tl.int64) * total_chunks + g
+    is_steep = tl.load(steep + place) != 0
+    if t0 >= end or is_steep == FACTORED:
+        return
+    q = rows_from(q, q_b, q_h, q_t, row, head, t0)
+    k = rows_from(k, k_b, k_h, k_t, row, head, t0)
+    v = rows_from(v, v_b, v_h, v_t, row, head, t0)
+    grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
+    s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
+    padding += row * length + t0
+    before += place * M
+    after += place * M
+    rows = (row * length + t0) * heads + head
+    place = head.to(tl.int64) * total_chunks + g
+    grad_keys += place * M * D
+    grad_values += place * M * D
+    grad_mass += place * M
+    end -= t0
+    t = tl.arange(0, C)
+    d = tl.arange(0, BLOCK_D)
+
+    key = load_tokens(k, k_t, t, end, d, D)
+    value = load_tokens(v, v_t, t, end, d, D)
+    scores = causal_products(load_tokens(q, q_t, t, end, d, D), key, t, TOKENS, PRECISION)
+    grad_scores = causal_products(
+        load_tokens(grad_out, o_t, t, end, d, D), value, t, TOKENS, PRECISION
+    )  # fmt: skip
+    weights = tl.zeros((C, C), tl.float32)
+    grad_weights = tl.zeros((C, C), tl.float32)
+    result_k = tl.zeros((C, BLOCK_D), tl.float32)
+    result_v = tl.zeros((C, BLOCK_D), tl.float32)
+    for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
+        slots = m0 + tl.arange(0, BLOCK_M)
+        control, fraction, gain, kept = control_of(
+            s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+        )
+        # What the chunks after this one read of its tokens
+        later = load_memory(grad_values, slots, d, D, M)
+        grad = dot(value, tl.trans(later), WIDE, PRECISION)
+        result_v += dot(fraction, later, WIDE, PRECISION)
+        later = load_memory(grad_keys, slots, d, D, M)
+        grad += dot(key, tl.trans(later), WIDE, PRECISION)
+        result_k += dot(fraction, later, WIDE, PRECISION)
+        if NORMALISED:
+            grad -= tl.load(grad_mass + slots, slots < M, other=0.0)[None, :]
+            grad *= fraction
+            grad += load_tokens(grad_s + rows * M, heads * M, t, end, slots, M)
+        # What the queries of this one read
+        p = load_tokens(reading + rows * M, heads * M, t, end, slots, M).to(tl.float32)
+        weights += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        grad += gather(
+            grad_scores, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION
+        )
+        p = load_tokens(grad_logits + rows * M, heads * M, t, end, slots, M).to(tl.float32)
+        grad_weights += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        grad += gather(scores, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION)
+        if PADDED and not NORMALISED:
+            is_padding = tl.load(padding + t, t < end, other=1) != 0
+            grad = tl.where(is_padding[:, None], 0.0, grad)
+        store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, grad)
+    query = load_tokens(q, q_t, t, end, d, D)
+    result_k += dot(tl.trans(grad_weights), query, WIDE, PRECISION)
+    store_tokens(grad_k + rows * D, heads * D, t, end, d, D, result_k)
+    grad_row = load_tokens(grad_out, o_t, t, end, d, D)
+    result_v += dot(tl.trans(weights), grad_row, WIDE, PRECISION)
+    store_tokens(grad_v + rows * D, heads * D, t, end, d, D, result_v)

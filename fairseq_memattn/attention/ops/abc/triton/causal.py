@@ -1,0 +1,214 @@
+"""The operators of the causal form and of its backward pass, registered with torch."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_memattn.attention.ops.abc.triton import backward, forward
+from fairseq_memattn.attention.ops.abc.triton.launch import Launch, strides_of
+
+
+def _scan_states(
+    launch: Launch, k: Tensor, v: Tensor, start: tuple[Tensor, ...] | None
+) -> tuple[Tensor, ...]:
+    """The memories of each chunk, the normalisers around it, and the last memory."""
+    keys, values = launch.memories(), launch.memories()
+    before, after = (launch.masses(launch.control.shape[1]) for _ in range(2))
+    end = launch.states()
+    s = launch.control
+    launch.scan(
+        forward.states,
+        *(k, v, s, launch.mask, keys, values, before, after),
+        *(start or end),
+        *end,
+        *strides_of(k, v, s),
+        STARTED=start is not None,
+    )
+    return keys, values, before, after, *end
+
+
+@torch.library.custom_op("memattn::abc_causal", mutates_args=())
+def abc_causal(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    control: Tensor,
+    padding: Tensor | None,
+    start_keys: Tensor | None,
+    start_values: Tensor | None,
+    start_mass: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    normalised: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The output, the last memory, and of each chunk the normalisers around it, and its form."""
+    launch = Launch(q, control, padding, cu_seqlens, normalised)
+    start = _present(start_keys, start_values, start_mass)
+    keys, values, before, after, *end = _scan_states(launch, k, v, start)
+    steep = launch.find_steep(before, after)
+    out = launch.by_time(q.shape[3], q.dtype)
+    log_total = launch.log_totals()
+    launch.each_chunk(
+        forward.attend,
+        *(q, k, v, control, launch.mask, keys, values, before, after, steep, out, log_total),
+        *strides_of(q, k, v, control),
+        last=(scale,),
+    )
+    return out.transpose(1, 2), *end, before, after, steep, log_total  # type: ignore[return-value]
+
+
+def _present(*tensors: Tensor | None) -> tuple[Tensor, ...] | None:
+    """Contiguous copies of a memory, if there is one."""
+    present = tuple(x.contiguous() for x in tensors if x is not None)
+    return present if len(present) == len(tensors) else None
+
+
+@abc_causal.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    control: Tensor,
+    padding: Tensor | None,
+    start_keys: Tensor | None,
+    start_values: Tensor | None,
+    start_mass: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    normalised: bool,
+) -> tuple[Tensor, ...]:
+    launch = Launch(q, control, padding, cu_seqlens, normalised)
+    before, after = (launch.masses(control.shape[1]) for _ in range(2))
+    out = launch.by_time(q.shape[3], q.dtype)
+    return out.transpose(1, 2), *launch.states(), before, after, launch.forms(), launch.log_totals()
+
+
+@torch.library.custom_op("memattn::abc_causal_backward", mutates_args=())
+def abc_causal_backward(
+    grad_out: Tensor,
+    grad_keys: Tensor,
+    grad_values: Tensor,
+    grad_mass: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    control: Tensor,
+    padding: Tensor | None,
+    start_keys: Tensor | None,
+    start_values: Tensor | None,
+    start_mass: Tensor | None,
+    cu_seqlens: Tensor | None,
+    before: Tensor,
+    after: Tensor,
+    steep: Tensor,
+    log_total: Tensor,
+    out: Tensor,
+    scale: float,
+    normalised: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v, control, and of the first memory: keys, values and dU (N, H, M).
+
+    grad_mass: (N, H, M), dU after the last chunk. The memories are computed once more.
+    """
+    launch = Launch(q, control, padding, cu_seqlens, normalised)
+    start = _present(start_keys, start_values, start_mass)
+    keys, values = _scan_states(launch, k, v, start)[:2]
+    width, slots, heads = q.shape[3], control.shape[3], q.shape[1]
+    grad_q, grad_k, grad_v = (launch.by_time(width, x.dtype) for x in (q, k, v))
+    grad_s = launch.by_time(slots, torch.float32)
+    reading, grad_logits = (launch.by_time(slots, keys.dtype) for _ in range(2))
+    masses = launch.masses(heads)
+    inputs = (q, k, v, control, launch.mask)
+    strides = strides_of(q, k, v, control, grad_out)
+    launch.each_chunk(
+        backward.attend_queries,
+        *inputs,
+        *(
+            keys,
+            values,
+            before,
+            after,
+            steep,
+            out,
+            log_total,
+            grad_out,
+            grad_q,
+            grad_s,
+            reading,
+            grad_logits,
+            masses,
+        ),
+        *strides,
+        last=(scale,),
+    )
+    starts = tuple(torch.empty_like(x) for x in (grad_keys, grad_values, grad_mass))
+    launch.scan(
+        backward.states_back,
+        *(q, control, launch.mask, before, after, steep, grad_out, reading, grad_logits, masses),
+        *(keys, values, grad_keys, grad_values, grad_mass, *starts),
+        *strides_of(q, control, grad_out),
+    )
+    launch.each_chunk(
+        backward.attend_keys,
+        *inputs,
+        *(before, after, steep, grad_out, reading, grad_logits, keys, values, masses),
+        *(grad_k, grad_v, grad_s),
+        *strides,
+    )
+    return (*(x.transpose(1, 2) for x in (grad_q, grad_k, grad_v, grad_s)), *starts)  # type: ignore[return-value]
+
+
+@abc_causal_backward.register_fake
+def _(
+    grad_out: Tensor,
+    grad_keys: Tensor,
+    grad_values: Tensor,
+    grad_mass: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    control: Tensor,
+    *rest: Any,
+) -> tuple[Tensor, ...]:
+    launch = Launch(q, control, None, None, True)
+    grads = [launch.by_time(q.shape[3], x.dtype) for x in (q, k, v)]
+    grads.append(launch.by_time(control.shape[3], torch.float32))
+    starts = (torch.empty_like(x) for x in (grad_keys, grad_values, grad_mass))
+    return (*(x.transpose(1, 2) for x in grads), *starts)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.scale, ctx.normalised = inputs
+    out, *end, before, after, steep, log_total = output
+    ctx.save_for_backward(*tensors, before, after, steep, log_total, out, *end[:2])
+
+
+def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    *tensors, before, after, steep, log_total, out, end_keys, end_values = ctx.saved_tensors
+    q, _, _, control, _, start_keys, start_values, start_mass, _ = tensors
+    grad_out, grad_keys, grad_values, grad_mass = (x.contiguous() for x in grads[:4])
+    carried = torch.zeros(end_keys.shape[:3], dtype=end_keys.dtype, device=end_keys.device)
+    if ctx.normalised:
+        # The normaliser of a shared control belongs to all heads: each has a part of its gradient.
+        share = control.shape[1] / q.shape[1]
+        carried = (grad_keys * end_keys).sum(-1) + (grad_values * end_values).sum(-1)
+        carried = carried - grad_mass * share
+    grad_q, grad_k, grad_v, grad_control, *first = abc_causal_backward(
+        grad_out, grad_keys, grad_values, carried, *tensors, before, after, steep,
+        log_total, out.transpose(1, 2), ctx.scale, ctx.normalised,
+    )  # fmt: skip
+    start: list[Tensor | None] = [None] * 3
+    if start_keys is not None:
+        mass = (first[0] * start_keys).sum(-1) + (first[1] * start_values).sum(-1) - first[2]
+        start = [*first[:2], _sum_heads(mass, start_mass) if ctx.normalised else None]
+    grad_control = _sum_heads(grad_control, control).to(control.dtype)
+    return grad_q, grad_k, grad_v, grad_control, None, *start, None, None, None
+
+
+def _sum_heads(grad: Tensor, like: Tensor) -> Tensor:
+    """The gradient of a tensor that all heads shared, if they did."""
+    return grad if grad.shape[1] == like.shape[1] else grad.sum(dim=1, keepdim=True)
+
+
+abc_causal.register_autograd(_gradients, setup_context=_save)

@@ -1,0 +1,217 @@
+"""Sizes, strides and tables of a launch of the kernels."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fairseq_memattn.attention.ops.abc.triton import forward
+
+# Triton's interpreter, which runs kernels on a CPU, has no products of bfloat16.
+INTERPRETED = triton.knobs.runtime.interpret
+
+
+class Sizes(NamedTuple):
+    """The block sizes of the kernels, which follow from D, M and the dtype."""
+
+    chunk: int
+    block_d: int
+    block_m: int
+    scan_d: int
+    scan_m: int
+    warps: int
+    steep_warps: int
+    scan_warps: int
+
+
+def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
+    """Blocks for the shared memory and the registers of one multiprocessor."""
+    is_bf16 = dtype == torch.bfloat16
+    return Sizes(
+        chunk=64 if is_bf16 and width <= 128 else 32,
+        block_d=block(width),
+        block_m=16,
+        scan_d=min(block(width), 64 if is_bf16 else 32),
+        scan_m=min(block(slots), 32),
+        warps=8,
+        steep_warps=8,
+        scan_warps=8,
+    )
+
+
+def block(size: int) -> int:
+    """The smallest block of a size that the products of Triton take."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def step_warps(width: int, slots: int) -> int:
+    return 8 if width * slots > 8192 else 4
+
+
+def precision(dtype: torch.dtype) -> dict[str, Any]:
+    """The dtype of products with weights, and how products of float32 are formed.
+
+    The range of float16 is too small for gains of up to exp(60).
+    """
+    is_bf16 = dtype == torch.bfloat16 and not INTERPRETED
+    return {
+        "WIDE": tl.bfloat16 if is_bf16 else tl.float32,
+        "PRECISION": "tf32" if dtype == torch.float16 else "ieee",
+    }
+
+
+def of_tokens(dtype: torch.dtype) -> Any:
+    """The dtype of products of queries with keys."""
+    is_bf16 = dtype == torch.bfloat16 and INTERPRETED
+    return tl.float32 if is_bf16 else getattr(tl, str(dtype).removeprefix("torch."))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The sizes, strides and tables that the kernels of one call share."""
+
+    q: Tensor
+    control: Tensor
+    padding: Tensor | None
+    cu_seqlens: Tensor | None
+    normalised: bool
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        return sizes(self.q.shape[3], self.control.shape[3], self.q.dtype)
+
+    @property
+    def sequences(self) -> int:
+        return self.q.shape[0] if self.cu_seqlens is None else len(self.cu_seqlens) - 1
+
+    @property
+    def chunks(self) -> int:
+        """Of a row of the batch, without `cu_seqlens`."""
+        return -(-self.q.shape[2] // self.sizes.chunk)
+
+    @property
+    def total_chunks(self) -> int:
+        """G; with `cu_seqlens` at least as many as there are."""
+        if self.cu_seqlens is None:
+            return self.q.shape[0] * self.chunks
+        return self.q.shape[2] // self.sizes.chunk + self.sequences
+
+    @cached_property
+    def tables(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Ends and first chunks of sequences (N + 1,), starts and ends of chunks (G,)."""
+        if self.cu_seqlens is None:
+            return (self.q,) * 4
+        size, ends = self.sizes.chunk, self.cu_seqlens.to(torch.int32)
+        first = torch.zeros_like(ends)
+        first[1:] = ((ends.diff() + size - 1) // size).cumsum(0)
+        chunk = torch.arange(self.total_chunks, dtype=torch.int32, device=ends.device)
+        sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=self.sequences - 1)
+        starts = ends[sequence] + (chunk - first[sequence]) * size
+        return ends, first, starts, ends[sequence + 1]
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {
+            "D": self.q.shape[3],
+            "M": self.control.shape[3],
+            "C": self.sizes.chunk,
+            "NORMALISED": self.normalised,
+            "PADDED": self.padding is not None,
+            "PACKED": self.cu_seqlens is not None,
+            **precision(self.q.dtype),
+        }
+
+    @property
+    def mask(self) -> Tensor:
+        return self.q if self.padding is None else self.padding.contiguous().view(torch.uint8)
+
+    def scan(self, kernel: Any, *args: Any, **flags: bool) -> None:
+        """Runs a kernel with a program for each sequence, head and tile of a memory."""
+        size, heads = self.sizes, self.q.shape[1]
+        tiles = triton.cdiv(self.q.shape[3], size.scan_d)
+        tiles *= triton.cdiv(self.control.shape[3], size.scan_m)
+        ends, first, _, _ = self.tables
+        kernel[(self.sequences * heads, tiles)](
+            *args,
+            *(ends, first, self.q.shape[2], self.chunks, self.total_chunks),
+            *(heads, self.control.shape[1]),
+            **self.flags,
+            **flags,
+            BLOCK_D=size.scan_d,
+            BLOCK_M=size.scan_m,
+            num_warps=size.scan_warps,
+        )
+
+    def each_chunk(self, kernel: Any, *args: Any, last: tuple[float, ...] = ()) -> None:
+        """Runs both forms of a kernel with a program for each chunk and head."""
+        size, heads = self.sizes, self.q.shape[1]
+        _, _, starts, ends = self.tables
+        for is_factored in (True, False) if self.normalised else (True,):
+            kernel[(self.total_chunks, heads)](
+                *args,
+                *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
+                *(heads, self.control.shape[1]),
+                *last,
+                **self.flags,
+                FACTORED=is_factored,
+                TOKENS=of_tokens(self.q.dtype),
+                BLOCK_D=size.block_d,
+                BLOCK_M=size.block_m,
+                num_warps=size.warps if is_factored else size.steep_warps,
+            )
+
+    def memories(self) -> Tensor:
+        """(H, G, M, D), in the dtype of the products."""
+        dtype = torch.bfloat16 if self.q.dtype == torch.bfloat16 else torch.float32
+        shape = (self.q.shape[1], self.total_chunks, self.control.shape[3], self.q.shape[3])
+        return self.q.new_empty(shape, dtype=dtype)
+
+    def masses(self, heads: int) -> Tensor:
+        """(heads, G, M)."""
+        shape = (heads, self.total_chunks, self.control.shape[3])
+        return self.q.new_empty(shape, dtype=torch.float32)
+
+    def forms(self) -> Tensor:
+        """(h, G), not 0 for the chunks that are not factored."""
+        return self.q.new_zeros((self.control.shape[1], self.total_chunks), dtype=torch.int8)
+
+    def find_steep(self, before: Tensor, after: Tensor) -> Tensor:
+        """Which chunks (h, G) are not factored."""
+        steep = self.forms()
+        if not self.normalised:
+            return steep
+        flags, s = self.flags, self.control
+        _, _, starts, ends = self.tables
+        forward.find_steep[(self.total_chunks, s.shape[1])](
+            *(s, self.mask, before, after, steep, *s.stride()[:3]),
+            *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
+            **{name: flags[name] for name in ("M", "C", "PADDED", "PACKED")},
+            BLOCK_M=self.sizes.block_m,
+            num_warps=4,
+        )
+        return steep
+
+    def log_totals(self) -> Tensor:
+        """(B, T, H)."""
+        batch, heads, length, _ = self.q.shape
+        return self.q.new_empty((batch, length, heads), dtype=torch.float32)
+
+    def by_time(self, width: int, dtype: torch.dtype) -> Tensor:
+        """(B, T, H, width): what the next layer, or the backward pass of the last one, reads."""
+        batch, heads, length, _ = self.q.shape
+        return self.q.new_empty((batch, length, heads, width), dtype=dtype)
+
+    def states(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys and values (N, H, M, D) and normalisers (N, h, M) of each sequence."""
+        shape = (self.sequences, self.q.shape[1], self.control.shape[3], self.q.shape[3])
+        keys = self.q.new_empty(shape, dtype=torch.float32)
+        mass = keys.new_empty((self.sequences, self.control.shape[1], self.control.shape[3]))
+        return keys, torch.empty_like(keys), mass
+
+
+def strides_of(*tensors: Tensor) -> list[int]:
+    return [stride for x in tensors for stride in x.stride()[:3]]

@@ -1,0 +1,286 @@
+"""What the kernels share: chunks, the weights of a chunk in both forms, and products."""
+
+import triton
+import triton.language as tl
+
+EMPTY = tl.constexpr(-1e30)
+WRITTEN = tl.constexpr(-0.5e30)
+SMALLEST_SHARE = tl.constexpr(8.756510762696520e-27)  # exp(-60)
+
+
+@triton.jit
+def place_of_chunk(
+    g, length, chunks, chunk_starts, chunk_ends, PACKED: tl.constexpr, C: tl.constexpr
+):
+    """The row of the batch of chunk g, its first position, and the end of its sequence."""
+    if PACKED:
+        row = g * 0
+        start = tl.load(chunk_starts + g)
+        end = tl.load(chunk_ends + g)
+    else:
+        row = g // chunks
+        start = (g % chunks) * C
+        end = start * 0 + length  # a tensor also where `length` is 1, which Triton makes a constant
+    return row.to(tl.int64), start, end
+
+
+@triton.jit
+def rows_from(pointer, stride_b, stride_h, stride_t, row, head, t):
+    """Where position t of a row and head begins; offsets within a chunk are 32 bits wide."""
+    return pointer + row * stride_b + head.to(tl.int64) * stride_h + t.to(tl.int64) * stride_t
+
+
+@triton.jit
+def load_tokens(rows, stride, t, end, columns, width):
+    """Columns (X,) of the positions t (C,) of a chunk: (C, X), zeros after the end."""
+    inside = (t[:, None] < end) & (columns[None, :] < width)
+    return tl.load(rows + t[:, None] * stride + columns[None, :], inside, other=0.0)
+
+
+@triton.jit
+def store_tokens(rows, stride, t, end, columns, width, values):
+    inside = (t[:, None] < end) & (columns[None, :] < width)
+    pointers = rows + t[:, None] * stride + columns[None, :]
+    tl.store(pointers, values.to(rows.dtype.element_ty), inside)
+
+
+@triton.jit
+def load_control(
+    rows, stride, padding, t, end, slots, M, NORMALISED: tl.constexpr, PADDED: tl.constexpr
+):
+    """Write logits (C, M), `EMPTY` where nothing is written; or control vectors, 0 there."""
+    inside = t < end
+    if PADDED:
+        inside = inside & (tl.load(padding + t, inside, other=1) == 0)
+    inside = inside[:, None] & (slots[None, :] < M)
+    pointers = rows + t[:, None] * stride + slots[None, :]
+    control = tl.load(pointers, inside, other=0.0).to(tl.float32)
+    if NORMALISED:
+        control = tl.where(inside, tl.maximum(control, EMPTY), EMPTY)
+    return control
+
+
+@triton.jit
+def fractions(s, before, after, NORMALISED: tl.constexpr):
+    """F (C, M) and D (M,)."""
+    if NORMALISED:
+        fraction = tl.where(s > WRITTEN, tl.exp(s - after[None, :]), 0.0)
+        return fraction, tl.exp(before - after)
+    else:
+        return s, before * 0 + 1.0
+
+
+@triton.jit
+def gains(s, fraction, decay, before, NORMALISED: tl.constexpr):
+    """Z (C, M), 0 before a slot's first token, and whether Z and F are safe to use."""
+    if NORMALISED:
+        old = tl.where(before > WRITTEN, decay, 0.0)
+        share = tl.cumsum(fraction, axis=0) + old[None, :]
+        least = tl.min(tl.where(s > WRITTEN, share, 1.0))
+        least = tl.minimum(least, tl.min(tl.where(before > WRITTEN, decay, 1.0)))
+        gain = tl.where(share > 0, 1 / tl.where(share > 0, share, 1.0), 0.0)
+    else:
+        wrote = tl.cumsum((s != 0).to(tl.float32), axis=0)
+        gain = ((wrote > 0) | (before[None, :] > WRITTEN)).to(tl.float32)
+        least = 1.0
+    return gain, least >= SMALLEST_SHARE
+
+
+@triton.jit
+def normalisers(s, before, C: tl.constexpr):
+    """z (C, M), the log of the prefix normaliser, one position after another."""
+    t = tl.arange(0, C)
+    mass = before
+    masses = tl.zeros_like(s)
+    for j in range(C):
+        mass = logaddexp(mass, _row(s, t, j))
+        masses = tl.where(t[:, None] == j, mass[None, :], masses)
+    return masses
+
+
+@triton.jit
+def logaddexp(a, b):
+    high = tl.maximum(a, b)
+    return high + tl.log(1 + tl.exp(tl.minimum(a, b) - high))
+
+
+@triton.jit
+def _row(x, t, j):
+    return tl.sum(tl.where(t[:, None] == j, x, 0.0), axis=0)
+
+
+@triton.jit
+def _column(x, t, j):
+    return tl.sum(tl.where(t[None, :] == j, x, 0.0), axis=1)
+
+
+@triton.jit
+def _shares_of(s, mass, t, j):
+    """exp(s_j - z_t) (C, M) of one j and every t >= j; 0 where token j writes nothing."""
+    logit = _row(s, t, j)[None, :]
+    share = tl.where(logit > WRITTEN, tl.exp(tl.minimum(logit - mass, 0.0)), 0.0)
+    return tl.where(t[:, None] >= j, share, 0.0)
+
+
+@triton.jit
+def dot(a, b, WIDE: tl.constexpr, PRECISION: tl.constexpr):
+    return tl.dot(a.to(WIDE), b.to(WIDE), input_precision=PRECISION)
+
+
+@triton.jit
+def spread(
+    scores, s, fraction, gain,
+    FACTORED: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """sum_j scores_tj Z_t F_j: (C, M). scores: (C, C), 0 for j > t."""
+    if FACTORED:
+        out = dot(scores, fraction, WIDE, PRECISION) * gain
+    else:
+        t = tl.arange(0, C)
+        out = tl.zeros_like(gain)
+        for j in range(C):
+            out += _column(scores, t, j)[:, None] * _shares_of(s, gain, t, j)
+    return out
+
+
+@triton.jit
+def pair_weights(
+    p, s, fraction, gain,
+    FACTORED: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(p_t Z_t) . F_j for j <= t: (C, C). p: (C, M)."""
+    t = tl.arange(0, C)
+    if FACTORED:
+        out = dot(p * gain, tl.trans(fraction), WIDE, PRECISION)
+    else:
+        out = tl.zeros((C, C), tl.float32)
+        for j in range(C):
+            weight = tl.sum(p * _shares_of(s, gain, t, j), axis=1)
+            out = tl.where(t[None, :] == j, weight[:, None], out)
+    return tl.where(t[:, None] >= t[None, :], out, 0.0)
+
+
+@triton.jit
+def gather(
+    scores, p, s, fraction, gain, NORMALISED: tl.constexpr,
+    FACTORED: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """ds_j from the queries of the chunk: sum_t scores_tj p_t Z_t, times F_j if NORMALISED.
+
+    scores: (C, C), 0 for j > t; p: (C, M). Returns (C, M).
+    """
+    if FACTORED:
+        out = dot(tl.trans(scores), p * gain, WIDE, PRECISION)
+        if NORMALISED:
+            out *= fraction
+    else:
+        t = tl.arange(0, C)
+        out = tl.zeros_like(gain)
+        for j in range(C):
+            weighted = _column(scores, t, j)[:, None] * p * _shares_of(s, gain, t, j)
+            out = tl.where(t[:, None] == j, tl.sum(weighted, axis=0)[None, :], out)
+    return out
+
+
+@triton.jit
+def sums_to_the_end(y, s, fraction, gain, FACTORED: tl.constexpr, C: tl.constexpr):
+    """F_j sum_{t >= j} y_t Z_t: (C, M)."""
+    if FACTORED:
+        out = tl.cumsum(y * gain, axis=0, reverse=True) * fraction
+    else:
+        t = tl.arange(0, C)
+        out = tl.zeros_like(gain)
+        for j in range(C):
+            total = tl.sum(y * _shares_of(s, gain, t, j), axis=0)
+            out = tl.where(t[:, None] == j, total[None, :], out)
+    return out
+
+
+@triton.jit
+def softmax_of_slots(logits, written):
+    """Softmax over the written slots (C, M); zeros where there is none."""
+    logits = tl.where(written, logits, EMPTY)
+    weight = tl.where(written, tl.exp(logits - tl.max(logits, axis=1)[:, None]), 0.0)
+    total = tl.sum(weight, axis=1)
+    return weight / tl.where(total > 0, total, 1.0)[:, None]
+
+
+@triton.jit
+def place_of_sequence(n, length, chunks, sequence_ends, first_chunks, PACKED: tl.constexpr):
+    """The row of the batch of sequence n, its first position, its end, and its chunks from, to."""
+    if PACKED:
+        row = n * 0
+        start = tl.load(sequence_ends + n)
+        end = tl.load(sequence_ends + n + 1)
+        first = tl.load(first_chunks + n)
+        last = tl.load(first_chunks + n + 1)
+    else:
+        row = n
+        start = n * 0
+        end = start + length
+        first = n * chunks
+        last = first + chunks
+    return row.to(tl.int64), start, end, first, last
+
+
+@triton.jit
+def mass_after(control, before, NORMALISED: tl.constexpr):
+    """The normaliser (M,) after a chunk."""
+    if NORMALISED:
+        peak = tl.max(control, axis=0)
+        added = peak + tl.log(tl.sum(tl.exp(control - peak[None, :]), axis=0))
+        mass = logaddexp(before, added)
+    else:
+        wrote = tl.max((control != 0).to(tl.float32), axis=0) > 0
+        mass = tl.where(wrote | (before > WRITTEN), 0.0, EMPTY)
+    return mass
+
+
+@triton.jit
+def control_of(
+    s, s_t, padding, before, after, t, end, slots,
+    M: tl.constexpr, C: tl.constexpr,
+    NORMALISED: tl.constexpr, PADDED: tl.constexpr, FACTORED: tl.constexpr,
+):  # fmt: skip
+    """Some slots of a chunk: s, F, Z if FACTORED or else z, and kept, all (C, slots)."""
+    control = load_control(s, s_t, padding, t, end, slots, M, NORMALISED, PADDED)
+    old = tl.load(before + slots, slots < M, other=EMPTY)
+    new = tl.load(after + slots, slots < M, other=EMPTY)
+    fraction, decay = fractions(control, old, new, NORMALISED)
+    if FACTORED:
+        gain, _ = gains(control, fraction, decay, old, NORMALISED)
+    else:
+        gain = normalisers(control, old, C)
+    return control, fraction, gain, _kept(gain, old, decay, FACTORED)
+
+
+@triton.jit
+def _kept(gain, before, decay, FACTORED: tl.constexpr):
+    """The share of the memory before the chunk in that at t: (C, M)."""
+    if FACTORED:
+        return gain * decay[None, :]
+    else:
+        return tl.exp(before[None, :] - gain)
+
+
+@triton.jit
+def is_written(gain, FACTORED: tl.constexpr):
+    """Which slots hold anything at t: (C, M)."""
+    if FACTORED:
+        return gain > 0
+    else:
+        return gain > WRITTEN
+
+
+@triton.jit
+def load_memory(memory, slots, d, D: tl.constexpr, M: tl.constexpr):
+    """Some slots of a memory (M, D)."""
+    inside = (slots[:, None] < M) & (d[None, :] < D)
+    return tl.load(memory + slots[:, None] * D + d[None, :], inside, other=0.0)
+
+
+@triton.jit
+def causal_products(x, y, t, TOKENS: tl.constexpr, PRECISION: tl.constexpr):
+    """x_t . y_j for j <= t, else 0: (C, C). x, y: (C, D)."""
+    products = tl.dot(x.to(TOKENS), tl.trans(y.to(TOKENS)), input_precision=PRECISION)
+    return tl.where(t[:, None] >= t[None, :], products, 0.0)

@@ -1,0 +1,183 @@
+"""The Triton kernels against the definition: on a GPU, or by Triton's interpreter without one.
+
+A few cases; `--full` runs all lengths, sizes and paddings.
+"""
+
+import itertools
+
+import pytest
+import torch
+from abc_cases import CONTROLS, Case, inputs, oracle
+from cases import PADS, Inputs, assert_all_close, in_pieces, padding, run
+from pairwise import rows
+from torch.testing import assert_close
+
+from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
+from fairseq_memattn.attention.ops.state import MemoryState
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 8e-3}
+ALL = {
+    "length": [1, 63, 64, 65, 286, 300],
+    "control": list(CONTROLS),
+    "pad": PADS,
+    "shared": [False, True],
+    "width": [16, 20, 64, 80],
+    "slots": [3, 16, 33, 64],
+}
+FEW = [
+    (1, "plain", "none", False, 20, 3),
+    (63, "relu", "both", True, 16, 33),
+    (34, "late +200", "left", False, 16, 3),
+    (37, "rise +50", "holes", True, 20, 16),
+    (9, "spikes", "sentence", False, 16, 3),
+]
+
+
+@pytest.fixture(autouse=True)
+def kernels(gpu_or_interpreter):
+    with use_backend("triton"):
+        yield gpu_or_interpreter
+
+
+def pytest_generate_tests(metafunc):
+    if "case" in metafunc.fixturenames:
+        cases = rows(ALL.values()) if metafunc.config.getoption("--full") else FEW
+        made = [dict(zip(ALL, case, strict=True)) for case in cases]
+        ids = ["-".join(map(str, case)) for case in cases]
+        metafunc.parametrize("case", [Case(heads=2, **fields) for fields in made], ids=ids)
+
+
+def attend(case, dtype, device):
+    mask = padding(case, device)
+    function = lambda *x: abc_attention(*x, causal=True, key_padding_mask=mask)  # noqa: E731
+    return run(function, inputs(case).leaves(dtype, device))
+
+
+def test_outputs_and_gradients(case, device):
+    # Logits of 500 have errors of 3e-5 in float32.
+    tolerance = 1e-4 if case.control == "spikes" else TOLERANCE[torch.float32]
+    assert_all_close(attend(case, torch.float32, device), oracle(case, True), tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype, device):
+    case = Case(41, "both", width=24, slots=5)
+    rounded = inputs(case).to(dtype).to(torch.float64)
+    mask = padding(case)
+
+    def exact(*args):
+        with use_backend("naive"):
+            return abc_attention(*args, causal=True, key_padding_mask=mask)
+
+    expected = run(exact, rounded.leaves(torch.float64, "cpu"))
+    assert_all_close(attend(case, dtype, device), expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("control", ["plain", "relu", "late +200"])
+def test_split_and_continued(control, device):
+    """Outputs, the last memory, and the gradients of both, from a memory that is not empty."""
+    case = Case(45, "both", control=control, shared=True)
+    mask = padding(case, device)
+
+    def steps(*args):
+        out, state = in_pieces(abc_step, args, [5, 33, 1, 6], key_padding_mask=mask)
+        return out, state.keys, state.values, state.log_mass.clamp(min=-1e4)
+
+    leaves = inputs(case).leaves
+    actual = run(steps, leaves(torch.float32, device))
+    with use_backend("naive"):
+        expected = run(steps, leaves(torch.float64, "cpu"))
+    assert_all_close(actual, expected, 2e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_additive(shared, device):
+    case = Case(70, "both", shared=shared)
+    phi = inputs(case).log_alpha
+    phi[:, :, :40, 1] = phi[..., 2] = 0
+    given = inputs(case).replace(log_alpha=phi / 8)
+    mask = padding(case, device)
+
+    def steps(*args):
+        out, state = in_pieces(additive_step, args, [1, 38, 31], key_padding_mask=mask)
+        return out, state.keys, state.values
+
+    actual = run(steps, given.leaves(torch.float32, device))
+    with use_backend("naive"):
+        expected = run(steps, given.leaves(torch.float64, "cpu"))
+    assert_all_close(actual, expected, 2e-5)
+
+
+def test_packed_sequences(device):
+    """As if each were alone; two of them are empty."""
+    lengths = [1, 0, 33, 64, 7, 0]
+    ends = [0, *itertools.accumulate(lengths)]
+    case = Case(sum(lengths), batch=1)
+    cu_seqlens = torch.tensor(ends, dtype=torch.int32, device=device)
+
+    def packed(*args):
+        return abc_attention(*args, causal=True, cu_seqlens=cu_seqlens)
+
+    actual = run(packed, inputs(case).leaves(torch.float32, device))
+    with use_backend("naive"):
+        expected = run(packed, inputs(case).leaves(torch.float64, device))
+    assert_all_close(actual, expected, 1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_step_in_place(shared, device):
+    """The fused step, in tensors that stay the same."""
+    case = Case(5, "left", control="relu", shared=shared)
+    given, mask = inputs(case).to(device), padding(case, device)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    tensors = [*state]
+
+    def step(*args, state, key_padding_mask):
+        return abc_step(*args, state, key_padding_mask=key_padding_mask, in_place=True)
+
+    out, state = in_pieces(step, given, [1] * 5, state, mask)
+    assert all(new is old for new, old in zip(state, tensors, strict=True))
+    with use_backend("naive"):
+        wanted, after = in_pieces(abc_step, given, [1] * 5, None, mask)
+    for actual, expected in zip((out, *state), (wanted, *after), strict=True):
+        assert_close(actual, expected, rtol=0, atol=1e-5)
+
+
+def test_compiled_without_a_break(device):
+    given = inputs(Case(9)).leaves(torch.float32, device)
+
+    def attend_causal(*args):
+        return abc_attention(*args, causal=True)
+
+    compiled = torch.compile(attend_causal, fullgraph=True, backend="aot_eager")
+    assert_all_close(run(compiled, given), run(attend_causal, given), 1e-6)
+
+
+def test_operators(device):
+    """Schemas, fake implementations and gradients are what torch.library asks for."""
+    from fairseq_memattn.attention.ops.abc import triton
+
+    given = inputs(Case(9)).leaves(torch.float32, device)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    none = [None] * 5
+    torch.library.opcheck(triton.abc_causal, (*given, *none, 0.5, True))
+    first = inputs(Case(1)).to(device)
+    for operator in (triton.abc_step, triton.abc_step_):
+        torch.library.opcheck(operator, (*first, None, *state, 0.5, True))
+
+
+def test_other_sizes_and_dtypes_are_left_to_torch(device):
+    """Kernels have no float64 and no more than 256 slots."""
+    for given in (inputs(Case(4)).to(torch.float64), inputs(Case(4, slots=257))):
+        given = Inputs(**vars(given.to(device)))
+        actual = abc_attention(*given, causal=True)
+        with use_backend("chunked"):
+            assert torch.equal(actual, abc_attention(*given, causal=True))
+
+
+def test_a_tensor_of_the_cpu(monkeypatch):
+    from fairseq_memattn.attention.ops.abc.triton import launch
+
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="needs tensors on a GPU, but `q` is on cpu instead"):
+        abc_attention(*inputs(Case(4)), causal=True)
