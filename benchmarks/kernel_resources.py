@@ -1,0 +1,155 @@
+"""Registers, spills and shared memory of the Triton kernels, compiled without a GPU.
+
+    python benchmarks/kernel_resources.py --capability 80 90 --width 64 128 --slots 32 64 128
+
+Every kernel is compiled for each GPU and size in the blocks that `abc.triton` chooses. A stack
+is what is spilled to memory. Needs triton, and torch in any build.
+"""
+
+import argparse
+import re
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from tqdm import tqdm
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from fairseq_memattn.attention.ops.abc.triton import backward, decoding, forward, launch
+from fairseq_memattn.evaluation.tables import table
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+SCANS = ("states", "states_back")
+CHUNKS = ("attend", "attend_queries", "attend_keys")
+MODULES = {
+    **dict.fromkeys(("states", "find_steep", "attend"), forward),
+    **dict.fromkeys(("attend_queries", "states_back", "attend_keys"), backward),
+    "step": decoding,
+}
+# Bytes of shared memory that one program can have.
+SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
+
+# Arguments that are neither sizes nor strides, by the type of what they point to.
+TOKENS = ("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v")
+TABLES = ("sequence_ends", "first_chunks", "chunk_starts", "chunk_ends")
+OF_MEMORY = ("keys", "values", "grad_keys", "grad_values", "reading", "grad_logits")
+FLOATS = ("s", "before", "after", "grad_s", "grad_mass", "log_total")
+
+
+class Row(NamedTuple):
+    """What one compiled kernel takes. registers: of a thread; stack, shared: in bytes."""
+
+    capability: int
+    dtype: str
+    width: int
+    slots: int
+    kernel: str
+    form: str
+    registers: int
+    stack: int
+    shared: int
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
+    warnings.simplefilter("ignore")
+    cases = list(product(args.capability, args.dtype, args.width, args.slots, args.kernels))
+    rows = [row for case in tqdm(cases, unit="kernel") for row in compiled(*case)]
+    shown = [[str(value) for value in row] for row in rows]
+    print(table([[name.replace("_", " ") for name in Row._fields], *shown]))
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--capability", type=int, nargs="+", choices=SHARED_MEMORY, default=[80, 90])
+    add("--dtype", nargs="+", choices=DTYPES, default=["bf16"])
+    add("--width", type=int, nargs="+", default=[64, 128], help="D (%(default)s)")
+    add("--slots", type=int, nargs="+", default=[32, 64, 128], help="M (%(default)s)")
+    add("--kernels", nargs="+", choices=MODULES, default=list(MODULES))
+    return parser.parse_args(argv)
+
+
+def compiled(capability: int, dtype: str, width: int, slots: int, name: str) -> Iterator[Row]:
+    """One row a form of the kernel."""
+    for form in ("factored", "steep") if name in CHUNKS else ("",):
+        built = build(capability, DTYPES[dtype], width, slots, name, form != "steep")
+        registers, stack = usage(built.asm["cubin"])
+        shared = built.metadata.shared
+        yield Row(capability, dtype, width, slots, name, form, registers, stack, shared)
+
+
+def build(
+    capability: int, dtype: torch.dtype, width: int, slots: int, name: str, is_factored: bool
+) -> Any:
+    kernel, sizes = getattr(MODULES[name], name), launch.sizes(width, slots, dtype)
+    constants: dict[str, Any] = {
+        **{"D": width, "M": slots, "C": sizes.chunk, "FACTORED": is_factored},
+        **{"NORMALISED": True, "PADDED": True, "PACKED": False, "STARTED": True},
+        **{"BLOCK_D": sizes.block_d, "BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
+        **launch.precision(dtype),
+    }
+    warps = sizes.warps if is_factored else sizes.steep_warps
+    if name in SCANS:
+        constants |= {"BLOCK_D": sizes.scan_d, "BLOCK_M": sizes.scan_m}
+        warps = sizes.scan_warps
+    elif name == "step":
+        constants |= {
+            f"BLOCK_{axis}": launch.block(size) for axis, size in (("D", width), ("M", slots))
+        }
+        warps = launch.step_warps(width, slots)
+    constants = {key: value for key, value in constants.items() if key in kernel.arg_names}
+    signature = {key: kind(key, dtype, constants) for key in kernel.arg_names}
+    aligned = {
+        (number,): [["tt.divisibility", 16]]
+        for number, key in enumerate(kernel.arg_names)
+        if signature[key].startswith("*") or re.fullmatch(r"\w_[bht]", key)
+    }
+    return triton.compile(
+        ASTSource(kernel, signature, constants, aligned),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": warps},
+    )
+
+
+def kind(name: str, dtype: torch.dtype, constants: dict[str, Any]) -> str:
+    """The type of an argument, in Triton's words."""
+    of_dtype = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
+    if name in constants:
+        return "constexpr"
+    if name in TOKENS:
+        return f"*{of_dtype}"
+    if name in OF_MEMORY:
+        return "*bf16" if dtype == torch.bfloat16 else "*fp32"
+    if name in FLOATS or name.startswith(("start_", "end_")):
+        return "*fp32"
+    if name in TABLES:
+        return "*i32"
+    return {"padding": "*u8", "steep": "*i8", "scale": "fp32"}.get(name, "i32")
+
+
+def usage(cubin: bytes) -> tuple[int, int]:
+    """The registers and the bytes of stack of a thread, by the disassembler that Triton ships."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    if found is None:
+        raise ValueError(f"{tool} printed no registers: {text!r}")
+    return int(found[1]), int(found[2])
+
+
+if __name__ == "__main__":
+    main()
