@@ -98,7 +98,7 @@ def summarise(taken: dict[str, list[float]], words: int) -> dict[str, Any]:
         "words_per_second": {name: words / statistics.median(t) for name, t in taken.items()},
         "ratio": statistics.median(rounds),
         "ratio_of_fastest": min(taken["softmax"]) / min(taken["abc"]),
-        "ratio_quartiles": statistics.quantiles(rounds, n=4)[::2],
+        "ratio_quartiles": statistics.quantiles(rounds, n=4, method="inclusive")[::2],
     }
 
 
