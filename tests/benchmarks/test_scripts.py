@@ -53,9 +53,9 @@ def reports(tmp_path_factory):
 
 
 def test_every_script_is_here():
-    """All that have a `main`, but for those that want a trained model or triton."""
+    """All that have a `main`, but for those that want a trained model, a GPU or triton."""
     scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "def main" in path.read_text()}
-    assert scripts == set(SCRIPTS) | {"document_decoding", "kernel_resources"}
+    assert scripts == set(SCRIPTS) | {"document_decoding", "gpu", "kernel_resources"}
 
 
 def numbers(report):
