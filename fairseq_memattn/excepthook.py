@@ -15,12 +15,14 @@ from traceback import walk_tb
 from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
+from fairseq_memattn.hydra_checks import check_before_training
 from fairseq_memattn.path_checks import names_in
 
 SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn", "hydra")
 LONGEST = 300  # characters of a message of fairseq or hydra, of which some list all models or tasks
 # Lines that hydra and omegaconf add to a message, besides what is wrong.
-DETAILS = ("full_key:", "object_type=", "reference_type=", "See https:", "To append to your config")
+DETAILS = ("full_key:", "object_type=", "reference_type=", "See https:")
+APPEND = "To append to your config use +"  # refused as well in the parts that have a dataclass
 
 
 def install_excepthook() -> None:
@@ -41,12 +43,19 @@ def install_hydra_excepthook() -> None:
     """Lets fairseq-hydra-train end on an error with one sentence, as other fairseq commands do.
 
     hydra prints errors itself, with frames of the traceback, unless HYDRA_FULL_ERROR is set.
+    The configuration is checked in either case.
     """
-    program = Path(sys.argv[0] if sys.argv else "").name
-    if program == "fairseq-hydra-train" and "HYDRA_FULL_ERROR" not in os.environ:
+    if not _is_hydra_train():
+        return
+    check_before_training()
+    if "HYDRA_FULL_ERROR" not in os.environ:
         os.environ["HYDRA_FULL_ERROR"] = "1"
         install_excepthook()
         _check_config_file(sys.argv[1:])
+
+
+def _is_hydra_train() -> bool:
+    return Path(sys.argv[0] if sys.argv else "").name == "fairseq-hydra-train"
 
 
 def _check_config_file(argv: list[str]) -> None:
@@ -97,7 +106,7 @@ def sentence(error: BaseException) -> str:
         if isinstance(cause, UnicodeDecodeError):
             return _not_utf8(cause)
     if isinstance(error, ImportError) and "import_user_module" in _functions(error):
-        return f"--user-dir cannot be imported: {error}"
+        return f"{_user_dir()} cannot be imported: {error}"
     if _raised_by_a_check(error):
         return shorten(str(error), LONGEST, placeholder=" ...")
     return unforeseen(error)
@@ -111,6 +120,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
+def _user_dir() -> str:
+    return "common.user_dir" if _is_hydra_train() else "--user-dir"
+
+
 def _functions(error: BaseException) -> list[str]:
     """The names of the functions through which an exception came, outermost first."""
     return [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
@@ -121,7 +134,8 @@ def _of_file(error: OSError) -> str:
     if error.errno is None and isinstance(error, FileExistsError):
         return f"{error} exists already"
     if error.errno is None and os.path.isabs(str(error)):
-        return f"{error} does not exist"
+        option = f"{_user_dir()} " if _functions(error)[-1:] == ["import_user_module"] else ""
+        return f"{option}{error} does not exist"
     sought = re.fullmatch(r"Dataset not found: (\S+) \((.*)\)", str(error))
     if sought:
         folder = sought[2] if os.path.isdir(sought[2]) else os.path.dirname(sought[2])
@@ -150,7 +164,8 @@ def _of_configuration(error: BaseException) -> str:
     """The message of hydra, omegaconf or PyYAML and of its cause, in one line."""
     texts = [str(error)] if error.__cause__ is None else [str(error), str(error.__cause__)]
     lines = [line.strip() for text in texts for line in text.splitlines()]
-    told = dict.fromkeys(line.rstrip(".") for line in lines if not line.startswith(DETAILS))
+    hidden = DETAILS if "is not in struct" in "".join(texts) else (*DETAILS, APPEND)
+    told = dict.fromkeys(line.rstrip(".") for line in lines if not line.startswith(hidden))
     message = f"configuration: {'; '.join(filter(None, told))}{_keys_like(error)}"
     return shorten(message, LONGEST, placeholder=" ...")
 

@@ -22,7 +22,8 @@ MODULES = {
 LIBRARY = {"attention", "attention.ops", "attention.controls", "attention.nn"}
 MAY_IMPORT = {
     "errors": set(),
-    "excepthook": {"errors", "path_checks"},
+    "excepthook": {"errors", "hydra_checks", "path_checks"},
+    "hydra_checks": {"errors"},
     "literals": {"errors"},
     "archive_limits": {"errors"},
     "untrusted": {"errors", "literals", "archive_limits"},

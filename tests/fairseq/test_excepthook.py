@@ -68,7 +68,7 @@ def test_a_user_dir_that_is_no_package(translator, tmp_path):
     assert_sentence(done, "error: --user-dir cannot be imported: No module named 'file'")
     flags[1] = tmp_path / "missing"
     done = attempt("fairseq-generate", translator.data, *PLUGGED, *flags)
-    assert_sentence(done, f"error: {tmp_path}/missing does not exist")
+    assert_sentence(done, f"error: --user-dir {tmp_path}/missing does not exist")
 
 
 def test_a_name_that_is_not_utf8(translator, tmp_path):

@@ -4,20 +4,23 @@ import shlex
 
 import pytest
 from harness import PLUGIN, ROOT, attempt
+from omegaconf import OmegaConf
+
+from fairseq_memattn.hydra_checks import in_keys
 
 RECIPES = {path.parent: path for path in ROOT.glob("recipes/**/*.yaml")}.values()  # one of each
 WIKITEXT = ROOT / "recipes" / "abc" / "wikitext103.yaml"
 
 
 def hydra_train(recipe, folder, *overrides, **options):
-    given = ["--config-dir", recipe.parent, "--config-name", recipe.stem, *overrides]
+    given = ["--config-dir", recipe.parent, "--config-name", recipe.stem]
     common = [
         f"common.user_dir={PLUGIN}",
         "common.cpu=true",
         "common.fp16=false",
         f"hydra.run.dir={folder / 'hydra'}",
     ]
-    return attempt("fairseq-hydra-train", *given, *common, cwd=folder, **options)
+    return attempt("fairseq-hydra-train", *given, *common, *overrides, cwd=folder, **options)
 
 
 def assert_sentence(done, words):
@@ -47,16 +50,25 @@ def test_a_key_that_a_recipe_cannot_have(recipe, tmp_path):
             "'str' could not be converted to Integer",
         ),
         ("surplus", "configuration: Error parsing override 'surplus'; missing EQUAL at '<EOF>'"),
-        ("optimization.clip_norm=nan", "--clip-norm must be a finite number, but is nan"),
-        ("model.abc_causal_slots=many", "--abc-causal-slots must be a number, but is 'many'"),
-        ("model.abc_causal_slots=-3 task.data=", "--abc-causal-slots must be 0 (softmax attention"),
+        (
+            "optimization.clip_norm=nan",
+            "optimization.clip_norm must be a finite number, but is nan",
+        ),
+        ("model.abc_causal_slots=many", "model.abc_causal_slots must be a number, but is 'many'"),
+        ("model.abc_causal_slots=-3 task.data=", "model.abc_causal_slots must be 0 (softmax"),
         ("model._name=nothing", "model._name must be registered with fairseq, but nothing is not"),
         ("lr_scheduler._name=no", "lr_scheduler._name must be registered with fairseq, but no is"),
         ("task._name=nothing", "task._name must be registered with fairseq, but nothing is not"),
         ("~task._name", "task._name must be given"),
         ("+model.decoder_layer=3", "model.decoder_layer is no option of abc_mlp_transformer_lm"),
+        (
+            "model.dropout=0.1",
+            "configuration: Could not override 'model.dropout'; To append to your config use "
+            "+model.dropout=0.1; Key 'dropout' is not in struct",
+        ),
+        ("common.user_dir=/no/such", "common.user_dir /no/such does not exist"),
         ("", "task.data must be given: the folder that fairseq-preprocess writes"),
-        ("task.data=/no/such", "the data folder /no/such does not exist"),
+        ("task.data=/no/such", "task.data /no/such does not exist"),
         (
             "hydra/launcher=nothing",
             "configuration: In 'hydra/config': Could not find 'hydra/launcher/nothing'; Available",
@@ -89,6 +101,26 @@ def test_hydra_imports_the_hook_before_the_user_dir(tmp_path):
     """In a process of its own, in which nothing has imported the plugin."""
     done = hydra_train(WIKITEXT, tmp_path, "dataset.batch_sizes=8", fresh=True)
     assert_sentence(done, "configuration: Could not override 'dataset.batch_sizes'; Key")
+
+
+def test_the_checks_run_before_the_training_imports_the_user_dir(tmp_path):
+    """In a process of its own, in which nothing has imported the plugin."""
+    done = hydra_train(WIKITEXT, tmp_path, "+model.decoder_layerz=3", fresh=True)
+    assert_sentence(
+        done, "model.decoder_layerz is no option of abc_mlp_transformer_lm_wiki103; the most simila"
+    )
+
+
+def test_a_message_in_keys_of_the_configuration():
+    cfg = OmegaConf.create(
+        {
+            "a": {"lr": 1, "max_len": "???", "seed": 1},
+            "b": {"seed": "${a.seed}", "lr": 1},
+            "c": None,
+        }
+    )
+    told = in_keys("--max-len, --lr, --none and (--seed) must be 3--seed", cfg)
+    assert told == "a.max_len, --lr, --none and (a.seed) must be 3--seed"
 
 
 def test_a_traceback_on_request(tmp_path, monkeypatch):
