@@ -28,7 +28,7 @@ from fairseq_memattn.config_checks import check_configurations
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
-from fairseq_memattn.failed_training import save_only_trained_models
+from fairseq_memattn.failed_training import explain_divergence, save_only_trained_models
 from fairseq_memattn.model_checks import explain_sizes, options_of
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
@@ -66,6 +66,7 @@ def prepare_fairseq() -> None:
     check_text_of_commands()
     count_omitted_samples()
     save_only_trained_models()
+    explain_divergence()
     explain_bleu()
     limit_each_sentence()
     warn_of_tokenizers()
@@ -297,6 +298,7 @@ def quiet_known_warnings() -> None:
         r"\n'.*' is validated against ConfigStore schema",
         r"\nThe strict flag in the compose API is deprecated",
         r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
+        r"Using (a )?non-full backward hook",
         r"'pin_memory' argument is set as true but no accelerator is found",
     ):
         warnings.filterwarnings("ignore", message=message)

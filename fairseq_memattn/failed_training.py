@@ -1,10 +1,11 @@
-"""Checkpoints of a training that fails, and checkpoints that cannot be written."""
+"""Errors and checkpoints of a training that fails, and checkpoints that cannot be written."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,45 @@ def save_only_trained_models() -> None:
 
     checkpoint_utils._torch_persistent_save = write_checkpoint
     Trainer.save_checkpoint = _unless_untrained(Trainer.save_checkpoint)
+
+
+def explain_divergence() -> None:
+    """Lets fairseq's trainer raise MemAttnError if the gradients of an update are not finite.
+
+    fairseq then computes the loss once more to find the first layer with such values, in which it
+    fails on an output that is a dictionary.
+    """
+    from fairseq.trainer import Trainer
+
+    Trainer.train_step = _with_words(Trainer.train_step)
+
+
+def _with_words(train_step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(train_step)
+    def train_step_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        update = self.get_num_updates() + 1
+        try:
+            return train_step(self, *args, **kwargs)
+        except Exception as error:
+            for cause in (error, error.__context__):
+                if isinstance(cause, FloatingPointError):
+                    raise MemAttnError(divergence(str(cause), update)) from error
+            raise
+
+    return train_step_
+
+
+def divergence(message: str, update: int) -> str:
+    """What is told of a FloatingPointError of fairseq.
+
+    fairseq says of several processes without finite gradients that they are inconsistent.
+    """
+    if "inconsistent" in message and not re.search(r"rank +\d+ = (nan|-?inf)", message):
+        return message.partition("\n")[0]
+    return (
+        f"the gradients or the loss are NaN or infinite at update {update}; a smaller --lr or "
+        "--clip-norm may help"
+    )
 
 
 def _unless_untrained(save_checkpoint: Callable[..., None]) -> Callable[..., None]:

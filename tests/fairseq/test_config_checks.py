@@ -6,6 +6,8 @@ import shlex
 import pytest
 from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt
 
+from fairseq_memattn import failed_training
+
 
 def assert_refused(done, message):
     assert done.returncode == 1
@@ -154,12 +156,31 @@ def test_a_failed_training_leaves_no_model_without_updates(
     assert (f"the model after 2 updates is in {tmp_path}/crash.pt" in done.stdout) == bool(updates)
 
 
+def test_a_training_that_diverges(bilingual, tmp_path):
+    flags = ["--lr", 1e30, "--clip-norm", 0, "--max-update", 20, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    words = "the gradients or the loss are NaN or infinite at update 2; a smaller --lr or --clip-n"
+    assert_refused(done, words)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (("1.0", "nan"), "the gradients or the loss are NaN or infinite at update 3; a smaller --"),
+        (("1.0", "2.0"), "Fatal error: gradients are inconsistent between workers. Try --ddp"),
+    ],
+)
+def test_gradients_that_differ_between_processes(values, words):
+    fault = "Fatal error: gradients are inconsistent between workers. Try --ddp-backend=legacy_ddp."
+    details = [f"rank {rank:3d} = {value}" for rank, value in enumerate(values)]
+    told = failed_training.divergence("\n".join([fault, *details]), 3)
+    assert told.startswith(words) and "\n" not in told
+
+
 @pytest.mark.parametrize("failures", [2, 3])
 def test_a_checkpoint_on_a_full_disk(failures, bilingual, tmp_path, monkeypatch):
     """The third attempt is the last; a checkpoint is whole, or is not there."""
     import torch
-
-    from fairseq_memattn import failed_training
 
     save, failed = torch.save, []
 
