@@ -29,6 +29,7 @@ from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.failed_training import explain_divergence, save_only_trained_models
+from fairseq_memattn.finished_training import leave_finished_trainings
 from fairseq_memattn.model_checks import explain_sizes, options_of
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
@@ -67,6 +68,7 @@ def prepare_fairseq() -> None:
     count_omitted_samples()
     save_only_trained_models()
     explain_divergence()
+    leave_finished_trainings()
     explain_bleu()
     limit_each_sentence()
     warn_of_tokenizers()

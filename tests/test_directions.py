@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "data_files": {"errors", "path_checks"},
     "sample_limits": {"errors"},
     "failed_training": {"errors"},
+    "finished_training": set(),
     "bleu_warnings": {"evaluation"},
     "text_checks": {"errors"},
     "generation_limits": {"errors"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_line", "config_checks"),
         *("data_files", "sample_limits", "failed_training", "text_checks", "generation_limits"),
-        *("bleu_note", "bleu_warnings", "model_checks"),
+        *("bleu_note", "bleu_warnings", "model_checks", "finished_training"),
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},

@@ -1,5 +1,6 @@
 """Training and validation in several processes on the CPU, started as torchrun starts them."""
 
+import functools
 import os
 import shlex
 import shutil
@@ -87,6 +88,19 @@ def test_other_numbers_of_processes_go_on(processes, whole, tmp_path):
     assert list(losses(resumed)) == [6, 7, 8]
     for number, loss in losses(resumed).items():
         assert loss == pytest.approx(losses(whole)[number], rel=0.2)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_finished_training_is_left_as_it_is(processes, whole, tmp_path):
+    folder = tmp_path / "on"
+    shutil.copytree(whole.checkpoint.parent, folder)
+    flags = [*FLAGS, "--max-update", 8 if processes == 1 else 5]
+    start = train if processes == 1 else functools.partial(train_on, processes)
+    log = start(whole.data, folder, *flags).log
+    assert f"reached 8 updates, and --max-update is {flags[-1]}: nothing is trained" in log
+    assert not logged(log, "train_inner")
+    for file in whole.checkpoint.parent.iterdir():
+        assert (folder / file.name).read_bytes() == file.read_bytes()
 
 
 def test_a_killed_process_ends_the_others_and_resumed_equals_uninterrupted(whole, tmp_path):

@@ -1,0 +1,39 @@
+"""A training that has reached --max-update before it begins, as one that is resumed may have."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+def leave_finished_trainings() -> None:
+    """Lets fairseq-train do nothing if the checkpoint that it loads has --max-update updates.
+
+    fairseq compares the two after an update, so that it makes one more and saves the result.
+    """
+    from fairseq import checkpoint_utils
+
+    checkpoint_utils.load_checkpoint = _stopped_if_finished(checkpoint_utils.load_checkpoint)
+
+
+def _stopped_if_finished(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load_checkpoint)
+    def load_checkpoint_(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        loaded = load_checkpoint(cfg, trainer, *args, **kwargs)
+        options, updates = trainer.cfg.optimization, trainer.get_num_updates()
+        if 0 < options.max_update <= updates:
+            options.max_epoch = -1  # which fairseq reads next; it trains no epoch above this one
+            if trainer.is_data_parallel_master:
+                logger.warning(
+                    "the training has reached %d updates, and --max-update is %d: nothing is "
+                    "trained",
+                    updates,
+                    options.max_update,
+                )
+        return loaded
+
+    return load_checkpoint_
