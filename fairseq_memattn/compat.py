@@ -23,6 +23,7 @@ from typing import Any
 from fairseq_memattn import untrusted
 from fairseq_memattn.bleu_note import explain_bleu
 from fairseq_memattn.bleu_warnings import warn_of_tokenizers
+from fairseq_memattn.checksums import damaged_entry
 from fairseq_memattn.command_line import explain_command_lines
 from fairseq_memattn.config_checks import check_configurations
 from fairseq_memattn.data_files import check_data_files
@@ -154,6 +155,7 @@ def explain_checkpoint_errors() -> None:
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         untrusted.opened.append(path)
         with _checkpoint_errors(path), _registration_errors([path]):
+            _check_sums(path)
             return _require_model(path, load(path, *args, **kwargs))
 
     @functools.wraps(build)
@@ -177,6 +179,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     allow_fairseq_globals()
     with _checkpoint_errors(path):
+        _check_sums(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
         return _require_model(path, state)
 
@@ -369,6 +372,15 @@ def _damage(path: str | os.PathLike[str], reason: str) -> str:
         f"{path} cannot be loaded: it is truncated, damaged or no fairseq checkpoint at all "
         f"({reason})"
     )
+
+
+def _check_sums(path: str | os.PathLike[str]) -> None:
+    entry = damaged_entry(path)
+    if entry is not None:
+        raise CheckpointError(
+            f"{path} cannot be loaded: it is damaged, its entry {entry} does not have the CRC-32 "
+            "with which it was saved"
+        )
 
 
 def _require_model(path: str | os.PathLike[str], state: Any) -> dict[str, Any]:

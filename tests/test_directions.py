@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "errors": set(),
     "excepthook": {"errors", "hydra_checks", "path_checks"},
     "hydra_checks": {"errors"},
+    "checksums": set(),
     "literals": {"errors"},
     "archive_limits": {"errors"},
     "untrusted": {"errors", "literals", "archive_limits"},
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_line", "config_checks"),
         *("data_files", "sample_limits", "failed_training", "text_checks", "generation_limits"),
-        *("bleu_note", "bleu_warnings", "model_checks", "finished_training"),
+        *("bleu_note", "bleu_warnings", "model_checks", "finished_training", "checksums"),
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},
@@ -66,7 +67,7 @@ MAY_IMPORT = {
     },
     "cli": {
         *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
-        *("models", "tasks", "errors", "compat", "archive_limits", PACKAGE),
+        *("models", "tasks", "errors", "compat", "archive_limits", "checksums", PACKAGE),
     },
     PACKAGE: set(),
 }

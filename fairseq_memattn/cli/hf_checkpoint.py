@@ -1,10 +1,12 @@
 """Reads models saved by `transformers`, and converts them to fairseq checkpoints."""
 
 import pickle
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.checksums import damaged_entry
 from fairseq_memattn.cli.models import check_finite
 from fairseq_memattn.compat import forbidden_global
 from fairseq_memattn.evaluation import json_files
@@ -98,6 +100,9 @@ def load_pickled(path: Path) -> "dict[str, Tensor]":
     """The weights of pytorch_model.bin."""
     import torch
 
+    entry = damaged_entry(path)
+    if entry is not None:
+        raise zipfile.BadZipFile(f"the entry {entry} does not have its CRC-32")
     weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return weights
 

@@ -155,6 +155,39 @@ def test_truncated_checkpoint(tmp_path, load, zipped, kept):
         load(path)
 
 
+@pytest.fixture
+def without_checksums():
+    torch.serialization.set_crc32_options(False)
+    yield
+    torch.serialization.set_crc32_options(True)
+
+
+def overwrite(path):
+    """Writes over 12 bytes of a weight of 100 ones."""
+    written = path.read_bytes()
+    ones = torch.ones(3).numpy().tobytes()
+    path.write_bytes(written.replace(ones, bytes(12), 1))
+    assert path.read_bytes() != written
+
+
+def test_overwritten_weights(tmp_path, load):
+    path = tmp_path / "damaged.pt"
+    torch.save(state(model={"weight": torch.ones(100)}), path)
+    overwrite(path)
+    words = f"^{re.escape(str(path))} cannot be loaded: it is damaged, its entry damaged/data/"
+    for _ in range(2):
+        with pytest.raises(compat.CheckpointError, match=words):
+            load(path)
+
+
+def test_weights_without_checksums(tmp_path, load, without_checksums):
+    path = tmp_path / "unchecked.pt"
+    torch.save(state(model={"weight": torch.ones(100)}), path)
+    load(path)
+    overwrite(path)
+    load(path)
+
+
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize(
     "content",
