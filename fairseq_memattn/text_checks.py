@@ -74,8 +74,8 @@ def warn_of_foreign_lines(interactive: Any) -> Callable[..., None]:
             if counts["foreign"]:
                 print(
                     f"{counts['foreign']} of {counts['all']} lines are not in the pieces of the "
-                    "model: most of their tokens are unknown, or none begins a word; give --bpe "
-                    "and its model, or lines in the pieces of the training data",
+                    "model: half or more of their tokens are unknown, or none begins a word; give "
+                    "--bpe and its model, or lines in the pieces of the training data",
                     file=sys.stderr,
                 )
 
@@ -102,12 +102,12 @@ def _counted(
 def _is_foreign(tokens: Any, dictionary: Any, of_pieces: bool) -> bool:
     """Whether a line is not in the pieces of a dictionary.
 
-    Most of its tokens are unknown, or none begins a word though the dictionary is of_pieces: those
-    of SentencePiece.
+    Half or more of its tokens are unknown, or none begins a word though the dictionary is of_pieces:
+    those of SentencePiece.
     """
     found = [token for token in tokens.tolist() if token >= dictionary.nspecial]
     unknown = int((tokens == dictionary.unk()).sum())
-    if unknown > len(found):
+    if unknown and unknown >= len(found):
         return True
     return of_pieces and bool(found) and not any(SPACE in dictionary[token] for token in found)
 
