@@ -27,11 +27,16 @@ from fairseq_memattn.checksums import damaged_entry
 from fairseq_memattn.command_line import explain_command_lines
 from fairseq_memattn.config_checks import check_configurations
 from fairseq_memattn.data_files import check_data_files
-from fairseq_memattn.errors import DictionarySizeError, MemAttnError
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
 from fairseq_memattn.failed_training import explain_divergence, save_only_trained_models
 from fairseq_memattn.finished_training import leave_finished_trainings
-from fairseq_memattn.model_checks import explain_sizes, options_of
+from fairseq_memattn.model_checks import (
+    explain_options,
+    explain_sizes,
+    explain_weights_of_trainings,
+    options_of,
+)
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
 from fairseq_memattn.text_checks import check_text_of_commands
@@ -61,6 +66,7 @@ def prepare_fairseq() -> None:
     untrusted.check_archives()
     untrusted.refuse_repositories()
     explain_checkpoint_errors()
+    explain_weights_of_trainings()
     repair_distributed_training()
     explain_command_lines()
     check_configurations()
@@ -165,8 +171,12 @@ def explain_checkpoint_errors() -> None:
         with _registration_errors(filenames):
             try:
                 return build(filenames, arg_overrides, task, *args, **kwargs)
-            except (DictionarySizeError, RuntimeError) as error:
+            except CheckpointError:
+                raise
+            except (MemAttnError, RuntimeError) as error:
                 explain_sizes(error, filenames, options_of(task, arg_overrides))
+                for path in filenames:
+                    explain_options(error, path, arg_overrides or {})
                 raise
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
-from fairseq_memattn.errors import DictionarySizeError, MemAttnError, like
+from fairseq_memattn.errors import DictionarySizeError, MemAttnError, flag, like
 from fairseq_memattn.literals import LiteralError, read_literal
 from fairseq_memattn.model_options import option_types
 from fairseq_memattn.path_checks import language_pair, split_paths
@@ -22,6 +24,8 @@ OTHER_SIZE = re.compile(
     r"Size\(\[(\d+), .*?current model is torch\.Size\(\[(\d+), ",
     re.DOTALL,
 )
+
+MOST_OPTIONS = 6  # that a message about weights names
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +135,7 @@ def _languages(source: str | None, target: str | None, data: str | None) -> list
     return language_pair(folders[0]) if folders else []
 
 
-def explain_sizes(error: Exception, paths: list[str], options: Any) -> None:
+def explain_sizes(error: BaseException, paths: list[str], options: Any) -> None:
     """Raises MemAttnError, which names the files, if a dictionary has another number of symbols.
 
     error: a DictionarySizeError, or torch's for embeddings of another size; others are left
@@ -139,7 +143,7 @@ def explain_sizes(error: Exception, paths: list[str], options: Any) -> None:
     """
     if isinstance(error, DictionarySizeError):
         side, text = error.side, str(error)
-    elif found := OTHER_SIZE.search(str(error)):
+    elif (found := OTHER_SIZE.search(str(error))) and found[2] != found[3]:
         side = "encoder" if "encoder" in found[1] else "decoder"
         text = f"the checkpoint has {found[2]} symbols, but the dictionary has {found[3]}"
     else:
@@ -149,6 +153,67 @@ def explain_sizes(error: Exception, paths: list[str], options: Any) -> None:
     file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
     name = file if os.path.isfile(file) else f"the dictionaries in {folder}"
     raise MemAttnError(f"{os.pathsep.join(paths)} does not fit {name}: {text}") from error
+
+
+def explain_weights_of_trainings() -> None:
+    """Lets a training name the options with which a checkpoint does not fit its model."""
+    from fairseq.trainer import Trainer
+
+    Trainer.load_checkpoint = _explained(Trainer.load_checkpoint)
+
+
+def _explained(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load_checkpoint)
+    def load_checkpoint_(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load_checkpoint(self, filename, *args, **kwargs)
+        except Exception as error:
+            cause = error.__context__
+            if str(error).startswith("Cannot load model parameters") and cause is not None:
+                explain_sizes(cause, [filename], self.cfg.task)
+                explain_options(cause, filename, _part(self.cfg.model))
+                if isinstance(cause, MemAttnError):
+                    raise MemAttnError(f"{filename}: {cause}") from error
+            raise
+
+    return load_checkpoint_
+
+
+def explain_options(error: BaseException, path: str, model: Mapping[str, Any]) -> None:
+    """Raises MemAttnError, which names the file and the options, if the options of a model differ.
+
+    error: of this package, or torch's for weights of other names or sizes; others are left
+    path: a checkpoint
+    model: the options of the model that is to have its weights, those that differ at least
+    """
+    if not isinstance(error, MemAttnError) and "loading state_dict" not in str(error):
+        return
+    trained = _part(_saved_options(path).get("model"))
+    found = [
+        f"{option} was {before} in its training, but is {now}"
+        for option, before, now in _differences(trained, model)
+    ]
+    if found:
+        more = ["..."] if len(found) > MOST_OPTIONS else []
+        told = "; ".join(found[:MOST_OPTIONS] + more)
+        raise MemAttnError(f"{path} does not fit the options of the model: {told}") from error
+
+
+def _differences(
+    trained: Mapping[str, Any], model: Mapping[str, Any]
+) -> Iterator[tuple[str, object, object]]:
+    """The options of a model whose values differ, other than rates, and both values."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    kind = ARCH_MODEL_REGISTRY.get(trained.get("_name"))
+    for name in ("_name", *(option_types(kind) if kind is not None else ())):
+        values = [_plain(options.get(name)) for options in (trained, model)]
+        if values[0] != values[1] and all(isinstance(value, int | str) for value in values):
+            yield "--arch" if name == "_name" else flag(name), *values
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
 
 
 def options_of(task: Any, overrides: Mapping[str, Any] | None) -> Any:

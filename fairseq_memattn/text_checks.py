@@ -102,8 +102,8 @@ def _counted(
 def _is_foreign(tokens: Any, dictionary: Any, of_pieces: bool) -> bool:
     """Whether a line is not in the pieces of a dictionary.
 
-    Half or more of its tokens are unknown, or none begins a word though the dictionary is of_pieces:
-    those of SentencePiece.
+    Half or more of its tokens are unknown, or none begins a word though the dictionary is
+    of_pieces: those of SentencePiece.
     """
     found = [token for token in tokens.tolist() if token >= dictionary.nspecial]
     unknown = int((tokens == dictionary.unk()).sum())

@@ -12,7 +12,7 @@ import test_gmat
 from abc_models import NAMES
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from harness import COMMON, LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, run
+from harness import COMMON, LANGUAGE_MODEL, PLUGGED, SOFTMAX, TRANSLATOR, attempt, run
 
 from fairseq_memattn.attention.controls import CONTROLS, control_class
 from fairseq_memattn.attention.controls.options import option_fields
@@ -65,22 +65,44 @@ def test_language_model_without_slots(monolingual, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "flags"),
+    ("command", "flags", "told"),
     [
-        ("fairseq-train", "--finetune-from-model {checkpoint} --abc-cross-slots 16"),
-        ("fairseq-train", "--restore-file {checkpoint} --abc-cross-slots 0"),
-        ("fairseq-train", "--restore-file {checkpoint} --abc-cross-slots 8 --abc-phi-heads shared"),
-        ("fairseq-generate", "--model-overrides \"{{'abc_cross_slots': 4}}\" --path {checkpoint}"),
+        ("train", "--finetune-from-model {} --abc-cross-slots 16", "cross-slots {} 8 {} 16"),
+        ("train", "--restore-file {} --abc-cross-slots 0", "cross-slots {} 8 {} 0"),
+        ("train", "--restore-file {} --abc-phi-heads shared", "phi-heads {} separate {} shared"),
+        ("generate", "--model-overrides \"{{'abc_cross_slots': 4}}\" --path {}", "slots {} 8 {} 4"),
     ],
 )
-def test_checkpoint_with_other_memories(command, flags, translator, tmp_path):
-    given = shlex.split(flags.format(checkpoint=translator.checkpoint))
-    if command == "fairseq-train":
+def test_checkpoint_with_other_memories(command, flags, told, translator, tmp_path):
+    given = shlex.split(flags.format(translator.checkpoint))
+    if command == "train":
         given = [*TRANSLATOR, "--max-update", 300, "--save-dir", tmp_path, *given]
     else:
         given = [*PLUGGED, *given]
-    done = attempt(command, translator.data, *given)
-    assert_one_sentence(done, command, "the checkpoint was trained with another --abc-c")
+    done = attempt(f"fairseq-{command}", translator.data, *given)
+    words = f"{translator.checkpoint} does not fit the options of the model: --abc-"
+    assert_one_sentence(done, f"fairseq-{command}", words)
+    assert done.stderr.endswith(f"{told.format('was', 'in its training, but is')}\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--encoder-layers 1 --dropout 0.2", "--encoder-layers was 2 in its training, but is 1"),
+        (
+            "--encoder-embed-dim 16 --decoder-embed-dim 16",
+            "--encoder-embed-dim was 32 in its training, but is 16; "
+            "--decoder-embed-dim was 32 in its training, but is 16",
+        ),
+    ],
+)
+def test_checkpoint_with_other_sizes(flags, words, softmax, tmp_path):
+    """What fairseq reports of its own models is the architecture."""
+    given = [*SOFTMAX, "--save-dir", tmp_path, "--restore-file", softmax.checkpoint]
+    done = attempt("fairseq-train", softmax.data, *given, *shlex.split(flags))
+    sentence = f"{softmax.checkpoint} does not fit the options of the model: {words}"
+    assert_one_sentence(done, "fairseq-train", sentence)
+    assert "--dropout" not in done.stderr
 
 
 @pytest.mark.parametrize("arch", ["abc_mlp_transformer", "abc_mlp_transformer_lm"])

@@ -109,5 +109,5 @@ def test_lines_that_are_not_in_the_pieces_of_the_model(symbols, lines, foreign, 
     task = SimpleNamespace(source_dictionary=dictionary)
     command = SimpleNamespace(main=main, make_batches=make_batches)
     warn_of_foreign_lines(command)(None)
-    words = f"{foreign} lines are not in the pieces of the model: half or more of their tokens"
+    words = f"{foreign} lines are not in the pieces of the model: half or more of their"
     assert (words in capsys.readouterr().err) == bool(foreign)
