@@ -16,7 +16,7 @@ from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
 from fairseq_memattn.hydra_checks import check_before_training
-from fairseq_memattn.path_checks import names_in
+from fairseq_memattn.path_checks import splits_in
 
 SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn", "hydra")
 LONGEST = 300  # characters of a message of fairseq or hydra, of which some list all models or tasks
@@ -139,7 +139,7 @@ def _of_file(error: OSError) -> str:
     sought = re.fullmatch(r"Dataset not found: (\S+) \((.*)\)", str(error))
     if sought:
         folder = sought[2] if os.path.isdir(sought[2]) else os.path.dirname(sought[2])
-        return f"{error}; {folder} has {names_in(folder, '.idx')}{_subset_option(sought[1])}"
+        return f"{error}; {folder} has {splits_in(folder)}{_subset_option(sought[1])}"
     return f"{_option_of(error.filename) if error.filename else ''}{error}"
 
 

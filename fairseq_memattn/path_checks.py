@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
@@ -73,10 +74,17 @@ def language_pair(folder: str) -> list[str]:
     return []
 
 
-def names_in(folder: str, ending: str = "") -> str:
-    """The names of the files that end so, without the ending, in an error message."""
-    names = sorted(
-        name.removesuffix(ending) for name in os.listdir(folder) if name.endswith(ending)
-    )
+def splits_in(folder: str) -> str:
+    """The names of the splits that fairseq-preprocess has written, in an error message."""
+    return _listed({name.partition(".")[0] for name in os.listdir(folder) if name.endswith(".idx")})
+
+
+def names_in(folder: str) -> str:
+    """The names of the files, in an error message."""
+    return _listed(os.listdir(folder))
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
     more = ["..."] if len(names) > MOST_NAMES else []
     return ", ".join(names[:MOST_NAMES] + more) or "none"
