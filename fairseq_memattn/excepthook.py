@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import errno
 import io
 import linecache
+import logging
 import os
 import re
 import sys
@@ -13,6 +16,7 @@ from pathlib import Path
 from textwrap import shorten
 from traceback import walk_tb
 from types import TracebackType
+from typing import TypeGuard
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
 from fairseq_memattn.hydra_checks import check_before_training
@@ -24,19 +28,26 @@ LONGEST = 300  # characters of a message of fairseq or hydra, of which some list
 DETAILS = ("full_key:", "object_type=", "reference_type=", "See https:")
 APPEND = "To append to your config use +"  # refused as well in the parts that have a dataclass
 
+_report = logging.Handler.handleError
+
 
 def install_excepthook() -> None:
     """Lets a fairseq command end on an error with one sentence.
 
     The environment variable MEMATTN_TRACEBACK=1 shows the traceback. Programs other than fairseq's
-    commands keep their tracebacks. A name of a file that is not UTF-8 is printed with escapes,
-    where Python's logging prints a traceback of its own.
+    commands keep their tracebacks. A command, other than a training, ends when the standard output
+    cannot be written, without a message if its reader has closed the pipe. A name of a file that is
+    not UTF-8 is printed with escapes, where Python's logging prints a traceback of its own.
     """
     program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
         sys.excepthook = _print_sentence
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding == "utf-8":
             sys.stdout.reconfigure(errors="backslashreplace")
+        if "train" not in program.name:  # which goes on without its log
+            atexit.unregister(_write_output)
+            atexit.register(_write_output)
+            logging.Handler.handleError = _report_or_raise  # type: ignore[method-assign]
 
 
 def install_hydra_excepthook() -> None:
@@ -76,12 +87,60 @@ def _check_config_file(argv: list[str]) -> None:
 def _print_sentence(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
+    program, unwritable = Path(sys.argv[0]).name, _is_of_output(error)
     if os.environ.get(TRACEBACK, "0") not in ("", "0"):
         sys.__excepthook__(kind, error, traceback)
     elif isinstance(error, KeyboardInterrupt):
-        print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
+        print(f"{program}: interrupted", file=sys.stderr)
+    elif not unwritable:
+        print(f"{program}: error: {sentence(error)}", file=sys.stderr)
     else:
-        print(f"{Path(sys.argv[0]).name}: error: {sentence(error)}", file=sys.stderr)
+        _tell_of_output(error)
+
+
+def _tell_of_output(error: OSError) -> None:
+    """Says why the standard output cannot be written, unless its reader, such as `head`, ended."""
+    if not isinstance(error, BrokenPipeError):
+        reason = f"the standard output cannot be written: {error.strerror}"
+        print(f"{Path(sys.argv[0]).name}: error: {reason}", file=sys.stderr)
+
+
+def _write_output() -> None:
+    """Writes what is printed when the program ends, or ends it with status 1."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _tell_of_output(error)
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _is_of_output(error: BaseException) -> TypeGuard[OSError]:
+    """Whether an error is that of a standard output that cannot be written.
+
+    Such an error names no file, nor does that of another file: one more line shows which it is.
+    What is not written by then is discarded; Python would report it when it ends.
+    """
+    if not isinstance(error, OSError) or error.filename is not None:
+        return False
+    if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
+        return False
+    try:
+        print(flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def _report_or_raise(handler: logging.Handler, record: logging.LogRecord) -> None:
+    """`logging.Handler.handleError`, which raises the error of the standard output.
+
+    Python's logging prints a traceback for each message.
+    """
+    if isinstance(sys.exc_info()[1], OSError) and getattr(handler, "stream", None) is sys.stdout:
+        raise
+    _report(handler, record)
 
 
 def sentence(error: BaseException) -> str:

@@ -52,8 +52,8 @@ WITH_MODELS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand.
 
-    The exit status is 0, 1 after a printed error, 2 for wrong usage, 130 after SIGINT (Ctrl-C), or
-    143 after SIGTERM.
+    The exit status is 0, 1 after a printed error, 2 for wrong usage, 130 after SIGINT (Ctrl-C), 141
+    if the reader of the standard output has closed the pipe, or 143 after SIGTERM.
     """
     argv = sys.argv[1:] if argv is None else argv
     try:
@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe: the rest of the output is discarded.
         _end_output()
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return _fail(argv, "interrupted", 130)
     except OSError as error:

@@ -1,11 +1,16 @@
 """A fairseq command that fails ends in one sentence; MEMATTN_TRACEBACK=1 shows the traceback."""
 
+import errno
+import logging
+import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 from harness import PLUGGED, attempt
 
+from fairseq_memattn import excepthook
 from fairseq_memattn.excepthook import install_excepthook, sentence
 
 
@@ -109,6 +114,60 @@ def test_an_interrupted_command(monkeypatch, capsys):
 
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == "fairseq-train: interrupted\n"
+
+
+@pytest.fixture(params=["a closed pipe", "/dev/full"])
+def unwritable(request, monkeypatch):
+    """A standard output that cannot be written, of fairseq-generate, and what is said of it."""
+    if request.param == "/dev/full":
+        if not Path(request.param).is_char_device():
+            pytest.skip("needs the device /dev/full")
+        writer = os.open(request.param, os.O_WRONLY)
+        words = "the standard output cannot be written: No space left on device"
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
+        words = None
+    monkeypatch.setattr("sys.argv", ["/bin/fairseq-generate"])
+    monkeypatch.setattr("sys.excepthook", None)
+    monkeypatch.setattr("logging.Handler.handleError", logging.Handler.handleError)
+    with open(writer, "w", encoding="utf-8") as stream:
+        install_excepthook()
+        yield stream, f"fairseq-generate: error: {words}\n" if words else ""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
+
+
+def test_an_output_that_cannot_be_written(unwritable, capsys, monkeypatch):
+    """It is told without a file of Python, and a pipe that its reader closes is no error."""
+    monkeypatch.setattr("sys.stdout", unwritable[0])
+    failed = raised(lambda: print("S-0\ta", flush=True))
+    sys.excepthook(type(failed), failed, None)
+    assert capsys.readouterr().err == unwritable[1]
+
+
+def test_a_log_that_cannot_be_written(unwritable, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout", unwritable[0])
+    log = logging.Logger("log")
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    assert isinstance(raised(lambda: log.error("x")), OSError)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_output_that_cannot_be_written_at_the_end(unwritable, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout", unwritable[0])
+    monkeypatch.setattr("os._exit", lambda status: print(status, file=sys.stderr))
+    print("S-0\ta")
+    excepthook._write_output()
+    assert capsys.readouterr().err == f"{unwritable[1]}1\n"
+
+
+def test_a_full_disk_of_another_file(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["/bin/fairseq-preprocess"])
+    monkeypatch.setattr("sys.excepthook", None)
+    install_excepthook()
+    failed = OSError(errno.ENOSPC, "No space left on device")
+    sys.excepthook(OSError, failed, None)
+    assert "error: [Errno 28] No space left" in capsys.readouterr().err
 
 
 def test_other_programs_keep_their_tracebacks(monkeypatch):

@@ -91,14 +91,17 @@ def test_a_terminated_command_removes_its_temporary_files(tmp_path):
     assert not file.exists()
 
 
-@pytest.mark.parametrize("raised", ["pass", "raise KeyError", "sys.exit(3)"])
-def test_a_closed_pipe_adds_no_words(raised):
+@pytest.mark.parametrize(
+    ("raised", "status"), [("pass", 141), ("raise KeyError", 1), ("sys.exit(3)", 3)]
+)
+def test_a_closed_pipe_adds_no_words(raised, status):
     reader, writer = os.pipe()
     os.close(reader)
     done = in_a_process(f"print('x'); {raised}", stdout=writer)
     os.close(writer)
     assert done.stderr.count("\n") == (raised == "raise KeyError")
     assert "BrokenPipe" not in done.stderr
+    assert done.returncode == status
 
 
 @pytest.mark.skipif(not FULL.is_char_device(), reason="needs the device /dev/full")
