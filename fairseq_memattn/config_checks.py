@@ -7,6 +7,7 @@ search, or a result that is wrong.
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 import re
@@ -67,8 +68,17 @@ RATES = {
     "model": ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"),
     "criterion": ("label_smoothing",),
 }
+# What fairseq.data.data_utils.post_process knows.
+SUBWORDS = (
+    *("sentencepiece", "subword_nmt", "@@", "@@ ", "wordpiece", "letter", "silence", "_EOW"),
+    "none",
+)
+# The schedules of the learning rate that --lr does not multiply.
+OWN_RATES = ("manual", "pass_through", "triangular")
 # The commands that only read a model, and so must be given one.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
+
+logger = logging.getLogger(__name__)
 
 
 def check_configurations() -> None:
@@ -96,6 +106,7 @@ def check_configuration(cfg: Any) -> None:
         raise MemAttnError(f"--seed must be from 0 to {2**32 - 1}, but is {cfg.common.seed}")
     _check_model(cfg.model)
     _check_masking(cfg.task)
+    _check_subwords(cfg.common_eval.post_process)
     for part, names in RATES.items():
         for name in names:
             if isinstance(getattr(cfg[part], name, None), float | int):
@@ -114,6 +125,7 @@ def check_training(cfg: Any) -> None:
     _check_registered(cfg, "model", {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
     for part, entry in REGISTRIES.items():
         _check_registered(cfg, part, entry["registry"])
+    _warn_of_rates(cfg)
     check_model_options(cfg)
     if getattr(cfg.task, "data", "") is None:
         raise MemAttnError("task.data must be given: the folder that fairseq-preprocess writes")
@@ -213,6 +225,20 @@ def _check_masking(task: Any) -> None:
         )
     if not 0 < task.mask_prob < 1:
         raise MemAttnError(f"--mask-prob must be above 0 and below 1, but is {task.mask_prob}")
+
+
+def _check_subwords(name: str | None) -> None:
+    if name is not None and name not in SUBWORDS:
+        known = dict.fromkeys(subword.strip() for subword in SUBWORDS)
+        raise MemAttnError(
+            f"--remove-bpe must be one of {', '.join(known)}, but is {name}{like(name, known)}"
+        )
+
+
+def _warn_of_rates(cfg: Any) -> None:
+    schedule = getattr(cfg.lr_scheduler, "_name", None)
+    if not any(cfg.optimization.lr) and schedule not in OWN_RATES:
+        logger.warning("--lr is 0: the training does not change the weights")
 
 
 def _check_model(model: Any) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from textwrap import shorten
 from traceback import walk_tb
 from types import TracebackType
-from typing import TypeGuard
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
 from fairseq_memattn.hydra_checks import check_before_training
@@ -87,15 +86,15 @@ def _check_config_file(argv: list[str]) -> None:
 def _print_sentence(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    program, unwritable = Path(sys.argv[0]).name, _is_of_output(error)
+    program, unwritten = Path(sys.argv[0]).name, _error_of_output(error)
     if os.environ.get(TRACEBACK, "0") not in ("", "0"):
         sys.__excepthook__(kind, error, traceback)
     elif isinstance(error, KeyboardInterrupt):
         print(f"{program}: interrupted", file=sys.stderr)
-    elif not unwritable:
-        print(f"{program}: error: {sentence(error)}", file=sys.stderr)
+    elif unwritten is not None:
+        _tell_of_output(unwritten)
     else:
-        _tell_of_output(error)
+        print(f"{program}: error: {sentence(error)}", file=sys.stderr)
 
 
 def _tell_of_output(error: OSError) -> None:
@@ -115,32 +114,32 @@ def _write_output() -> None:
         os._exit(1)
 
 
-def _is_of_output(error: BaseException) -> TypeGuard[OSError]:
-    """Whether an error is that of a standard output that cannot be written.
+def _error_of_output(error: BaseException) -> OSError | None:
+    """The error if it is that of a standard output that cannot be written, else None.
 
     Such an error names no file, nor does that of another file: one more line shows which it is.
     What is not written by then is discarded; Python would report it when it ends.
     """
     if not isinstance(error, OSError) or error.filename is not None:
-        return False
+        return None
     if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
-        return False
+        return None
     try:
         print(flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        return error
+    return None
 
 
-def _report_or_raise(handler: logging.Handler, record: logging.LogRecord) -> None:
+def _report_or_raise(self: logging.Handler, record: logging.LogRecord) -> None:
     """`logging.Handler.handleError`, which raises the error of the standard output.
 
     Python's logging prints a traceback for each message.
     """
-    if isinstance(sys.exc_info()[1], OSError) and getattr(handler, "stream", None) is sys.stdout:
+    if isinstance(sys.exc_info()[1], OSError) and getattr(self, "stream", None) is sys.stdout:
         raise
-    _report(handler, record)
+    _report(self, record)
 
 
 def sentence(error: BaseException) -> str:
@@ -189,9 +188,15 @@ def _functions(error: BaseException) -> list[str]:
 
 
 def _of_file(error: OSError) -> str:
-    """fairseq raises some errors with nothing but a path."""
+    """fairseq raises some errors with nothing but a path, and some in words of its own."""
     if error.errno is None and isinstance(error, FileExistsError):
         return f"{error} exists already"
+    if isinstance(error, FileExistsError) and not os.path.isdir(error.filename or "."):
+        return f"{_option_of(error.filename)}{error.filename} must be a folder, but is a file"
+    missing = re.fullmatch(r"(?:Model file not found: (.+)|file (.+) not found)", str(error))
+    if missing:
+        path = missing[1] or missing[2]
+        return f"{_option_of(path)}{path} does not exist"
     if error.errno is None and os.path.isabs(str(error)):
         option = f"{_user_dir()} " if _functions(error)[-1:] == ["import_user_module"] else ""
         return f"{option}{error} does not exist"
@@ -205,15 +210,24 @@ def _of_file(error: OSError) -> str:
 def _option_of(file: object) -> str:
     """The option of the command line that names a file, or the folder that has it."""
     path = os.path.abspath(str(file))
-    for flag_, value in zip(sys.argv, sys.argv[1:], strict=False):
-        if flag_.startswith("--") and value and f"{path}/".startswith(f"{os.path.abspath(value)}/"):
-            return f"{flag_}: "
+    for flag_, value in _given_options():
+        for part in filter(None, value.split(os.pathsep)):
+            if f"{path}/".startswith(f"{os.path.abspath(part)}/"):
+                return f"{flag_}: "
     return ""
+
+
+def _given_options() -> Iterator[tuple[str, str]]:
+    """The options of the command line, with their values; `--option=value` is a form of them."""
+    for argument, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--"):
+            yield name, value if equals else following
 
 
 def _subset_option(split: str) -> str:
     """The option of the command line that names a split."""
-    for flag_, value in zip(sys.argv, sys.argv[1:], strict=False):
+    for flag_, value in _given_options():
         if flag_.endswith("-subset") and split in value.split(","):
             return f"; {flag_} must name one of them"
     return ""

@@ -33,6 +33,10 @@ def assert_refused(done, message):
         ("--num-shards 2 --shard-id 5", "--shard-id must be from 0 to 1 with --num-shards 2, but"),
         ("--num-shards 0", "--num-shards must be at least 1, but is 0"),
         ("--seed -1", "--seed must be from 0 to 4294967295, but is -1"),
+        (
+            "--remove-bpe sentencepeice",
+            "--remove-bpe must be one of sentencepiece, subword_nmt, @@,",
+        ),
     ],
 )
 def test_generation(flags, message, translator):
@@ -110,6 +114,16 @@ def test_masking(flags, message, monolingual, tmp_path):
     task = "--task masked_lm --arch roberta_base --optimizer adam --lr 0.1 --batch-size 1"
     given = [*task.split(), "--save-dir", tmp_path / "saved", *flags.split()]
     assert_refused(attempt("fairseq-train", monolingual, *given), message)
+
+
+def test_a_learning_rate_of_zero(bilingual, tmp_path):
+    """Nothing is learned with most schedules; others have rates of their own."""
+    flags = ["--lr", 0, "--max-update", 1, "--log-file", "no/log", "--save-dir", tmp_path]
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    assert "--lr is 0: the training does not change the weights" in done.stdout
+    flags += ["--lr-scheduler", "triangular", "--max-lr", 0.1, "--lr-period-updates", 9]
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    assert "--lr is 0" not in done.stdout and "--log-file" in done.stderr
 
 
 def test_a_context_window_below_zero(language_model):

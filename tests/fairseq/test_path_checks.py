@@ -45,7 +45,14 @@ def assert_refused(done, words):
         (
             "generate",
             "bin --results-path file",
-            "--results-path: [Errno 17] File exists",
+            "--results-path: file must be a folder, but is a file",
+        ),
+        ("generate", "bin --path no.pt", "--path: no.pt does not exist"),
+        ("generate", "bin --path=no.pt:file", "--path: no.pt does not exist"),
+        (
+            "interactive",
+            "bin --bpe sentencepiece --sentencepiece-model=no.model",
+            "--sentencepiece-model: no.model does not exist",
         ),
         ("interactive", "bin --input no", "--input no does not exist"),
         (
