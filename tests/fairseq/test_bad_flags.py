@@ -128,7 +128,7 @@ def test_help_explains_the_flags(arch):
 @pytest.mark.parametrize(
     ("data", "flags", "sentence"),
     [
-        ("{data}", "--path nothing.pt", "Model file not found: nothing.pt"),
+        ("{data}", "--path nothing.pt", "--path: nothing.pt does not exist"),
         ("{data}", "--path {checkpoint} --gen-subset train7", "Dataset not found: train7"),
         ("{data}/nothing", "--path {checkpoint} -s en -t ru", "the data folder"),
     ],
