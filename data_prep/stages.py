@@ -48,6 +48,7 @@ class Stages:
                 raise DataError(f"{path}: no such file")
         refuse_overwriting(inputs, outputs)
         record = self.folder / "stages" / f"{name}.json"
+        remove_leftovers([*outputs, record])
         made_from = {
             "version": VERSION,
             "inputs": {self._label(path): self._digest(path) for path in inputs},
@@ -57,7 +58,6 @@ class Stages:
         state = "done before"
         if counts is None:
             self._refuse_foreign(record, outputs)
-            remove_leftovers([*outputs, record])
             wanted = {self._label(path) for path in outputs}
             for label in set(self._made(record)) - wanted:
                 (self.folder / label).unlink(missing_ok=True)
