@@ -22,6 +22,7 @@ from data_prep.argument_types import split_and_prefix
 from data_prep.dictionary import read_words
 from data_prep.download import digest
 from data_prep.files import DataError, make_folders, run_command, unwritten
+from data_prep.output_lock import LOCK, locked
 from data_prep.splits import Splits, find_splits
 
 VERSION = 1  # increase it when the same input gives other bytes
@@ -29,10 +30,13 @@ RECORD = "binarised.json"
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
 PREPROCESS = """\
-import os, runpy, sys
+import logging, os, sys
 if not os.environ.get("MEMATTN_TRACEBACK"):
     sys.excepthook = lambda kind, error, _: print(f"{kind.__name__}: {error}", file=sys.stderr)
-runpy.run_module("fairseq_cli.preprocess", run_name="__main__", alter_sys=True)
+from fairseq_cli import preprocess
+for handler in logging.root.handlers:  # the last line names the folder, which is "."
+    handler.addFilter(lambda record: record.msg != "Wrote preprocessed data to .")
+preprocess.cli_main()
 """
 DESCRIPTION = """\
 Binarise segmented text with fairseq-preprocess, and keep its document ids.
@@ -83,6 +87,7 @@ def binarise(
         "joined_dictionary": joined_dictionary and len(languages) == 2,
         "sha256": {name: digest(path) for name, path in inputs.items()},
     }
+    remove_leftovers(Path(os.path.realpath(output)))
     if is_done(output, record, force):
         return False
     with replaced_when_done(output) as folder:
@@ -166,7 +171,6 @@ def replaced_when_done(output: Path) -> Iterator[Path]:
     old = output.with_name(f".{output.name}.replaced")
     made: list[Path] = []
     try:
-        remove_leftovers(output)
         made = make_folders(part)
         yield part
         if output.exists():
@@ -343,15 +347,18 @@ def run(args: argparse.Namespace) -> None:
     text = dict(args.text)
     if len(text) < len(args.text):
         raise DataError("--text names a split twice")
-    done = binarise(
-        text,
-        args.langs,
-        args.output,
-        joined_dictionary=args.joined_dictionary,
-        dictionary=args.dictionary,
-        workers=args.workers,
-        force=args.force,
-    )
+    whole = Path(os.path.realpath(args.output))
+    # Beside the folder, which is replaced.
+    with locked(args.output, whole.with_name(f".{whole.name}{LOCK}")):
+        done = binarise(
+            text,
+            args.langs,
+            args.output,
+            joined_dictionary=args.joined_dictionary,
+            dictionary=args.dictionary,
+            workers=args.workers,
+            force=args.force,
+        )
     print(f"{args.output} is ready" if done else f"{args.output} already holds this data")
 
 

@@ -14,7 +14,8 @@ if not __package__:  # run as `python data_prep/discourse.py`
 from data_prep.corpora.discourse.discourse_corpus import SPLITS, Corpus, Options
 from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.corpora.discourse.stories import MAX_DISTANCE
-from data_prep.files import DataError, run_command, write_all_or_nothing
+from data_prep.files import DataError, write_all_or_nothing
+from data_prep.output_lock import LOCK, run_locked
 from data_prep.stages import remove_leftovers
 
 VERSION = 2  # increase it when the same options give other text
@@ -72,8 +73,6 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
     Raises DataError for other contents, but not for those that a killed command has left.
     """
     record = out / RECORD
-    if out.is_file():
-        raise DataError(f"--output {out} is a file; it must be a folder")
     if not out.exists() or not any(out.iterdir()):
         return False
     try:
@@ -103,6 +102,7 @@ def is_begun(out: Path, options: Options) -> bool:
     return all(
         name in files and path.read_bytes() == files[name].encode("utf-8")
         for name, path in there.items()
+        if name != LOCK
     )
 
 
@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(run, parser(prog).parse_args(argv))
+    return run_locked(run, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ if not __package__:  # run as `python data_prep/glue.py`
 from data_prep.archives import is_at, names
 from data_prep.binarise import binarise
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError, run_command, write_all_or_nothing
+from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import raw_lines
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
 from data_prep.pretrained_subwords import add_subword_arguments, find_subwords, segment
 
@@ -265,7 +266,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

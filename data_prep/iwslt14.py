@@ -14,8 +14,9 @@ if not __package__:  # run as `python data_prep/iwslt14.py`
 from data_prep.archives import extract, is_at, names, sources
 from data_prep.argument_types import positive
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError, run_command
+from data_prep.files import DataError
 from data_prep.lines import raw_pairs
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import (
     Pipeline,
     add_archive_arguments,
@@ -167,7 +168,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

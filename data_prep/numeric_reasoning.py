@@ -18,7 +18,8 @@ if not __package__:  # run as `python data_prep/numeric_reasoning.py`
 from data_prep.argument_types import positive
 from data_prep.corpora.numeric.examples import Example, draw_example
 from data_prep.dictionary import read_words
-from data_prep.files import DataError, read_lines, run_command, write_all_or_nothing
+from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.stages import Counts
 
@@ -189,7 +190,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from data_prep import subword
 from data_prep.argument_types import positive
 from data_prep.document_formats.voita import SENTENCES, SEPARATOR
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError, run_command
+from data_prep.files import DataError
 from data_prep.lines import raw_pairs
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import (
     SPLITS,
     Pipeline,
@@ -229,7 +230,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

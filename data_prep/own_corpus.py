@@ -15,7 +15,8 @@ from data_prep import subword
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
 from data_prep.argument_types import name_and_column, positive, separator_token
 from data_prep.binarise import add_text_arguments
-from data_prep.files import DataError, run_command
+from data_prep.files import DataError
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.split_files import DOCID, READERS, find_columns, find_files
 from data_prep.splits import check_languages, check_name, find_splits
@@ -244,7 +245,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

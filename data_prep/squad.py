@@ -10,7 +10,7 @@ if not __package__:  # run as `python data_prep/squad.py`
 
 from data_prep import qa_pipeline, qa_spans
 from data_prep.download import Archive
-from data_prep.files import run_command
+from data_prep.output_lock import run_locked
 from data_prep.qa_passages import squad_passage
 from fairseq_memattn.qa.answer_scores import SQUAD
 from fairseq_memattn.qa.question_sets import SquadQuestion
@@ -76,7 +76,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ if not __package__:  # run as `python data_prep/wikitext.py`
 
 from data_prep.archives import is_at, names
 from data_prep.download import Archive, obtain
-from data_prep.files import DataError, read_lines, run_command
+from data_prep.files import DataError, read_lines
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import (
     SPLITS,
     Pipeline,
@@ -162,7 +163,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

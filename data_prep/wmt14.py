@@ -15,8 +15,9 @@ if not __package__:  # run as `python data_prep/wmt14.py`
 from data_prep.aligned import aligned_lines
 from data_prep.argument_types import positive
 from data_prep.download import Archive, obtain_all
-from data_prep.files import run_command, write_all_or_nothing
+from data_prep.files import write_all_or_nothing
 from data_prep.lines import raw_pairs
+from data_prep.output_lock import run_locked
 from data_prep.pipeline import (
     SPLITS,
     Pipeline,
@@ -194,7 +195,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(prepare, parser(prog).parse_args(argv))
+    return run_locked(prepare, parser(prog).parse_args(argv))
 
 
 if __name__ == "__main__":

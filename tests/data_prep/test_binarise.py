@@ -168,7 +168,8 @@ def test_killed_and_started_again(
     output = tmp_path / "bin"
     words = [*map(str, arguments(text, output))]
     assert killed_at(step, words) == -signal.SIGKILL
-    [part] = tmp_path.iterdir()
+    lock, part = sorted(tmp_path.iterdir(), reverse=True)
+    assert lock.name == ".bin.lock"
     assert part.name.startswith(".bin.binarising-") and (part / reached).exists()
     assert script.main(words) == 0
     assert tree(output) == tree(uninterrupted)
@@ -320,3 +321,24 @@ def test_data_that_lost_a_file_is_not_taken_for_done(
     (copy / "test.en-es.docids").unlink()
     with pytest.raises(DataError, match="was changed since.*--force"):
         binarise(text, ["en", "es"], copy)
+
+
+FAIRSEQ = """\
+import logging, sys
+logging.basicConfig(level="INFO", stream=sys.stdout)
+def cli_main():
+    for line in ("Dictionary: 24 types", "Wrote preprocessed data to ."):
+        logging.info(line)
+"""
+
+
+@pytest.mark.usefixtures("own_process")
+def test_fairseq_does_not_name_the_folder_as_a_dot(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fairseq_cli").mkdir()
+    (tmp_path / "fairseq_cli/__init__.py").touch()
+    (tmp_path / "fairseq_cli/preprocess.py").write_text(FAIRSEQ)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert script.run_preprocess([], tmp_path) == 0
+    assert capfd.readouterr().err == "INFO:root:Dictionary: 24 types\n"

@@ -256,6 +256,9 @@ def test_leftovers_of_the_dead_are_removed(text: Path, tmp_path: Path) -> None:
         path.touch()
     run_stage(folder, text)
     assert not dead.exists() and alive.exists()
+    dead.touch()
+    assert run_stage(folder, text) == 0  # done before
+    assert not dead.exists() and alive.exists()
 
 
 def test_raw_lines_mend_what_they_count(tmp_path: Path) -> None:
@@ -357,8 +360,9 @@ def work(number):
     print(os.getpid(), flush=True)
     time.sleep(3600)
 
-with multiprocessing.Pool(1) as pool:
-    pool.map(work, [1])
+def cli_main():
+    with multiprocessing.Pool(1) as pool:
+        pool.map(work, [1])
 """
 
 
