@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from filecmp import cmp
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -142,6 +143,18 @@ def write_files(
     return documents
 
 
+def warn_of_training_text(pipeline: Pipeline, splits: Sequence[str]) -> None:
+    """Print a warning for each split that has the text of train."""
+    for split in splits:
+        pairs = zip(pipeline.paths("text", "train"), pipeline.paths("text", split), strict=True)
+        if split != "train" and all(cmp(*pair, shallow=False) for pair in pairs):
+            print(
+                f"warning: --text: {split} has the same text as train; scores of {split} will be "
+                "those of text that the model was trained on",
+                file=sys.stderr,
+            )
+
+
 def prepare(args: argparse.Namespace) -> None:
     """From the user's files to bin/."""
     text = dict(args.text)
@@ -159,6 +172,7 @@ def prepare(args: argparse.Namespace) -> None:
     else:
         documents = write_files(pipeline, text, args, rules)
     splits = [*text]
+    warn_of_training_text(pipeline, splits)
     kind = "text"
     if args.tokenise:
         pipeline.tokenise(splits)
@@ -179,6 +193,11 @@ def prepare(args: argparse.Namespace) -> None:
     else:
         pipeline.drop_docids(splits)
     pipeline.binarise(splits=splits)
+    if "valid" not in splits:
+        print(
+            "--text has no valid: fairseq-train needs --disable-validation, or a validation set; "
+            "add valid=... to --text"
+        )
 
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:

@@ -153,3 +153,19 @@ def test_the_users_own_files_are_never_overwritten(
     assert own_corpus.main([*argv.split(), "--output", str(text.parent)]) == 1
     assert "train.en: the output would overwrite an input" in message(capsys.readouterr().err)
     assert {path: path.read_bytes() for path in text.iterdir()} == before
+
+
+@pytest.mark.parametrize("valid", ["dev", "train", None])
+def test_validation_on_the_training_text_or_none(
+    valid: str | None,
+    mine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    text = [f"train={mine / 'train'}", *([f"valid={mine / valid}"] if valid else [])]
+    options = ["--langs", "en", "es", "--output", str(mine / "data"), "--vocab-size", "30"]
+    assert own_corpus.main(["--text", *text, *options]) == 0
+    told = capsys.readouterr()
+    assert ("warning: --text: valid has the same text as train;" in told.err) == (valid == "train")
+    assert ("fairseq-train needs --disable-validation" in told.out) == (valid is None)
