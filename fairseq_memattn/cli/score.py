@@ -19,7 +19,9 @@ from fairseq_memattn.evaluation.fairseq_output import (
     detokenise,
     read_hypotheses,
     read_lines,
+    read_targets,
     read_translations,
+    same_letters,
     signs_of_segmentation,
 )
 from fairseq_memattn.evaluation.tables import table
@@ -127,6 +129,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--reference {args.reference} has no text")
     check_memory(bootstrap_resamples(args, len(paths)), len(references))
     systems = read_systems(args, paths, len(references))
+    for path in paths.values():
+        warn_of_other_references(args, path, references)
     sources = read_sources(args, len(references))
     documents = None
     if args.docids:
@@ -204,6 +208,25 @@ def read_systems(
         ((name, path),) = paths.items()
         return {name: detokenise(read_hypotheses(path, expected), args.separator)}
     return {name: read_translations(path, expected, args.separator) for name, path in paths.items()}
+
+
+def warn_of_other_references(
+    args: argparse.Namespace, path: Path, references: Sequence[str]
+) -> None:
+    """Print a warning if most references in output of fairseq-generate are not --reference."""
+    targets = read_targets(path, args.separator)
+    differing = []
+    for number in targets.keys() & set(range(len(references))):
+        pair = [targets[number], references[number]]
+        if not same_letters(*(last_sentences(pair, args.separator) if args.separator else pair)):
+            differing.append(number)
+    if 2 * len(differing) > len(targets):
+        print(
+            f"warning: {path}: {len(differing)} of {len(targets)} references (T-) differ from "
+            f"--reference {args.reference}, first line {min(differing) + 1}; it may be the "
+            "reference of other data",
+            file=sys.stderr,
+        )
 
 
 def read_sources(args: argparse.Namespace, expected: int) -> list[str]:

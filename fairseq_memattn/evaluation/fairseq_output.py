@@ -1,12 +1,15 @@
 """Strict reading of translations: plain text and the output of `fairseq-generate`."""
 
+import html
 import re
+import unicodedata
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 # H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.
 HYPOTHESIS = re.compile(r"^H-(\d{1,18})\t[^\t]+\t(.*)$")
+TARGET = re.compile(r"^T-(\d{1,18})\t(.*)$")
 GENERATED = re.compile(r"^[STHDP]-\d+\t")
 BOUNDARY = "\u2581"  # SentencePiece's mark at the beginning of a word
 SUBWORD_NMT = re.compile(r"@@(?: |$)")
@@ -107,6 +110,29 @@ def read_translations(path: Path, expected: int, separator: str | None) -> list[
     if len(lines) != expected:
         raise ValueError(f"{path} has {len(lines)} lines, but there are {expected} references")
     return lines
+
+
+def read_targets(path: Path, separator: str | None) -> dict[int, str]:
+    """The references in output of fairseq-generate, by the number of the sentence, from 0.
+
+    separator: as in `detokenise`
+    """
+    found = [target for line in read_lines(path) if (target := TARGET.match(line))]
+    texts = detokenise([target[2] for target in found], separator)
+    return {int(target[1]): text for target, text in zip(found, texts, strict=True)}
+
+
+def same_letters(one: str, other: str) -> bool:
+    """Whether two lines have the same letters and digits.
+
+    Segmentation, tokenisation, case, and characters that NFKC equates make no difference.
+    """
+    return _letters(one) == _letters(other)
+
+
+def _letters(line: str) -> str:
+    text = unicodedata.normalize("NFKC", html.unescape(line)).casefold()
+    return "".join(filter(str.isalnum, text))
 
 
 def signs_of_segmentation(lines: list[str]) -> list[str]:

@@ -225,6 +225,24 @@ def test_what_fairseq_generate_printed_is_told_from_text(case, capsys, option):
     assert done.err == ""
 
 
+@pytest.mark.parametrize(("wrong", "warned"), [(15, False), (16, True), (30, True)])
+@pytest.mark.parametrize("option", ["--generated", "--system"])
+def test_the_reference_of_other_data_is_warned_of(case, capsys, option, wrong, warned):
+    generated = []
+    for number, line in enumerate(case.texts["base"]):
+        target = "otro texto" if number < wrong else case.texts["reference"][number].upper()
+        for mark, text in (("T-{}", target), ("H-{}\t-0.5", line)):
+            pieces = " ".join(f"\u2581{word}" for word in text.split(" "))
+            generated.append(f"{mark.format(number)}\t{pieces}")
+    case.write("generated", generated)
+    done = case.run(capsys, f"{option} {{d}}/generated --reference {{d}}/reference --resamples 0")
+    warning = (
+        f"warning: {case.folder}/generated: {wrong} of 30 references (T-) differ from --reference "
+        f"{case.folder}/reference, first line 1; it may be the reference of other data\n"
+    )
+    assert done.status == 0 and done.err == (warning if warned else "")
+
+
 def test_windows_with_document_ids_are_scored_by_their_last_sentences(case, capsys):
     expected = case.run(capsys, THREE + " --resamples 0").report["measures"]
     for name in ("base", "better", "same", "reference"):
