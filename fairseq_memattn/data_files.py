@@ -67,7 +67,8 @@ def _missing_dictionary(path: str) -> str:
     language = re.fullmatch(r"dict\.(.+)\.txt", name)
     return (
         f"the dictionary {path}{f' of the language {language[1]}' if language else ''} does not "
-        f"exist; the dictionaries there are {', '.join(found) or 'none'}"
+        "exist; "
+        + (f"the dictionaries there are {', '.join(found)}" if found else "there is no other there")
     )
 
 

@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.compression.corpus import share
     from fairseq_memattn.compression.store import open_for_writing
 
-    state, task = open_checkpoint(args.path, args.data)
+    state, task = open_checkpoint(args.path, args.data, compresses=True)
     model = load_model(args.path, args.data, state, task).eval()
     encoder = encoder_of(model)
     corpus = read(args, model, task)

@@ -108,7 +108,10 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.compression.compress import decompress, encoder_of, header_of
 
-    state, task = open_checkpoint(args.path, str(args.store), languages=store.header.languages)
+    check_dictionaries(args.store, store.header.languages)
+    state, task = open_checkpoint(
+        args.path, str(args.store), languages=store.header.languages, compresses=True
+    )
     model = load_model(args.path, str(args.store), state, task).eval()
     encoder, dtype = encoder_of(model), store.header.dtype
     header_of(model, task, dtype).check_same(store.header, args.store)
@@ -123,6 +126,20 @@ def run(args: argparse.Namespace) -> None:
         else:
             write_features(found, unfinished)
     print(f"wrote {len(ids)} records to {args.output}")
+
+
+def check_dictionaries(store: Path, languages: str) -> None:
+    """Raises ValueError for a dictionary that the store lacks.
+
+    languages: "SOURCE TARGET", or nothing for a model of one language
+    """
+    names = [f"dict.{language}.txt" for language in languages.split()] or ["dict.txt"]
+    for name in names:
+        if not (store / name).is_file():
+            raise ValueError(
+                f"{store} has no {name}, the model's dictionary, which memattn compress copies "
+                "from the data to the store; copy it again"
+            )
 
 
 def check_store(folder: Path, drop: bool) -> None:

@@ -86,12 +86,14 @@ def open_checkpoint(
     *,
     languages: str = "",
     only: str | None = None,
+    compresses: bool = False,
     **overrides: Any,
 ) -> tuple[dict[str, Any], Any]:
     """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
 
     languages: "SOURCE TARGET", used if the checkpoint has no languages
     only: the task that the model must have been trained with
+    compresses: whether the encoder must compress, as with --gmat-compress-after
     overrides: options that replace those of the checkpoint, by name
 
     Raises ValueError for a model or a task that nothing here has registered, for weights that are
@@ -106,6 +108,8 @@ def open_checkpoint(
     check_configuration(path, state)
     check_registered(path, state)
     check_finite(f"--path {path}", state["model"])
+    if compresses:
+        check_compresses(path, state)
     settings = state["cfg"]["task"]
     if only and settings["_name"] != only:
         raise ValueError(
@@ -127,8 +131,7 @@ def check_configuration(path: str, state: dict[str, Any]) -> None:
     for part in ("task", "model"):
         if not state.get("cfg") or part not in state["cfg"] or not state["cfg"][part]:
             raise ValueError(f"--path {path}: its configuration has no `{part}`")
-    options = state["cfg"]["model"]
-    fields = vars(options) if isinstance(options, argparse.Namespace) else options
+    fields = _model_options(state)
     weights = [weight for weight in state["model"].values() if hasattr(weight, "numel")]
     largest = {"layers": len(weights), "embed_dim": max((w.numel() for w in weights), default=0)}
     for side in ("encoder", "decoder"):
@@ -139,6 +142,20 @@ def check_configuration(path: str, state: dict[str, Any]) -> None:
                     f"--path {path}: its configuration has {side}_{name} {value}, but must have at "
                     f"most {limit} by its weights"
                 )
+
+
+def _model_options(state: dict[str, Any]) -> Mapping[str, Any]:
+    options = state["cfg"]["model"]
+    return vars(options) if isinstance(options, argparse.Namespace) else options
+
+
+def check_compresses(path: str, state: dict[str, Any]) -> None:
+    """Raises ValueError for a model whose encoder does not compress."""
+    if not _model_options(state).get("gmat_compress_after"):
+        raise ValueError(
+            f"--path {path} (architecture {architecture(state)}) has no compressing encoder; it "
+            "must be a GMAT that was trained with --gmat-compress-after"
+        )
 
 
 def check_finite(what: str, weights: Mapping[str, "Tensor"]) -> None:

@@ -195,6 +195,20 @@ def test_sources_of_a_translator(tmp_path, told):
     assert main(["decompress", str(store), *flags, str(output), "--tokens"]) == 1
 
 
+def test_the_model_is_checked_before_the_data(made, tmp_path, capsys):
+    folder, store = made[0], made[0] / "store"
+    pair = ["--task=translation", "--source-lang=en", "--target-lang=es"]
+    _, path = save(tmp_path, arch="transformer", flags=pair)
+    flags = ["--path", str(path), "--cpu", "--output"]
+    for command in (
+        ["compress", str(folder / "bin"), *flags, str(tmp_path / "store")],
+        ["decompress", str(store), *flags, str(tmp_path / "f.npz")],
+    ):
+        assert main(command) == 1
+        told = f"--path {path} (architecture transformer) has no compressing encoder"
+        assert told in capsys.readouterr().err
+
+
 def test_documents_by_ids(tmp_path):
     docids = tmp_path / "test.docids"
     docids.write_text("a\na\nb\n", encoding="utf-8")
@@ -268,8 +282,8 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     assert len(lines) == len(LINES)
     for path, flags, message in (
         ("other.pt", [], "was made with another model: its fingerprint is "),
-        ("whole.pt", [], "it was not trained with --gmat-compress-after"),
-        ("roberta.pt", [], "the model does not compress"),
+        ("whole.pt", [], "(architecture gmat_bert) has no compressing encoder"),
+        ("roberta.pt", [], "must be a GMAT that was trained with --gmat-compress-after"),
         ("model.pt", ["--dtype", "float16"], "`dtype` must be float16, but is float32; add to it"),
         ("model.pt", ["--max-length", "40000"], "at most the 32768 positions of the model, but is"),
     ):
@@ -298,6 +312,9 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     flags = ["--path", str(folder / "model.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
     assert main(["decompress", str(tmp_path / "s"), *flags]) == 1
     assert "was made with another dictionary" in capsys.readouterr().err
+    (tmp_path / "s" / "dict.txt").unlink()
+    assert main(["decompress", str(tmp_path / "s"), *flags]) == 1
+    assert f"{tmp_path / 's'} has no dict.txt, the model's dictionary" in capsys.readouterr().err
     assert list(content(store)) == list(before)
 
 
