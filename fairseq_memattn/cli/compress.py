@@ -125,8 +125,10 @@ def run(args: argparse.Namespace) -> None:
     state, task = open_checkpoint(args.path, args.data, compresses=True)
     model = load_model(args.path, args.data, state, task).eval()
     encoder = encoder_of(model)
-    corpus = read(args, model, task)
-    pieces = corpus.pieces(limit_of(args, model, task), args.split)
+    corpus, docids = read(args, model, task)
+    limit = limit_of(args, model, task)
+    pieces = corpus.pieces(limit, args.split)
+    refuse_other_documents(args, corpus, docids, limit)
     on_gpu = torch.cuda.is_available() and not args.cpu
     if on_gpu and local >= torch.cuda.device_count():
         raise ValueError(
@@ -153,8 +155,8 @@ def run(args: argparse.Namespace) -> None:
     shard.close()
 
 
-def read(args: argparse.Namespace, model: Any, task: Any) -> "Corpus":
-    """The documents of `--subset`, as the model was trained to read them."""
+def read(args: argparse.Namespace, model: Any, task: Any) -> "tuple[Corpus, Path]":
+    """The documents of `--subset`, as the model was trained to read them, and its .docids file."""
     from fairseq.data.data_utils import load_indexed_dataset
     from fairseq.models.roberta import RobertaModel
 
@@ -172,8 +174,37 @@ def read(args: argparse.Namespace, model: Any, task: Any) -> "Corpus":
         raise ValueError(f"--subset {args.subset}: there is no {split}{side}.bin")
     docids = split.with_name(f"{split.name}.docids")
     documents = documents_of(args.documents, args.subset, lines.sizes, docids)
-    dictionary = task.source_dictionary
-    return Corpus(lines, documents, dictionary.bos() if isinstance(model, RobertaModel) else None)
+    bos = task.source_dictionary.bos() if isinstance(model, RobertaModel) else None
+    return Corpus(lines, documents, bos), docids
+
+
+def refuse_other_documents(
+    args: argparse.Namespace, corpus: "Corpus", docids: Path, limit: int
+) -> None:
+    """Raises ValueError if the store has the subset by ids and is to get it without, or reversely.
+
+    The ids of its records would differ, so that the store would have the text twice.
+    """
+    from fairseq_memattn.compression.corpus import Corpus, documents_of, source_of
+    from fairseq_memattn.compression.store import shards
+
+    present = shards(args.output)
+    others = ["lines", "blank-lines"] if args.documents == "ids" else ["ids"] * docids.is_file()
+    for other in others if present else ():
+        first = documents_of(other, args.subset, corpus.lines.sizes, docids)[:1]
+        if first == corpus.documents[:1]:
+            continue
+        bos = corpus.bos[0] if corpus.bos else None
+        pieces = Corpus(corpus.lines, first, bos).pieces(limit, split=True)
+        for piece in pieces[:1]:
+            source = source_of(corpus.tokens(piece))
+            if any(shard.source(piece.id) == source for shard in present):
+                raise ValueError(
+                    f"--documents {args.documents}: the store {args.output} already has --subset "
+                    f"{args.subset} by --documents {other}; choose another --output"
+                )
+    for shard in present:
+        shard.close()
 
 
 def limit_of(args: argparse.Namespace, model: Any, task: Any) -> int:

@@ -4,7 +4,7 @@ import html
 import re
 import unicodedata
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.

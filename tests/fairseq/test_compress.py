@@ -216,6 +216,20 @@ def test_documents_by_ids(tmp_path):
     assert found == [("a", range(0, 2)), ("b", range(2, 3))]
 
 
+@pytest.mark.parametrize(("first", "second"), [("ids", "lines"), ("lines", "ids")])
+def test_a_subset_is_not_stored_by_ids_and_without(made, tmp_path, capsys, first, second):
+    folder = made[0]
+    (tmp_path / "bin").mkdir()
+    dictionary().save(str(tmp_path / "bin" / "dict.txt"))
+    binarise(tmp_path / "bin" / "test", [4, 5, 6])
+    (tmp_path / "bin" / "test.docids").write_text("a\na\nb\n", encoding="utf-8")
+    for documents, status in ((first, 0), (second, 1), (first, 0)):
+        flags = ["--documents", documents]
+        ours(tmp_path, tmp_path / "s", *flags, path=folder / "model.pt", status=status)
+    told = f"--documents {second}: the store {tmp_path / 's'} already has --subset test by "
+    assert f"{told}--documents {first}; choose another --output" in capsys.readouterr().err
+
+
 def test_killed_within_a_batch_and_resumed(made, tmp_path, capsys):
     """A real SIGKILL, after two of the four records of a batch have been inserted."""
     folder, store = made[0], tmp_path / "s"
