@@ -590,7 +590,7 @@ def test_majority_tagging(tmp_path):
     assert extra["memory"].shape == (8, 2, 16)
     loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["target"])
     assert float(row["test_loss"]) == pytest.approx(float(loss) / math.log(2), abs=1e-3)
-    with pytest.raises(MemAttnError, match="--gmat-memory 9 is more than the 4 memory tokens"):
+    with pytest.raises(MemAttnError, match="--gmat-memory was 4 in its training, but is 9"):
         loaded(path, tmp_path, gmat_memory=9)
 
 
