@@ -60,7 +60,8 @@ def failure(case: Case, done: Done) -> str:
 
 def left_behind(case: Case, done: Done) -> list[str]:
     """Files that a command that failed leaves. Complete stages of a preparation may stay."""
-    left = [name for name in done.left if not KEPT.fullmatch(name)]
+    log = _options(case).get("--log-file")
+    left = [name for name in done.left if not (KEPT.fullmatch(name) or name == log)]
     for record in [case.folder / name for name in left if "/stages/" in f"/{name}"]:
         outputs = json.loads(record.read_text(encoding="utf-8")).get("outputs", {})
         folder = record.parents[1].relative_to(case.folder)
@@ -117,8 +118,10 @@ def saved(case: Case, done: Done) -> str:
 
 def all_translated(case: Case, done: Done) -> str:
     """A hypothesis for each line of the input."""
-    if case.line.name == "generate" or "--input" in case.line.argv:
+    if case.line.name == "generate":
         wanted = SPLITS["test"]
+    elif "--input" in _options(case):
+        wanted = lines_in(case.folder / _options(case)["--input"])
     else:
         wanted = len(case.line.stdin.decode("utf-8", "replace").split("\n"))
         wanted -= case.line.stdin.endswith(b"\n") or not case.line.stdin
@@ -170,13 +173,18 @@ def all_scored(case: Case, done: Done) -> str:
 
 def outputs_exist(case: Case, done: Done) -> str:
     """The files that the command line names."""
-    given = [part for word in case.line.argv for part in _parts(word)]
-    named = dict(zip(given, given[1:], strict=False))
+    named = _options(case)
     for flag in ("--output", "--json", "--scores", "--predictions", "--nbest", "--dict"):
         path = case.folder / named.get(flag, "")
         if not (path.exists() and (path.is_dir() or path.stat().st_size)):
             return f"no {path.name}"
     return ""
+
+
+def _options(case: Case) -> dict[str, str]:
+    """The word after each word of a command line: the values of its options."""
+    words = [part for word in case.line.argv for part in _parts(word)]
+    return dict(zip(words, words[1:], strict=False))
 
 
 def _parts(word: str) -> list[str]:
