@@ -4,6 +4,7 @@ import os
 import pytest
 import torch
 
+from fairseq_memattn.attention import use_backend
 from fairseq_memattn.attention.ops.abc import chunked as causal
 
 # Read when kernels are imported: without a GPU, Triton runs them on the CPU, slowly.
@@ -17,6 +18,13 @@ logging.getLogger("torch.__trace").propagate = False
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def operations_of_pytorch():
+    """The forms in PyTorch, on a GPU too; the tests of the kernels force these."""
+    with use_backend("chunked"):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """The choice of an implementation: forced, equal, and without a look at the data."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from abc_cases import Case
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
-from fairseq_memattn.attention.ops import abc, additive
+from fairseq_memattn.attention.ops import abc, additive, backends
 from fairseq_memattn.attention.ops.state import MemoryState
 
 STEPS = {"abc": (abc_step, abc), "additive": (additive_step, additive)}
@@ -59,6 +61,32 @@ def test_the_forced_backend_runs(operation, monkeypatch):
         step(*inputs(), None)
     step(*inputs(), None)
     assert called == ["chunked", "naive", "chunked"]
+
+
+@pytest.mark.parametrize(
+    ("is_cuda", "dtype", "width", "slots", "gradient", "chosen"),
+    [
+        (True, torch.bfloat16, 64, 32, False, "triton"),
+        (False, torch.float32, 64, 32, False, "chunked"),
+        (True, torch.float64, 64, 32, False, "chunked"),
+        (True, torch.float32, 257, 32, False, "chunked"),
+        (True, torch.float32, 64, 257, False, "chunked"),
+        (True, torch.float32, 64, 32, True, "chunked"),
+    ],
+)
+def test_choice(is_cuda, dtype, width, slots, gradient, chosen, monkeypatch):
+    """By device, dtype and sizes, and by whether a kernel without gradients would do."""
+    monkeypatch.setattr(backends, "HAS_TRITON", True)
+    monkeypatch.setattr(backends._Forced, "name", None)
+    q = SimpleNamespace(is_cuda=is_cuda, dtype=dtype, shape=(1, 1, 9, width))
+    names = {name: name for name in backends.NAMES}
+    assert backends.choose(names, q, slots, gradient) == chosen
+
+
+def test_a_wrong_environment_variable(monkeypatch):
+    monkeypatch.setenv("MEMATTN_BACKEND", "cuda")
+    with pytest.raises(ValueError, match="MEMATTN_BACKEND must be torch or triton, but is 'cuda'"):
+        backends._from_environment()
 
 
 def test_unknown_backend():
