@@ -12,7 +12,7 @@ the memory before the chunk at position t), and F, Z, kept hold a number for eac
     step              one program a head: writes one token, reads, and updates the memory
 
 Within a chunk the product Z_t F_j is formed from its factors (FACTORED) where Z stays below
-exp(60), and else as exp(s_j - z_t), one j after another: `_spread`, `_weights`, `_gather`. The
+exp(60), and else as exp(s_j - z_t), one j after another: `spread`, `pair_weights`, `gather`. The
 kernels of chunks run once for each form, and a program leaves a chunk of the other form alone, so
 that the host never waits to know which is which.
 
