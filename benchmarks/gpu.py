@@ -131,7 +131,7 @@ def errors(attend: Attention, inputs: list[Tensor]) -> list[float]:
     exact = [x.detach().double().cpu().requires_grad_() for x in inputs]
     q, k, v, log_alpha = exact
     start = MemoryState.empty(k, v, log_alpha)
-    wanted, _ = naive(q * q.shape[3] ** -0.5, k, v, log_alpha, start, None)
+    wanted, _ = naive(q, k, v, log_alpha, start, q.shape[3] ** -0.5, None)
     expected = [wanted, *torch.autograd.grad(wanted, exact, weights.double().cpu())]
     pairs = zip(actual, expected, strict=True)
     return [((a.double().cpu() - e).abs().max() / e.abs().max()).item() for a, e in pairs]

@@ -29,6 +29,11 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+def read_scale(q: Tensor, scale: float | None) -> float:
+    """The scale of the read logits; None is D ** -0.5."""
+    return float(q.shape[-1] ** -0.5) if scale is None else scale
+
+
 def scaled(q: Tensor, scale: float | None) -> Tensor:
-    """Queries times the scale of the read logits, None is D ** -0.5."""
-    return q.to(accumulation_dtype(q)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    """Queries times the scale of the read logits."""
+    return q.to(accumulation_dtype(q)) * read_scale(q, scale)

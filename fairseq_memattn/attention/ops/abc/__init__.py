@@ -26,11 +26,11 @@ from fairseq_memattn.attention.ops.checks import (
     check_packed,
     check_shapes,
 )
-from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.precision import full_precision, read_scale, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
 Causal = Callable[
-    [Tensor, Tensor, Tensor, Tensor, MemoryState, int | None], tuple[Tensor, MemoryState]
+    [Tensor, Tensor, Tensor, Tensor, MemoryState, float, int | None], tuple[Tensor, MemoryState]
 ]
 Backend = Callable[
     [Tensor, Tensor, Tensor, Tensor, Tensor | None, MemoryState | None, float | None, int | None],
@@ -39,7 +39,7 @@ Backend = Callable[
 
 
 def _prepared(attend: Causal) -> Backend:
-    """A form that takes scaled queries, write logits in float32, and a memory."""
+    """A form that takes write logits in float32, a memory and a scale."""
 
     def attend_prepared(
         q: Tensor,
@@ -53,7 +53,7 @@ def _prepared(attend: Causal) -> Backend:
     ) -> tuple[Tensor, MemoryState]:
         log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
         start = state or MemoryState.empty(k, v, log_alpha)
-        out, state = attend(scaled(q, scale), k, v, log_alpha, start, chunk_size)
+        out, state = attend(q, k, v, log_alpha, start, read_scale(q, scale), chunk_size)
         return out.to(q.dtype), state
 
     return attend_prepared

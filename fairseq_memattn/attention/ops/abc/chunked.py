@@ -2,7 +2,7 @@
 
 Positions are cut into L chunks of C. With s = log alpha (M write logits a position), z_t the log
 of the prefix normaliser, z_p and z_c its values before and at the end of a chunk, and kappa q
-written q:
+written q (times the scale of the read logits):
 
     D   = exp(z_p - z_c)             what is left of the old memory at the chunk's end
     F_j = exp(s_j - z_c)             what token j holds of the memory at the chunk's end
@@ -44,11 +44,17 @@ GROUP_ELEMENTS = 1 << 18
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, s: Tensor, state: MemoryState, chunk_size: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor,
+    state: MemoryState,
+    scale: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
     """ABC over T positions from a given memory.
 
-    q (scaled), k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written.
+    q, k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written.
     Returns the output in s's dtype and the memory after position T. Reads two numbers back from
     the device to choose between the factored and the pairwise form.
     """
@@ -59,13 +65,19 @@ def causal_attention(
     with torch.no_grad():
         writing = _factor(chunked(s, chunk, EMPTY), state.log_mass)
     if writing is None:
-        return _stable_attention(q, k, v, s, state)
-    out, keys, values, log_mass = _FactoredAttention.apply(q, k, v, s, *state, writing, chunk)
-    return out, MemoryState(keys, values, log_mass)
+        return _stable_attention(q.to(s.dtype) * scale, k, v, s, state)
+    out, *memory = _FactoredAttention.apply(q, k, v, s, *state, writing, scale, chunk)
+    return out, MemoryState(*memory)
 
 
 def additive_causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, phi: Tensor, state: MemoryState, chunk_size: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Tensor,
+    state: MemoryState,
+    scale: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
     """The same for control vectors phi (B, H or 1, T, M) that no sum divides, of any sign.
 
@@ -74,8 +86,8 @@ def additive_causal_attention(
     chunk = min(chunk_size or CHUNK_SIZE, q.shape[2])
     with torch.no_grad():
         writing = _additive(chunked(phi, chunk), state.log_mass)
-    out, keys, values, log_mass = _FactoredAttention.apply(q, k, v, phi, *state, writing, chunk)
-    return out, MemoryState(keys, values, log_mass)
+    out, *memory = _FactoredAttention.apply(q, k, v, phi, *state, writing, scale, chunk)
+    return out, MemoryState(*memory)
 
 
 class _Writing(NamedTuple):
@@ -165,31 +177,35 @@ class _FactoredAttention(torch.autograd.Function):
         values: Tensor,
         log_mass: Tensor,
         writing: _Writing,
+        scale: float,
         chunk: int,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        start, heads = (keys, values), q.shape[1]
+        start, heads = torch.stack([keys, values]), q.shape[1]
         q_, k_, v_ = (_flat(chunked(x.to(s.dtype), chunk)) for x in (q, k, v))
         fraction, gain = (_flat(x.expand(-1, heads, -1, -1, -1)) for x in writing[:2])
         write = fraction.transpose(1, 2)
-        decayed_keys, keys = _scan(torch.bmm(write, k_), writing.decay, keys)
-        decayed_values, values = _scan(torch.bmm(write, v_), writing.decay, values)
+        decayed = q_.new_empty(2, len(q_), *keys.shape[2:])
+        decayed_keys, decayed_values = decayed
+        torch.bmm(write, k_, out=decayed_keys)
+        torch.bmm(write, v_, out=decayed_values)
+        end = _scan(decayed, writing.decay, start)
 
         out, read_logits, reading = (torch.empty_like(x) for x in (v_, gain, gain))
         for g in _groups(q_):
             square = torch.bmm(q_[g], k_[g].transpose(1, 2)).tril_()
             logits = torch.bmm(square, fraction[g], out=read_logits[g])
-            logits.baddbmm_(q_[g], decayed_keys[g].transpose(1, 2)).mul_(gain[g])
+            memory = decayed_keys[g].transpose(1, 2)
+            logits.baddbmm_(q_[g], memory, beta=scale, alpha=scale).mul_(gain[g])
             _softmax(logits, gain[g] > 0 if writing.some_empty else None, out=reading[g])
             spread = reading[g] * gain[g]
             weights = torch.bmm(spread, write[g], out=square).tril_()
             torch.bmm(weights, v_[g], out=out[g]).baddbmm_(spread, decayed_values[g])
 
         ctx.save_for_backward(
-            q, k, v, fraction, gain, writing.decay, read_logits, reading,
-            decayed_keys, decayed_values, keys, values, *start,
+            q, k, v, fraction, gain, writing.decay, read_logits, reading, decayed, start, end,
         )  # fmt: skip
-        ctx.chunk, ctx.normalised = chunk, writing.normalised
-        return _unflat(out, q), keys, values, writing.log_mass.clone()
+        ctx.scale, ctx.chunk, ctx.normalised = scale, chunk, writing.normalised
+        return _unflat(out, q), end[0].clone(), end[1].clone(), writing.log_mass.clone()
 
     @staticmethod
     @once_differentiable
@@ -201,47 +217,50 @@ class _FactoredAttention(torch.autograd.Function):
     @staticmethod
     def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (
-            q, k, v, fraction, gain, decay, read_logits, reading,
-            decayed_keys, decayed_values, keys, values, keys_start, values_start,
+            q, k, v, fraction, gain, decay, read_logits, reading, decayed, start, end,
         ) = ctx.saved_tensors  # fmt: skip
         grad_out, grad_keys, grad_values, grad_log_mass = grads
-        q_, k_, v_, do = (_flat(chunked(x.to(gain.dtype), ctx.chunk)) for x in (q, k, v, grad_out))
+        grad_end = torch.stack([grad_keys, grad_values])
+        q_, k_, v_, do_ = (_flat(chunked(x.to(gain.dtype), ctx.chunk)) for x in (q, k, v, grad_out))
         write = fraction.transpose(1, 2)
+        decayed_keys, decayed_values = decayed
+        later = gain.new_ones(ctx.chunk, ctx.chunk).triu_()
 
         grad_q, grad_k, grad_v, grad_s = (torch.empty_like(x) for x in (q_, k_, v_, gain))
-        carried_keys, carried_values = (torch.empty_like(decayed_keys) for _ in range(2))
-        carried_mass = gain.new_empty(gain.shape[0], gain.shape[2])
+        dM, dU = torch.empty_like(decayed), gain.new_empty(gain.shape[0], gain.shape[2], 1)
+        dH, dG = dM
         for g in _groups(q_):
+            # One copy of an expanded gradient, where every product would make its own.
+            do = do_[g].contiguous()
             # B, then dp, da and y
-            square = torch.bmm(do[g], v_[g].transpose(1, 2)).tril_()
+            square = torch.bmm(do, v_[g].transpose(1, 2)).tril_()
             grad_reading = torch.bmm(square, fraction[g])
-            grad_reading.baddbmm_(do[g], decayed_values[g].transpose(1, 2)).mul_(gain[g])
-            y = grad_reading.mul_(reading[g])
-            grad_logits = torch.addcmul(y, reading[g], y.sum(dim=-1, keepdim=True), value=-1)
+            grad_reading.baddbmm_(do, decayed_values[g].transpose(1, 2)).mul_(gain[g])
+            spread = reading[g] * gain[g]
+            grad_spread = _softmax_backward(grad_reading, reading[g]).mul_(gain[g])
             if ctx.normalised:
-                # minus the sum over t >= j of y_t: summed from the end, because where the
-                # normaliser rises the first terms are larger than the last by a factor of up to
-                # exp(MAX_RISE)
-                y.addcmul_(read_logits[g], grad_logits).mul_(gain[g])
-                torch.sum(y, dim=1, out=carried_mass[g])
-                grad_s[g] = y.flip(1).cumsum(1).flip(1).neg_()
+                # minus the sum over t >= j of y_t, each on its own: where the normaliser rises,
+                # the first terms are larger than the last by a factor of up to exp(MAX_RISE)
+                y = grad_reading.mul_(spread).addcmul_(read_logits[g], grad_spread)
+                triangle = later.expand(len(y), -1, -1)
+                torch.baddbmm(y, triangle, y, beta=0, alpha=-1, out=grad_s[g])
+                torch.neg(grad_s[g][:, 0].unsqueeze(-1), out=dU[g])
             else:
                 grad_s[g] = 0
-            spread, grad_spread = reading[g] * gain[g], grad_logits.mul_(gain[g])
+            grad_spread.mul_(ctx.scale)  # from here on for q and k as they were given
             grad_s[g].baddbmm_(square.transpose(1, 2), spread)
             torch.bmm(q_[g], k_[g].transpose(1, 2), out=square).tril_()
             grad_s[g].baddbmm_(square.transpose(1, 2), grad_spread)
 
             weights = torch.bmm(spread, write[g], out=square).tril_()
-            torch.bmm(weights.transpose(1, 2), do[g], out=grad_v[g])
-            torch.bmm(spread.transpose(1, 2), do[g], out=carried_values[g])
+            torch.bmm(weights.transpose(1, 2), do, out=grad_v[g])
+            torch.bmm(spread.transpose(1, 2), do, out=dG[g])
             grad_scores = torch.bmm(grad_spread, write[g], out=square).tril_()
             torch.bmm(grad_scores.transpose(1, 2), q_[g], out=grad_k[g])
             torch.bmm(grad_scores, k_[g], out=grad_q[g]).baddbmm_(grad_spread, decayed_keys[g])
-            torch.bmm(grad_spread.transpose(1, 2), q_[g], out=carried_keys[g])
+            torch.bmm(grad_spread.transpose(1, 2), q_[g], out=dH[g])
 
-        dH, dH_start = _scan_back(carried_keys, decay, grad_keys)
-        dG, dG_start = _scan_back(carried_values, decay, grad_values)
+        grad_start = _scan_back(dM, decay, grad_end)
         grad_v.baddbmm_(fraction, dG)
         grad_k.baddbmm_(fraction, dH)
         grad_s.baddbmm_(v_, dG.transpose(1, 2)).baddbmm_(k_, dH.transpose(1, 2))
@@ -249,16 +268,15 @@ class _FactoredAttention(torch.autograd.Function):
         if ctx.normalised:
             # Summed over the heads that share a normaliser further down, hence the share.
             share = decay.shape[1] / q.shape[1]
-            grad_mass = (grad_keys * keys).sum(-1) + (grad_values * values).sum(-1)
-            grad_mass = grad_mass - grad_log_mass * share
-            dU, dU_start = _scan_back(carried_mass.unsqueeze(-1), decay, grad_mass.unsqueeze(-1))
+            grad_mass = (grad_end * end).sum(dim=(0, -1)) - grad_log_mass * share
+            dU_start = _scan_back(dU, decay, grad_mass.unsqueeze(-1))
             grad_s.sub_(dU.transpose(1, 2)).mul_(fraction)
-            grad_mass = (dH_start * keys_start).sum(-1) + (dG_start * values_start).sum(-1)
-            grad_start_mass = _sum_heads(grad_mass - dU_start.squeeze(-1), decay.shape[1])
+            grad_mass = (grad_start * start).sum(dim=(0, -1)) - dU_start.squeeze(-1)
+            grad_start_mass = _sum_heads(grad_mass, decay.shape[1])
         return (
             _unflat(grad_q, q).to(q.dtype), _unflat(grad_k, k).to(k.dtype),
             _unflat(grad_v, v).to(v.dtype), _sum_heads(_unflat(grad_s, q), decay.shape[1]),
-            dH_start, dG_start, grad_start_mass, None, None,
+            *grad_start, grad_start_mass, None, None, None,
         )  # fmt: skip
 
 
@@ -297,40 +315,47 @@ def _softmax(logits: Tensor, written: Tensor | None, out: Tensor) -> None:
         torch.softmax(logits.masked_fill(~written, EMPTY), dim=-1, out=out).mul_(written)
 
 
+def _softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
+    """p (dp - <p, dp>), the gradient of a softmax's logits."""
+    result: Tensor = torch.ops.aten._softmax_backward_data(grad, softmax, -1, softmax.dtype)
+    return result
+
+
 def _sum_heads(grad: Tensor, heads: int) -> Tensor:
     """The gradient of a tensor that all heads shared, if they did."""
     return grad if grad.shape[1] == heads else grad.sum(dim=1, keepdim=True)
 
 
-def _scan(updates: Tensor, decay: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """H <- D H + U over the chunks, overwriting U.
+def _scan(updates: Tensor, decay: Tensor, start: Tensor) -> Tensor:
+    """H <- D H + U over the chunks. Overwrites every U with its D H and returns the last H.
 
-    updates: (B H L, M, D); decay: (B, h, L, M); start: (B, H, M, D).
-    Returns D H of every chunk (B H L, M, D) and the last H.
+    updates: (..., B H L, M, D); decay: (B, h, L, M); start: (..., B, H, M, D).
     """
-    decay = decay.unsqueeze(-1)
-    decayed = torch.empty_like(updates)
-    by_chunk, updates = (x.view(*start.shape[:2], -1, *x.shape[1:]) for x in (decayed, updates))
-    state = start
-    for c in range(updates.shape[2]):
-        torch.mul(state, decay[:, :, c], out=by_chunk[:, :, c])
-        state = updates[:, :, c].add_(by_chunk[:, :, c])
-    return decayed, state.clone()
+    memory, decayed = start.clone(), torch.empty_like(start)
+    for update, fraction in _by_chunk(updates, decay, start):
+        torch.mul(memory, fraction, out=decayed)
+        torch.add(update, decayed, out=memory)
+        update.copy_(decayed)
+    return memory
 
 
-def _scan_back(updates: Tensor, decay: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """dH <- D (dH + U) over the chunks, backwards, overwriting U: `_scan`'s derivative.
+def _scan_back(updates: Tensor, decay: Tensor, end: Tensor) -> Tensor:
+    """dH <- D (dH + U) over the chunks, backwards: `_scan`'s derivative.
 
-    Returns dH at the end of every chunk (B H L, M, D), and at the start of the first.
+    Overwrites every U with dH at its chunk's end, and returns dH before the first chunk.
     """
-    decay = decay.unsqueeze(-1)
-    grads = torch.empty_like(updates)
-    by_chunk, updates = (x.view(*end.shape[:2], -1, *x.shape[1:]) for x in (grads, updates))
-    grad = end
-    for c in reversed(range(updates.shape[2])):
-        by_chunk[:, :, c] = grad
-        grad = updates[:, :, c].add_(grad).mul_(decay[:, :, c])
-    return grads, grad.clone()
+    grad, added = end.clone(), torch.empty_like(end)
+    for update, fraction in reversed(_by_chunk(updates, decay, end)):
+        torch.add(update, grad, out=added)
+        update.copy_(grad)
+        torch.mul(added, fraction, out=grad)
+    return grad
+
+
+def _by_chunk(x: Tensor, decay: Tensor, like: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The chunks of x (..., B H L, M, D), each shaped after a memory, and their decays."""
+    chunks = x.view(*like.shape[:-2], -1, *x.shape[-2:]).unbind(-3)
+    return list(zip(chunks, decay.unsqueeze(-1).unbind(2), strict=True))
 
 
 def _stable_attention(

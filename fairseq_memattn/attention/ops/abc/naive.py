@@ -90,11 +90,17 @@ def recurrent_attention(
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, s: Tensor, state: MemoryState, chunk_size: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor,
+    state: MemoryState,
+    scale: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
     """Equation 5, one position after another from a given memory: the oracle as a backend.
 
-    q (scaled), k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written;
+    q, k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written;
     chunk_size: ignored. Returns the output (B, H, T, D) in s's dtype and the memory at the end.
     """
     keys, values, log_mass = state
@@ -107,7 +113,7 @@ def causal_attention(
         keys = old * keys + new * k[:, :, t, None].to(s.dtype)
         values = old * values + new * v[:, :, t, None].to(s.dtype)
         log_mass = total
-        logits = torch.einsum("bhmd,bhd->bhm", keys, q[:, :, t].to(s.dtype))
+        logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(s.dtype))
         logits = logits.masked_fill(~is_written(log_mass), -torch.inf)
         reading = logits.softmax(dim=2).nan_to_num()
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))

@@ -20,12 +20,12 @@ from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
-from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.precision import full_precision, read_scale
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
 
 
 def _prepared(attend: Causal) -> Backend:
-    """A form that takes scaled queries, control vectors in float32, and a memory."""
+    """A form that takes control vectors in float32, a memory and a scale."""
 
     def attend_prepared(
         q: Tensor,
@@ -39,7 +39,7 @@ def _prepared(attend: Causal) -> Backend:
     ) -> tuple[Tensor, MemoryState]:
         phi = _masked(phi, key_padding_mask, q)
         start = state or MemoryState.empty(k, v, phi)
-        out, state = attend(scaled(q, scale), k, v, phi, start, chunk_size)
+        out, state = attend(q, k, v, phi, start, read_scale(q, scale), chunk_size)
         return out.to(q.dtype), state
 
     return attend_prepared

@@ -41,11 +41,17 @@ def additive_attention(
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, phi: Tensor, state: MemoryState, chunk_size: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Tensor,
+    state: MemoryState,
+    scale: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
     """The recurrence from a given memory: the oracle as a backend.
 
-    q (scaled), k, v: (B, H, T, D); phi: (B, H or 1, T, M); chunk_size: ignored
+    q, k, v: (B, H, T, D); phi: (B, H or 1, T, M); chunk_size: ignored
     Returns the output (B, H, T, D) in phi's dtype and the memory at the end.
     """
     keys, values, log_mass = state
@@ -56,7 +62,7 @@ def causal_attention(
         values = values + phi_t * v[:, :, t, None].to(phi.dtype)
         written = is_written(log_mass) | (phi[:, :, t] != 0)
         log_mass = torch.where(written, 0.0, EMPTY).to(phi.dtype)
-        logits = torch.einsum("bhmd,bhd->bhm", keys, q[:, :, t].to(phi.dtype))
+        logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(phi.dtype))
         reading = logits.masked_fill(~written, -torch.inf).softmax(dim=2).nan_to_num()
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
     return torch.stack(outputs, dim=2), MemoryState(keys, values, log_mass)
