@@ -7,6 +7,7 @@
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
 # make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
+# make wheelhouse  PYTHON_VERSION=3.12 OUT=folder: what a machine without a network needs beside torch
 # make env         only the environment (.venv), which the other targets make when it is missing
 #
 # TORCH            another build of torch, for example  make env TORCH=torch==2.13.0+cu130
@@ -18,6 +19,8 @@ TORCH ?= torch==2.13.0
 WORKERS ?= 2
 CASES ?= 1000
 SEED ?= 1
+PYTHON_VERSION ?= 3.12
+OUT ?= outputs/wheelhouse-$(PYTHON_VERSION)
 VENV := .venv
 BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
@@ -34,7 +37,7 @@ QUICK := tests/attention tests/checkpoints tests/evaluation \
 	-k "not compile and not distributed"
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo discourse quick check unit test fuzz contract coverage clean
+.PHONY: help env wheelhouse demo discourse quick check unit test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -53,6 +56,9 @@ $(READY): constraints.txt pyproject.toml
 		scikit-learn cffi packaging
 	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[data,dev]'
 	touch $@
+
+wheelhouse: $(READY)
+	BIN=$(BIN) recipes/wheelhouse.sh $(PYTHON_VERSION) $(OUT)
 
 demo: $(READY)
 	BIN=$(BIN) recipes/demo/run.sh

@@ -126,6 +126,10 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/squad.sh 64-16", {"SEED": "-1"}, "error: SEED must be a whole number"),
         ("gmat/squad.sh 64-16", {}, "must hold dev-v1.1.json and one train-*.json; set DATA"),
+        ("wheelhouse.sh 3.12", {}, "usage: recipes/wheelhouse.sh VERSION FOLDER, but there are 1"),
+        ("wheelhouse.sh 3.10 out", {}, "error: VERSION must be 3.11 or 3.12, but is 3.10"),
+        ("wheelhouse.sh 3.12 docs", {}, "error: docs must be a new or empty folder, but has files"),
+        ("wheelhouse.sh 3.12 out", {}, "error: no python in nowhere; run make env, or set BIN"),
     ],
 )
 def test_refused_in_one_sentence(command, settings, message, tmp_path):
