@@ -1,0 +1,237 @@
+"""recipes/gpu.sh with programs that pretend to train on two GPUs, and the table of its logs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "recipes" / "gpu_table.py"
+START = "INFO | rank   0: capabilities =  9.0  ; total memory = 80.000 GB ; name = Toy\n"
+INTERVAL = '"loss": "8", "ppl": "256.5", "wps": "{wps}", "num_updates": "{updates}"'
+VALID = 'INFO | valid | {"epoch": 1, "valid_loss": "7", "valid_ppl": "128.25"}\n'
+
+
+def interval(wps, updates, free):
+    values = INTERVAL.format(wps=wps, updates=updates)
+    return f'INFO | train_inner | {{"epoch": 1, {values}, "gb_free": "{free}"}}\n'
+
+
+def tabulate(folder, runs):
+    """runs: for each, its part, system and length, its log, and its status."""
+    (folder / "machine").write_text("Toy, torch 9\n")
+    for name, log, status in runs:
+        path = folder / f"{name.replace(' ', '-')}.log"
+        if log is not None:
+            path.write_text(log)
+        if status is not None:
+            path.with_suffix(".status").write_text(f"{status} 12\n")
+    (folder / "plan").write_text("".join(f"{name} 2\n" for name, *_ in runs))
+    argv = [sys.executable, TABLE, folder, "--output", folder / "results"]
+    done = subprocess.run([*map(str, argv)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "results.json").read_text())
+    assert (folder / "results.md").read_text() == done.stdout.removeprefix("\n").rstrip() + "\n"
+    return report, done.stdout.splitlines()
+
+
+def test_table(tmp_path):
+    slow_start = START + interval(10, 5, 70) + interval(90.5, 10, 62.5) + interval(99.5, 15, 63)
+    report, lines = tabulate(
+        tmp_path,
+        [
+            ("speed softmax 512", slow_start, 0),
+            ("speed abc-32 512", START + interval(1234, 5, 70), 124),
+            ("multi30k softmax -", START + interval(5, 5, 79) + VALID, 0),
+        ],
+    )
+    assert report["machine"] == "Toy, torch 9"
+    assert report["runs"] == [
+        {
+            "part": "speed",
+            "system": "softmax",
+            "length": 512,
+            "seconds": 12,
+            "words_per_second": 95.0,  # without the first interval
+            "updates": 15,
+            "train_ppl": 256.5,
+            "peak_gb": 17.5,
+            "result": "",
+        },
+        {
+            "part": "speed",
+            "system": "abc-32",
+            "length": 512,
+            "seconds": 12,
+            "words_per_second": 1234.0,
+            "updates": 5,
+            "train_ppl": 256.5,
+            "peak_gb": 10.0,
+            "result": "out of time",
+        },
+        {
+            "part": "multi30k",
+            "system": "softmax",
+            "seconds": 12,
+            "words_per_second": 5.0,
+            "updates": 5,
+            "train_ppl": 256.5,
+            "peak_gb": 1.0,
+            "valid_ppl": 128.25,
+            "result": "",
+        },
+    ]
+    assert "| softmax | 512 | 95.0 | 17.5 | 15 | 12 | 256.5 |  |" in lines
+    assert "| abc-32 | 512 | 1,234 | 10.0 | 5 | 12 | 256.5 | out of time |" in lines
+    assert "| softmax | 5.0 | 1.0 | 5 | 12 | 256.5 | 128.2 |" in lines
+
+
+EPOCH = 'INFO | train | {"epoch": 1, "train_ppl": "300.5", "train_num_updates": "3"}\n'
+
+
+def test_the_training_perplexity_is_that_of_the_last_interval(tmp_path):
+    log = START + interval(10, 2, 70) + VALID + EPOCH
+    report, _ = tabulate(tmp_path, [("wikitext-2 softmax 512", log, 0)])
+    run = report["runs"][0]
+    assert (run["updates"], run["train_ppl"], run["valid_ppl"]) == (3, 256.5, 128.25)
+
+
+def test_a_run_that_ends_within_its_first_interval(tmp_path):
+    report, _ = tabulate(tmp_path, [("wikitext-2 softmax 512", START + VALID + EPOCH, 0)])
+    run = report["runs"][0]
+    assert (run["updates"], run["train_ppl"], run["valid_ppl"]) == (3, 300.5, 128.25)
+    report, _ = tabulate(tmp_path, [("speed softmax 8192", START + interval("0.0", 1, 70), 0)])
+    assert report["runs"][0]["updates"] == 1 and "words_per_second" not in report["runs"][0]
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "result"),
+    [
+        ("error: --fp16 needs a GPU | or none\n", 2, "failed: error: --fp16 needs a GPU | or none"),
+        ("", 1, "failed: exit status 1"),
+        ("WARNING | OOM in all workers, skipping update\n", 0, "out of memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory.\n", 1, "out of memory"),
+        (START, None, "interrupted"),
+        (None, None, "not run"),
+    ],
+)
+def test_what_a_run_ended_with(tmp_path, log, status, result):
+    report, lines = tabulate(tmp_path, [("modes fp16 512", log, status)])
+    assert report["runs"][0]["result"] == result
+    assert result.replace("|", "\\|") in lines[-2]
+
+
+PYTHON = """#!/bin/bash
+case $1 in
+  -W) cat > /dev/null; echo "$GPUS Toy, torch 9" ;;
+  data_prep/*) ;;
+  *) exec "$REAL" "$@" ;;
+esac
+"""
+TRAIN = f"""#!/bin/bash
+echo "$*" >> "$CALLS"
+cat << 'END'
+{START}{interval(10, 5, 70)}{VALID}
+END
+if [[ " $* " == *" $HANG "* ]]; then sleep 60; fi
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in [
+        ("python", PYTHON),
+        ("fairseq-train", TRAIN),
+        ("fairseq-preprocess", '#!/bin/bash\nmkdir -p "$WORK/wikitext-2"\n'),
+    ]:
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    for corpus in ("wikitext-2", "multi30k-en-de"):
+        (tmp_path / "data" / corpus).mkdir(parents=True)
+    places = {"BIN": programs, "DATA": tmp_path / "data", "WORK": tmp_path / "work"}
+    return {
+        **os.environ,
+        **{name: str(path) for name, path in places.items()},
+        "REAL": sys.executable,
+        "CALLS": str(tmp_path / "calls"),
+        "GPUS": "2",
+        "HANG": "never",
+    }
+
+
+def start(settings, *arguments):
+    return subprocess.Popen(
+        ["recipes/gpu.sh", *arguments],
+        cwd=ROOT,
+        env=settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def results(settings):
+    report = json.loads(Path(settings["WORK"], "results.json").read_text())
+    return {f"{run['part']} {run['system']} {run.get('length', '')}": run for run in report["runs"]}
+
+
+def test_all_runs(settings):
+    script = start(settings)
+    out, err = script.communicate()
+    assert script.returncode == 0, err
+    runs = results(settings)
+    assert len(runs) == 12 + 4 + 1 + 4 + 2
+    assert not any(run["result"] for run in runs.values())
+    assert "## Words a second and peak memory" in out
+    calls = Path(settings["CALLS"]).read_text().splitlines()
+    assert len(calls) == len(runs)
+    for call in calls[:12]:
+        assert "--bf16" in call
+    modes = ["fp16", "bf16", "amp", "memory-efficient-fp16"]
+    for call, mode in zip(calls[12:16], modes, strict=True):
+        assert f"--{mode}" in call and "--abc-causal-slots 32" in call
+    worlds = [call.split("--distributed-world-size ")[-1][0] for call in calls]
+    assert "".join(worlds) == "1" * 16 + "2" + "1" * 6
+    assert all(" --stop-time-hours 0.0" in call for call in calls)
+
+
+def test_a_script_that_is_stopped_has_what_there_is(settings):
+    began = time.monotonic()
+    script = start({**settings, "HANG": "--abc-causal-slots 64"})
+    log = Path(settings["WORK"], "runs", "speed-abc-64-512.log")
+    while not log.exists() or not log.stat().st_size:
+        assert script.poll() is None and time.monotonic() - began < 30
+        time.sleep(0.02)
+    script.send_signal(signal.SIGTERM)
+    out, _ = script.communicate()
+    assert time.monotonic() - began < 30
+    assert script.returncode == 143
+    runs = results(settings)
+    assert runs["speed abc-32 512"]["result"] == ""
+    assert runs["speed abc-64 512"]["result"] == "interrupted"
+    assert runs["speed abc-64 512"]["words_per_second"] == 10
+    assert runs["multi30k softmax "]["result"] == "not run"
+    assert "| abc-64 | 512 | 10.0 |" in out
+
+
+def test_it_needs_a_gpu(settings):
+    script = start({**settings, "GPUS": "0"})
+    out, err = script.communicate()
+    assert script.returncode == 2 and not out
+    assert err == "error: torch finds no GPU; recipes/gpu.sh --tiny tries the script on the CPU\n"
+
+
+def test_half_precision_is_skipped_on_a_cpu(settings):
+    script = start({**settings, "GPUS": "0"}, "--tiny")
+    out, _ = script.communicate()
+    assert script.returncode == 0
+    assert "half precision needs a GPU, and is not tried" in out
+    assert len(results(settings)) == 8 + 4 + 2
+    assert all("--cpu" in call for call in Path(settings["CALLS"]).read_text().splitlines())
