@@ -175,6 +175,17 @@ def test_buckets_tell_directions_apart(device):
     assert (own == far).float().mean() < 0.15
 
 
+def test_a_bucket_is_the_nearest_direction(device):
+    """argmax [x R; -x R]; a vector of zeros is in bucket 0."""
+    x = torch.randn(2, 3, 9, 4, generator=torch.Generator().manual_seed(1)).to(device)
+    x[:, :, -1] = 0
+    generator = torch.Generator().manual_seed(2)
+    rotations = torch.randn(3, 5, 4, 4, generator=generator).to(device)
+    rotated = x.unsqueeze(2) @ rotations
+    expected = torch.cat([rotated, -rotated], dim=4).argmax(dim=4)
+    assert torch.equal(lsh_buckets(x, 8, 5, generator.manual_seed(2)), expected)
+
+
 def test_heads_and_rounds_have_rotations_of_their_own_and_sequences_share_them(device):
     x = torch.randn(1, 1, 50, 4, device=device).expand(2, 3, -1, -1)
     bucket = lsh_buckets(x, 8, 2)

@@ -29,6 +29,7 @@ from fairseq_memattn.attention.ops.global_memory.chunked import (
     check_size,
     hide_padding,
 )
+from fairseq_memattn.attention.ops.host import on_device
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
@@ -63,7 +64,8 @@ def lsh_memory_attention(
     chunk_size: C, Reformer's m
     rounds: R, of hashing
     buckets: of each round, an even number; None is 2 S / C, as in Reformer. That depends on the
-        longest sequence in the batch: give a number where padding must not change a result
+        longest sequence in the batch: give a number where padding must not change a result, or
+        where hashing must not take O(S^2 / C)
     generator: of the random rotations; None is torch's default. Its state at the call, the sizes
         and `qk` determine the buckets
     key_padding_mask: (B, S), True at padding, which may be anywhere and is sorted behind all tokens
@@ -123,9 +125,17 @@ def lsh_buckets(
         (x.shape[1], rounds, x.shape[3], buckets // 2),
         generator=generator,
         device=x.device if generator is None else generator.device,
-    ).to(x)
-    rotated = x.detach().unsqueeze(2) @ rotations
-    return torch.cat([rotated, -rotated], dim=4).argmax(dim=4)
+    )
+    if rotations.device != x.device:
+        rotations = on_device(rotations, x.device)
+    of_rounds = rotations.to(x.dtype).unbind(1)
+    return torch.stack([_bucket(x.detach() @ rotation) for rotation in of_rounds], dim=2)
+
+
+def _bucket(rotated: Tensor) -> Tensor:
+    """argmax [x R; -x R] of x R (B, H, S, buckets / 2), without the larger tensor."""
+    (highest, first), (lowest, second) = rotated.max(dim=3), rotated.min(dim=3)
+    return torch.where(highest >= -lowest, first, second + rotated.shape[3])
 
 
 # The weighted mean of some keys' values, and the logarithm of the keys' normaliser.
