@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu, scaled_dot_product_attention
+from torch.nn.functional import embedding, relu, scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.key_values import KeyValues
-from fairseq_memattn.attention.ops.relative_position import position_bias, relative_position_bucket
+from fairseq_memattn.attention.ops.relative_position import of_pairs, relative_position_bucket
 from fairseq_memattn.modules.incremental import IncrementalModule, IncrementalState
 
 
@@ -107,18 +107,18 @@ class T5PositionBias(nn.Module):
         nn.init.normal_(self.table, std=sizes.embed_dim**-0.5)
 
     def forward(self, length: int, past: int = 0) -> Tensor:
-        """(H, length, past + length): queries are at the last `length` positions."""
-        keys = torch.arange(past + length, device=self.table.device)
-        index = relative_position_bucket(
-            keys - keys[past:].unsqueeze(1),
+        """(1, H, length, past + length): queries are at the last `length` positions."""
+        distance = torch.arange(1 - past - length, length, device=self.table.device)
+        bucket = relative_position_bucket(
+            distance,
             bidirectional=self.bidirectional,
             buckets=len(self.table),
             max_distance=self.max_distance,
         )
-        bias = position_bias(self.table, index)
-        if self.bidirectional:
-            return bias
-        return bias.masked_fill(keys > keys[past:].unsqueeze(1), -torch.inf)
+        bias = embedding(bucket, self.table).t().unsqueeze(0)
+        if not self.bidirectional:
+            bias = bias.masked_fill(distance > 0, -torch.inf)
+        return of_pairs(bias, past + length)
 
 
 class T5Projections(IncrementalModule):
@@ -157,7 +157,7 @@ class T5SelfAttention(T5Projections):
     def forward(
         self, x: Tensor, bias: Tensor, incremental_state: IncrementalState | None = None
     ) -> Tensor:
-        """x: (B, T, E); bias: (H, T, past + T) or (B, H, T, T), -inf for keys that are hidden."""
+        """x: (B, T, E); bias: (B or 1, H, T, past + T), -inf for keys that are hidden."""
         q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
         past = self.saved_state(incremental_state)
         source = KeyValues(k, v) if past is None else past.append(k, v)

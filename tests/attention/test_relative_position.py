@@ -5,7 +5,7 @@ import torch
 
 from fairseq_memattn.attention import position_bias, relative_position_bucket, slot_position_bias
 from fairseq_memattn.attention.ops.memory_slots import naive as reference
-from fairseq_memattn.attention.ops.relative_position import slot_position_bucket
+from fairseq_memattn.attention.ops.relative_position import of_pairs, slot_position_bucket
 
 SIZES = [(32, 128), (32, 20), (8, 128), (12, 50), (64, 1000)]
 either_side = pytest.mark.parametrize("bidirectional", [True, False], ids=["both", "causal"])
@@ -23,6 +23,16 @@ def test_buckets(buckets, max_distance, bidirectional, device):
     )
     expected = [reference.bucket(n, bidirectional, buckets, max_distance) for n in distances]
     assert actual.tolist() == expected
+
+
+@pytest.mark.parametrize("queries, keys", [(1, 1), (1, 5), (4, 4), (3, 7)])
+def test_distances_by_pair(queries, keys, device):
+    """The last query is at the last key, as in decoding."""
+    positions = torch.arange(keys, device=device)
+    distances = torch.arange(1 - keys, queries, device=device)
+    expected = positions - positions[keys - queries :].unsqueeze(1)
+    pairs = of_pairs(distances.expand(2, -1), keys)
+    assert pairs.is_contiguous() and torch.equal(pairs, expected.expand(2, -1, -1))
 
 
 T5_STARTS = {

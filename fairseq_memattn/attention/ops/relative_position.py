@@ -34,11 +34,10 @@ def relative_position_bucket(
     Raises ValueError for an odd number of buckets with `bidirectional`, for fewer than two buckets
     on a side, and for a `max_distance` within the exact buckets.
     """
-    side = _buckets_on_a_side(buckets, bidirectional)
-    starts = torch.tensor(_starts(side, max_distance), device=distance.device)
+    starts = _starts(_buckets_on_a_side(buckets, bidirectional), max_distance)
     if not bidirectional:
-        return torch.bucketize((-distance).clamp(min=0), starts, right=True)
-    return torch.bucketize(distance.abs(), starts, right=True) + side * (distance > 0)
+        return _bucket((-distance).clamp(min=0), starts)
+    return _bucket(distance.abs(), starts) + (len(starts) + 1) * (distance > 0)
 
 
 def slot_position_bucket(
@@ -64,13 +63,14 @@ def slot_position_bucket(
     for name, size in (("sequences", sequences), ("slots", slots), ("length", length)):
         if size < 1:
             raise ValueError(f"`{name}` must be at least 1, but is {size} instead.")
-    positions = torch.arange(slots + length, device=device)
-    own = relative_position_bucket(
-        positions - positions.unsqueeze(1),
+    columns = slots + length
+    bucket = relative_position_bucket(
+        torch.arange(1 - columns, columns, device=device),
         bidirectional=True,
         buckets=buckets,
         max_distance=max_distance,
     )
+    own = of_pairs(bucket, columns)
     index = own.new_full((sequences, slots + length, sequences, slots), buckets)
     index.diagonal(dim1=0, dim2=2).copy_(own[:, :slots, None])
     return torch.cat([index.flatten(2), own[:, slots:].expand(sequences, -1, -1)], dim=2)
@@ -81,9 +81,22 @@ def check_buckets(*, bidirectional: bool, buckets: int, max_distance: int) -> No
     _starts(_buckets_on_a_side(buckets, bidirectional), max_distance)
 
 
+def of_pairs(of_distances: Tensor, keys: int) -> Tensor:
+    """What belongs to the distances of T queries and S keys at successive positions, by pair.
+
+    of_distances: (*, T + S - 1), from the distance of the first key to the last query up to that
+        of the last key to the first query
+
+    Returns (*, T, S).
+    """
+    # The distances of a query begin one further to the left than those of the query before.
+    return of_distances.unfold(-1, keys, 1).flip(-2).contiguous()
+
+
 def position_bias(table: Tensor, index: Tensor) -> Tensor:
     """The biases of buckets. table: (buckets, H); index: (*, T, S). Returns (*, H, T, S)."""
-    return embedding(index, table).movedim(-1, -3)
+    # Contiguous, or each layer that adds the biases would copy them.
+    return embedding(index, table).movedim(-1, -3).contiguous()
 
 
 def slot_position_bias(
@@ -128,6 +141,18 @@ def slot_position_bias(
         device=table.device,
     )
     return position_bias(table, index)
+
+
+def _bucket(distance: Tensor, starts: tuple[int, ...]) -> Tensor:
+    """The number of starts up to each distance, which is 0 at least.
+
+    Not `torch.bucketize`, which takes the starts as a tensor: a GPU is waited for to copy it there.
+    """
+    exact = next((n for n, start in enumerate(starts) if start != n + 1), len(starts))
+    bucket = distance.clamp(max=exact)
+    for start in starts[exact:]:
+        bucket = bucket + (distance >= start)
+    return bucket
 
 
 def _buckets_on_a_side(buckets: int, bidirectional: bool) -> int:
