@@ -10,6 +10,7 @@ from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
+from fairseq_memattn.attention.ops.host import is_immediate
 from fairseq_memattn.attention.ops.state import MemoryState, is_written
 
 
@@ -212,14 +213,19 @@ class PositionControl(Control):
 
         positions: (B, S); from_start: whether they begin at 0. Those of S tokens are then below S,
             and need not be read back from the device where S tokens fit.
+
+        On a GPU, which is not waited for, it is a device-side assertion in the place of a
+        ValueError.
         """
         limit = self.max_length
         if limit is None or (from_start and positions.shape[1] <= limit):
             return
-        if positions.numel() and int(positions.max()) >= limit:
+        supported = f"{type(self).__name__} supports sequences of up to {limit} tokens"
+        if not is_immediate(positions):
+            torch._assert_async((positions < limit).all(), supported)
+        elif positions.numel() and int(positions.max()) >= limit:
             raise ValueError(
-                f"{type(self).__name__} supports sequences of up to {limit} tokens "
-                f"(`max_length`), but there are {int(positions.max()) + 1}"
+                f"{supported} (`max_length`), but there are {int(positions.max()) + 1}"
             )
 
 

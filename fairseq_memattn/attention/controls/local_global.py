@@ -91,6 +91,7 @@ class LocalGlobalControl(Control):
             causal=causal,
             key_padding_mask=tokens.key_padding_mask,
             global_mask=self.tokens.vectors(k, tokens).any(dim=3).squeeze(1),
+            max_global=self.tokens.slots,
             dropout=dropout,
         )
 

@@ -78,8 +78,9 @@ class RandomFeatures(FeatureMap):
         self.sigma = nn.Parameter(torch.ones(num_heads, 1, head_dim))
 
     def draw(self) -> Tensor:
-        """(H,), the numbers of different sets, by torch's generator on the CPU."""
-        return torch.randperm(len(self.bank))[: self.num_heads]
+        """(H,), the numbers of different sets, drawn where the bank is."""
+        # Not `torch.randperm`, whose numbers a GPU may have to wait for.
+        return torch.rand(len(self.bank), device=self.bank.device).argsort()[: self.num_heads]
 
     def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
         """draw: the set of each head; None takes set h for head h, as in evaluation."""

@@ -164,10 +164,9 @@ class ABCAttention(BoundedAttention):
     - causal attention, but for windows and kernel attention: whether every slot is written, and
       whether write logits rise slowly enough for the fast form
     - windows and `local_global`, if there is a `key_padding_mask`: whether any padding is before
-      a token
-    - causal and encoder attention with `local_global`: the number of global tokens
+      a token. On a GPU tokens move without looking
     - sequences longer than the control's maximum, and steps of controls that have one: whether
-      the limit is exceeded
+      the limit is exceeded. On a GPU that is a device-side assertion
     All other forms compile to one graph.
 
     Raises ValueError (OptionError for a control's options) for values out of range or an unknown

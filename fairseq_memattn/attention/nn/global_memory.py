@@ -142,8 +142,9 @@ class GlobalMemoryAttention(nn.Module):
     bias: whether the projections have biases
 
     `torch.compile` makes a single graph of the layer, with two exceptions: "window" with a
-    `key_padding_mask` looks at the mask's values to see whether tokens must be moved, and "lsh" in
-    evaluation makes a `torch.Generator`, which a graph cannot hold. The graph breaks there.
+    `key_padding_mask` on a CPU looks at the mask's values to see whether tokens must be moved, and
+    "lsh" in evaluation makes a `torch.Generator`, which a graph cannot hold. The graph breaks
+    there.
 
     Raises ValueError for options out of range, and for those of another `sparsity`.
     """

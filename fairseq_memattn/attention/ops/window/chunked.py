@@ -25,6 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
 from fairseq_memattn.attention.ops.checks import check_causal, check_mask, check_shapes, check_state
+from fairseq_memattn.attention.ops.host import possibly_any
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
 BLOCK_SIZE = 64
@@ -105,6 +106,7 @@ def window_attention(
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
     global_mask: Tensor | None = None,
+    max_global: int | None = None,
     memory: tuple[Tensor, Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -117,14 +119,18 @@ def window_attention(
     scale: of the logits; None is D ** -0.5
     global_mask: (B, T), True at tokens that all queries see besides their windows (appendix A.1),
         if causal all queries at or after them; meant for few tokens, as each block of queries
-        sees the largest number of them that any row has
+        computes with `max_global` of them
+    max_global: the most of these tokens that a row can have. None reads the number from
+        `global_mask`, for which a GPU is waited for
     memory: keys and values (B, H, M, D) that all queries see besides, and no token of the sequence
     dropout: of the attention weights
 
     Returns (B, H, T, D) in q's dtype, zeros at padding. With n >= T, no dilation and no stride
-    this is softmax attention. Reads one number back from the device for each mask.
+    this is softmax attention. Rows are packed only where padding comes before a token. A GPU is not
+    asked whether it does: there all rows are packed.
 
-    Raises ValueError for shapes that do not fit together.
+    Raises ValueError for shapes that do not fit together, and RuntimeError for more global tokens
+    than `max_global`; on a GPU that is a device-side assertion, as nothing waits for the number.
     """
     _check_inputs(q, k, v, key_padding_mask)
     check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
@@ -135,7 +141,8 @@ def window_attention(
     visible, shared = packing.real, None
     if global_mask is not None:
         is_global = packing.real & packing.pack(global_mask[:, None, :, None])
-        visible, shared = packing.real & ~is_global, _shared(k, v, is_global, causal)
+        shared = _shared(k, v, is_global, causal, max_global)
+        visible = packing.real & ~is_global
     if memory is not None:
         shared = _with_memory(shared, memory, q.shape[2])
     start = _empty(k, v, (reach.left + 1) * window.dilation)
@@ -242,7 +249,7 @@ class _Packing(NamedTuple):
         if key_padding_mask is None:
             return cls(k.new_ones(k.shape[0], 1, k.shape[2], 1, dtype=torch.bool), None)
         real = ~key_padding_mask[:, None, :, None]
-        if not (key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]).any():
+        if not possibly_any(key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]):
             return cls(real, None)
         order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
         return cls(take(real, order), order)
@@ -331,9 +338,17 @@ def _advance(state: WindowState, queue: _Queue, real: Tensor, window: Window) ->
     return WindowState(take(queue.keys, newest), take(queue.values, newest), tokens)
 
 
-def _shared(k: Tensor, v: Tensor, is_global: Tensor, causal: bool) -> _Shared:
-    """The tokens of is_global (B, 1, T, 1), as many a row as the row with most of them has."""
-    count = int(is_global.sum(dim=2).amax())
+def _shared(
+    k: Tensor, v: Tensor, is_global: Tensor, causal: bool, max_global: int | None
+) -> _Shared:
+    """The tokens of is_global (B, 1, T, 1), as many a row as any row has, or can have."""
+    counts = is_global.sum(dim=2)
+    if max_global is None:
+        count = int(counts.amax())
+    else:
+        count = min(max_global, k.shape[2])
+        message = f"`global_mask` must have at most {max_global} tokens a row (`max_global`)."
+        torch._assert_async((counts <= count).all(), message)
     index = (~is_global).flatten(1).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
     seen = take(is_global, index).transpose(2, 3).expand(-1, -1, k.shape[2], -1)
     if causal:
