@@ -1,17 +1,21 @@
 """ABC as a replacement of fairseq's `MultiheadAttention`: causal, cross and encoder attention."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import Control, State, Tokens
 from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention.ops.host import is_immediate
 from fairseq_memattn.modules.control_pool import LayerControl
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
+
+T = TypeVar("T")
 
 
 class CrossMemory(NamedTuple):
@@ -27,10 +31,15 @@ class CrossMemory(NamedTuple):
     phi: Tensor | None
 
     def reorder(self, new_order: Tensor) -> "CrossMemory":
-        """new_order: (B' copies,), the indices of the hypotheses that beam search keeps"""
+        """new_order: (B' copies,), the indices of the hypotheses that beam search keeps
+
+        Where the hypotheses of a sentence are not adjacent any more, each gets a memory of its own.
+        A GPU is not waited for to know it: it asserts that they are, as fairseq's beam search keeps
+        them.
+        """
         sentences = new_order.div(self.copies, rounding_mode="floor")
         copies = self.copies
-        if len(new_order) % copies or not _all_copies(sentences, copies):
+        if len(new_order) % copies or not _stay_adjacent(sentences, copies):
             copies = 1
         sentences = sentences[::copies]
         state, phi = self.state, self.phi
@@ -120,7 +129,7 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         """The source, batch first."""
         return self._once("source", key, lambda: batch_first(key).contiguous())
 
-    def _once(self, name: str, source: Tensor, make: Callable[[], Tensor]) -> Tensor:
+    def _once(self, name: str, source: Tensor, make: Callable[[], T]) -> T:
         """The result of `make`, which is called once for all layers of a forward pass."""
         shared = self.layer_control.shared
         return make() if shared is None else shared.once(name, source, make)
@@ -161,8 +170,12 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         return out.reshape(batch, heads, length, width), weights
 
     def _write_source(self, source: Tensor, key_padding_mask: Tensor | None) -> CrossMemory:
-        """The memory of the source. Beam search repeats each sentence; it is written only once."""
-        copies = self.beam_size if _all_copies(source, self.beam_size) else 1
+        """The memory of the source. Beam search repeats each sentence; it is written only once.
+
+        Whether it does is read from the device, once for all layers at the first step.
+        """
+        beam = self.beam_size
+        copies = beam if self._once("copies", source, lambda: _all_copies(source, beam)) else 1
         if copies > 1:
             source = self._once("sentences", source, lambda: source[::copies])
             if key_padding_mask is not None:
@@ -204,5 +217,18 @@ def _all_copies(x: Tensor, copies: int) -> bool:
     """Whether the rows of x are groups of `copies` adjacent equal rows."""
     if copies == 1 or len(x) % copies:
         return copies == 1
+    return bool(_equal_in_groups(x, copies))
+
+
+def _stay_adjacent(sentences: Tensor, copies: int) -> bool:
+    """Whether `_all_copies`, or on a GPU an assertion that it is so. copies divides the rows."""
+    if is_immediate(sentences):
+        return _all_copies(sentences, copies)
+    message = "the hypotheses of a sentence must be adjacent rows"
+    torch._assert_async(_equal_in_groups(sentences, copies), message)
+    return True
+
+
+def _equal_in_groups(x: Tensor, copies: int) -> Tensor:
     groups = x.unflatten(0, (-1, copies))
-    return bool((groups == groups[:, :1]).all())
+    return (groups == groups[:, :1]).all()

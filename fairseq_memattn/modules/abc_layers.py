@@ -16,6 +16,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import Sizes
+from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
@@ -205,16 +206,14 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
-            x = x + position_vectors(self.embed_positions, start, tokens.shape[1]).to(x)
+            vectors = position_vectors(self.embed_positions, start, tokens.shape[1], x.device)
+            x = x + vectors.to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         x = self.dropout_module(x).transpose(0, 1)
+        mask = padding if possibly_any(padding) else None
         for layer in self.layers:
-            x, *_ = layer(
-                x,
-                incremental_state=incremental_state,
-                self_attn_padding_mask=padding if padding.any() else None,
-            )
+            x, *_ = layer(x, incremental_state=incremental_state, self_attn_padding_mask=mask)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         x = x.transpose(0, 1)
@@ -239,17 +238,20 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         return super().upgrade_state_dict_named(state_dict, name)
 
 
-def position_vectors(embedding: Any, start: int, length: int) -> Tensor:
+def position_vectors(
+    embedding: Any, start: int, length: int, device: torch.device | None = None
+) -> Tensor:
     """fairseq's vectors (length, E) of the positions from `start`.
 
+    device: where they are computed, if the embedding does not have them
     Raises MemAttnError for positions that a learned embedding does not have.
     """
     if isinstance(embedding, SinusoidalPositionalEmbedding):
         # fairseq's table ends at the maximum length, so positions are computed by its formula.
         half = embedding.embedding_dim // 2
         first = embedding.padding_idx + 1 + start
-        positions = torch.arange(first, first + length, dtype=torch.float64)
-        rates = torch.exp(torch.arange(half) * (-math.log(10000) / (half - 1)))
+        positions = torch.arange(first, first + length, dtype=torch.float64, device=device)
+        rates = torch.exp(torch.arange(half, device=device) * (-math.log(10000) / (half - 1)))
         angles = positions.float().unsqueeze(1) * rates
         vectors = torch.cat([angles.sin(), angles.cos()], dim=1)
         return nn.functional.pad(vectors, (0, embedding.embedding_dim % 2))

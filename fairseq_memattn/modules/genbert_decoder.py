@@ -45,14 +45,17 @@ class TiedAttention(IncrementalModule):
         assert tied.k_proj is not None
         return KeyValues(tied.split(tied.k_proj(x)), tied.split(tied.v_proj(x)))
 
-    def attend(self, tied: GMATAttention, x: Tensor, source: KeyValues, visible: Tensor) -> Tensor:
-        """x: (B, T, E); visible: which keys a query attends to, (B or 1, 1, T or 1, S). As x."""
+    def attend(
+        self, tied: GMATAttention, x: Tensor, source: KeyValues, is_causal: bool = False
+    ) -> Tensor:
+        """x: (B, T, E), whose T positions are those of the source if it is causal. As x."""
         out = scaled_dot_product_attention(
             tied.split(tied.q_proj(x)),
             source.keys,
             source.values,
-            attn_mask=visible,
+            attn_mask=source.visible,
             dropout_p=tied.dropout if self.training else 0.0,
+            is_causal=is_causal,
         )
         projected: Tensor = tied.out_proj(tied.joined(out))
         return projected
@@ -70,9 +73,7 @@ class TiedCausalAttention(TiedAttention):
         if past is not None:
             source = past.append(source.keys, source.values)
         self.save_state(incremental_state, source)
-        queries, keys = x.shape[1], source.keys.shape[2]
-        visible = torch.ones(queries, keys, dtype=torch.bool, device=x.device)
-        return self.attend(tied, x, source, visible.tril(keys - queries))
+        return self.attend(tied, x, source, is_causal=x.shape[1] > 1)
 
 
 class TiedCrossAttention(TiedAttention):
@@ -91,7 +92,7 @@ class TiedCrossAttention(TiedAttention):
         if source is None:
             source = self.project(tied, states)._replace(visible=visible[:, None, None])
             self.save_state(incremental_state, source)
-        return self.attend(tied, x, source, source.visible)
+        return self.attend(tied, x, source)
 
 
 class GenBertDecoderLayer(nn.Module):

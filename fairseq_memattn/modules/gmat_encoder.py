@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES
 from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
+from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
 from fairseq_memattn.modules.gmat_attention import GMATAttention
@@ -121,7 +122,8 @@ class GMATEncoder(TransformerEncoderBase):
         padding = src_tokens.eq(self.padding_idx)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         # Chunks are cut from the tokens, so that they do not depend on the batch's longest input.
-        order = tokens_first(padding) if _is_followed_by_tokens(padding) else None
+        is_moved = possibly_any(padding[:, :-1] & ~padding[:, 1:])
+        order = tokens_first(padding) if is_moved else None
         mask = padding
         if order is not None:
             x, mask = reorder(x, order), reorder(padding, order)
@@ -256,7 +258,7 @@ class GMATEncoder(TransformerEncoderBase):
     def _run(
         self, layers: Any, memory: Tensor, x: Tensor, padding: Tensor
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        mask = padding if padding.any() else None
+        mask = padding if possibly_any(padding) else None
         slots, hidden = memory.shape[1], []
         both = time_first(torch.cat([memory, x], dim=1))
         for layer in layers:
@@ -316,8 +318,3 @@ def memory_projections(cfg: Any, layer: int) -> str:
     both = layer + 1 not in (first, cfg.encoder.layers)
     alone = first <= layer < first + cfg.gmat_memory_layers
     return own if cfg.gmat_memory and both and not alone else ""
-
-
-def _is_followed_by_tokens(padding: Tensor) -> bool:
-    """Whether any row has padding before a token. padding: (B, S)."""
-    return bool((padding[:, :-1] & ~padding[:, 1:]).any())

@@ -3,9 +3,9 @@
 from typing import Any
 
 import torch
-from fairseq.utils import convert_padding_direction
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.incremental import IncrementalState
 from fairseq_memattn.modules.t5_embedding import T5Embedding
@@ -102,7 +102,8 @@ class T5MemEncoder(T5Encoder):
     ) -> Tensor:
         """All sequences (B, K, S), the current one last.
 
-        Leading sequences that are absent in the whole batch are dropped, which changes nothing.
+        Leading sequences that are absent in the whole batch are dropped, which changes nothing. On
+        a GPU, which would be waited for to know them, they stay.
         """
         pad = self.dictionary.pad()
         current = padded_right(src_tokens, pad).unsqueeze(1)
@@ -110,10 +111,10 @@ class T5MemEncoder(T5Encoder):
             return current
         if context_padding is not None:
             context_tokens = context_tokens.masked_fill(context_padding, pad)
-        present = context_tokens.ne(pad).any(dim=2).any(dim=0).nonzero()
-        if len(present) == 0:
+        while context_tokens.shape[1] and not possibly_any(context_tokens[:, 0].ne(pad)):
+            context_tokens = context_tokens[:, 1:]
+        if context_tokens.shape[1] == 0:
             return current
-        context_tokens = context_tokens[:, int(present[0]) :]
         longest = max(current.shape[2], context_tokens.shape[2])
         parts = [
             nn.functional.pad(part, (0, longest - part.shape[2]), value=pad)
@@ -211,7 +212,6 @@ class T5MemSlotDecoder(T5Decoder):
 
 def padded_right(tokens: Tensor, pad: int) -> Tensor:
     """tokens (B, S) with padding on the right; fairseq's translation task has it on the left."""
-    if not tokens[:, 0].eq(pad).any():
-        return tokens
-    moved: Tensor = convert_padding_direction(tokens, pad, left_to_right=True)
-    return moved
+    on_the_left = tokens.eq(pad).cumprod(dim=1).sum(dim=1, keepdim=True)
+    columns = torch.arange(tokens.shape[1], device=tokens.device)
+    return tokens.gather(1, (columns + on_the_left) % tokens.shape[1])
