@@ -63,22 +63,28 @@ def test_the_forced_backend_runs(operation, monkeypatch):
     assert called == ["chunked", "naive", "chunked"]
 
 
+A100, V100 = SimpleNamespace(major=8), SimpleNamespace(major=7)
+
+
 @pytest.mark.parametrize(
-    ("is_cuda", "dtype", "width", "slots", "gradient", "chosen"),
+    ("gpu", "dtype", "width", "slots", "gradient", "chosen"),
     [
-        (True, torch.bfloat16, 64, 32, False, "triton"),
-        (False, torch.float32, 64, 32, False, "chunked"),
-        (True, torch.float64, 64, 32, False, "chunked"),
-        (True, torch.float32, 257, 32, False, "chunked"),
-        (True, torch.float32, 64, 257, False, "chunked"),
-        (True, torch.float32, 64, 32, True, "chunked"),
+        (A100, torch.bfloat16, 64, 32, False, "triton"),
+        (V100, torch.float16, 64, 32, False, "chunked"),
+        (None, torch.float32, 64, 32, False, "chunked"),
+        (A100, torch.float64, 64, 32, False, "chunked"),
+        (A100, torch.float32, 257, 32, False, "chunked"),
+        (A100, torch.float32, 64, 257, False, "chunked"),
+        (A100, torch.float32, 64, 32, True, "chunked"),
     ],
 )
-def test_choice(is_cuda, dtype, width, slots, gradient, chosen, monkeypatch):
+def test_choice(gpu, dtype, width, slots, gradient, chosen, monkeypatch):
     """By device, dtype and sizes, and by whether a kernel without gradients would do."""
     monkeypatch.setattr(backends, "HAS_TRITON", True)
     monkeypatch.setattr(backends._Forced, "name", None)
-    q = SimpleNamespace(is_cuda=is_cuda, dtype=dtype, shape=(1, 1, 9, width))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    device = torch.device("cuda" if gpu else "cpu")
+    q = SimpleNamespace(device=device, dtype=dtype, shape=(1, 1, 9, width))
     names = {name: name for name in backends.NAMES}
     assert backends.choose(names, q, slots, gradient) == chosen
 

@@ -15,6 +15,7 @@ NAMES = ("chunked", "naive", "triton")
 # The values of MEMATTN_BACKEND.
 OF_ENVIRONMENT = {"": None, "torch": "chunked", "triton": "triton"}
 LARGEST = 256  # D and M of the kernels
+MIN_CAPABILITY = 8  # major, of GPUs that multiply bfloat16 and TF32
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HAS_TRITON = find_spec("triton") is not None
 
@@ -65,10 +66,17 @@ def choose(backends: Mapping[str, F], q: Tensor, slots: int, needs_gradient: boo
 
     needs_gradient: of an operation whose kernel has none
     """
-    name = _Forced.name or ("triton" if HAS_TRITON and q.is_cuda else "chunked")
+    name = _Forced.name or ("triton" if HAS_TRITON and _runs_kernels(q.device) else "chunked")
     if name == "triton" and (needs_gradient or not _fits_kernels(q, slots)):
         name = "chunked"
     return backends[name]
+
+
+def _runs_kernels(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return False
+    # torch.compile makes the properties of a device constants.
+    return bool(torch.cuda.get_device_properties(device).major >= MIN_CAPABILITY)
 
 
 def _fits_kernels(q: Tensor, slots: int) -> bool:
