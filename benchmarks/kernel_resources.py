@@ -40,7 +40,7 @@ SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
 TOKENS = ("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v")
 TABLES = ("sequence_ends", "first_chunks", "chunk_starts", "chunk_ends")
 OF_MEMORY = ("keys", "values", "grad_keys", "grad_values", "reading", "grad_logits")
-FLOATS = ("s", "before", "after", "grad_s", "grad_mass", "log_total")
+FLOATS = ("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total")
 
 
 class Row(NamedTuple):

@@ -4,7 +4,14 @@ import pytest
 import torch
 from abc_cases import Case, inputs
 
-from fairseq_memattn.attention import Window, abc_attention, abc_step, kernel_read, window_read
+from fairseq_memattn.attention import (
+    MemoryState,
+    Window,
+    abc_attention,
+    abc_step,
+    kernel_read,
+    window_read,
+)
 
 CASE = Case(5)  # 2 sentences, 2 heads, 5 tokens, 4 wide, 3 slots
 
@@ -109,3 +116,32 @@ def test_state_of_another_type(state):
         TypeError, match=f"`state` must be a WindowState, but is of the type {kind}"
     ):
         window_read(args.q, state, Window(3))
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ([0, 6], r"`cu_seqlens` must rise from 0 to at most 5, but is \[0, 6\] instead"),
+        ([1, 5], "`cu_seqlens` must rise from 0 to at most 5"),
+        ([0, 3, 2], "`cu_seqlens` must rise from 0 to at most 5"),
+        ([0.0, 5.0], r"`cu_seqlens` must be \(N \+ 1,\) of torch.int32 or torch.int64, but is"),
+    ],
+    ids=str,
+)
+def test_lengths_of_packed_sequences(ends, message):
+    with pytest.raises(ValueError, match=message):
+        causal(*inputs(CASE.replace(batch=1)), cu_seqlens=torch.tensor(ends))
+
+
+def test_lengths_on_another_device():
+    lengths = torch.empty(2, dtype=torch.int32, device="meta")
+    with pytest.raises(ValueError, match="`cu_seqlens` must be on the device of `q`, cpu, but is"):
+        causal(*inputs(CASE.replace(batch=1)), cu_seqlens=lengths)
+
+
+def test_a_state_that_cannot_be_overwritten():
+    given = inputs(CASE)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    expanded = state._replace(keys=state.keys[:1].expand_as(state.keys))
+    with pytest.raises(ValueError, match="`in_place` needs a `state` whose tensors are contiguous"):
+        abc_step(*given, expanded, in_place=True)

@@ -8,7 +8,7 @@ import itertools
 import pytest
 import torch
 from abc_cases import CONTROLS, Case, inputs, oracle
-from cases import PADS, Inputs, assert_all_close, in_pieces, padding, run
+from cases import PADS, Inputs, assert_all_close, assert_equal, in_pieces, padding, run
 from pairwise import rows
 from torch.testing import assert_close
 
@@ -111,10 +111,10 @@ def test_additive(shared, device):
 
 
 def test_packed_sequences(device):
-    """As if each were alone; two of them are empty."""
+    """As if each were alone; two of them are empty, and four positions are in none."""
     lengths = [1, 0, 33, 5, 0]
     ends = [0, *itertools.accumulate(lengths)]
-    case = Case(sum(lengths), batch=1)
+    case = Case(sum(lengths) + 4, batch=1)
     cu_seqlens = torch.tensor(ends, dtype=torch.int32, device=device)
 
     def packed(*args):
@@ -124,6 +124,63 @@ def test_packed_sequences(device):
     with use_backend("naive"):
         expected = run(packed, inputs(case).leaves(torch.float64, device))
     assert_all_close(actual, expected, 1e-5)
+
+
+def test_lengths_that_nobody_has_read(device):
+    """The kernels stay inside their tensors where `cu_seqlens` does not."""
+    given = inputs(Case(40, batch=1)).to(device)
+    outs = []
+    for end in (40, 4000):
+        cu_seqlens = torch.tensor([0, 3, end], device=device)
+        outs.append(abc_attention(*given, causal=True, cu_seqlens=cu_seqlens))
+    assert torch.equal(*outs)
+
+
+def test_strides(device):
+    """Of inputs, of gradients, and of what a hook keeps for the backward pass."""
+    case = Case(37, batch=1, width=5)
+    given = inputs(case).to(device)
+    by_time = given.map(lambda x: x.transpose(1, 3).contiguous().transpose(1, 3))
+
+    def summed(args):
+        args = args.map(lambda x: x.detach().requires_grad_())
+        out, state = abc_step(*args, MemoryState.empty(args.k, args.v, args.log_alpha))
+        total = out.sum() + state.keys.mT.contiguous().mT.sum() + state.values.mean()
+        return out, *torch.autograd.grad(total, tuple(args))
+
+    expected = summed(given)
+    assert_equal(summed(by_time), expected)
+    contiguous = lambda x: x.contiguous()  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(contiguous, contiguous):
+        assert_equal(summed(given), expected)
+
+
+def test_not_a_number(device):
+    """A write logit that is NaN is not taken for one that writes nothing."""
+    given = inputs(Case(40, batch=1)).to(device)
+    given.log_alpha[0, 0, 35, 1] = torch.nan
+    out = abc_attention(*given, causal=True)
+    assert out[0, 0, 35:].isnan().all()
+    assert out[0, 1].isfinite().all()
+    out, _ = abc_step(*given.span(35, 36), None)
+    assert out[0, 0].isnan().all()
+
+
+def test_one_kernel_for_all_lengths():
+    """Triton compiles none again for a length of 1, or that 16 divides."""
+    from fairseq_memattn.attention.ops.abc.triton import backward, forward, launch, shared
+
+    kernels = [forward.find_steep, forward.states, forward.attend]
+    kernels += [backward.attend_queries, backward.states_back, backward.attend_keys]
+    for kernel in kernels:
+        options = kernel.kwargs if launch.INTERPRETED else vars(kernel)
+        assert options["do_not_specialize"] == shared.VARYING
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_device_that_is_not_the_current_one():
+    first, second = (attend(Case(37, "left"), torch.float32, f"cuda:{n}") for n in (0, 1))
+    assert_equal((x.cpu() for x in first.values()), (x.cpu() for x in second.values()))
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -184,3 +241,9 @@ def test_a_tensor_of_the_cpu(monkeypatch):
     monkeypatch.setattr(launch, "INTERPRETED", False)
     with pytest.raises(ValueError, match="needs tensors on a GPU, but `q` is on cpu instead"):
         abc_attention(*inputs(Case(4)), causal=True)
+
+
+def test_tensors_of_two_devices():
+    given = inputs(Case(4)).replace(k=torch.empty(2, 2, 4, 4, device="meta"))
+    with pytest.raises(ValueError, match="device of `q`, .*, but one is on meta"):
+        abc_attention(*given, causal=True)

@@ -65,6 +65,11 @@ def check_packed(
             "`cu_seqlens` must be (N + 1,) of torch.int32 or torch.int64, "
             f"but is {tuple(cu_seqlens.shape)} of {cu_seqlens.dtype} instead."
         )
+    if cu_seqlens.device != q.device:
+        raise ValueError(
+            f"`cu_seqlens` must be on the device of `q`, {q.device}, "
+            f"but is on {cu_seqlens.device} instead."
+        )
 
 
 def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
@@ -73,6 +78,8 @@ def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
         raise ValueError("`in_place` needs a `state` to overwrite; `MemoryState.empty` makes one.")
     if needs_gradient:
         raise ValueError("`in_place` overwrites what gradients need; use torch.no_grad().")
+    if not all(x.is_contiguous() for x in state):
+        raise ValueError("`in_place` needs a `state` whose tensors are contiguous.")
 
 
 def check_type(name: str, value: object, *types: type) -> None:

@@ -106,7 +106,8 @@ def abc_attention(
     chunk_size: of the causal form; affects speed alone; None chooses one
     cu_seqlens: (N + 1,) of integers, for N sequences one after another in the only row of the
         batch: sequence n has the positions from cu_seqlens[n] to cu_seqlens[n + 1], and reads
-        nothing of the others. Causal, without padding
+        nothing of the others. Rises from 0 to at most T, which the kernels of a GPU do not check;
+        positions after the last sequence get zeros. Causal, without padding
 
     Returns (B, H, T, D) in q's dtype. A query before which nothing was written gets zeros.
     Normalisers and memories are in float32 (float64 for float64 inputs).
@@ -140,12 +141,17 @@ def _packed(
         from fairseq_memattn.attention.ops.abc.triton import causal_attention
 
         return causal_attention(q, k, v, log_alpha, None, None, scale, cu_seqlens=cu_seqlens)[0]
+    ends = cu_seqlens.tolist()
+    if ends[0] != 0 or ends != sorted(ends) or ends[-1] > q.shape[2]:
+        raise ValueError(
+            f"`cu_seqlens` must rise from 0 to at most {q.shape[2]}, but is {ends} instead."
+        )
     outs = []
-    for start, end in itertools.pairwise(cu_seqlens.tolist()):
+    for start, end in itertools.pairwise(ends):
         if end > start:
             q_, k_, v_, control = (x[:, :, start:end] for x in (q, k, v, log_alpha))
             outs.append(attend(q_, k_, v_, control, None, None, scale, chunk_size)[0])
-    return torch.cat(outs, dim=2)
+    return torch.cat([*outs, torch.zeros_like(q[:, :, ends[-1] :])], dim=2)
 
 
 @full_precision

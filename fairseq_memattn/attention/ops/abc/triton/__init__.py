@@ -56,11 +56,9 @@ def causal_attention(
 
     Raises ValueError for tensors on a CPU, unless Triton interprets the kernels.
     """
-    _check_device(q)
+    _check_device(q, k, v, control, key_padding_mask, cu_seqlens, *(state or ()))
     dtype = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
-    q_, k, v, control = (
-        _rows_contiguous(x) for x in (q.to(dtype), k.to(dtype), v.to(dtype), control)
-    )
+    q_, k, v = (x.to(dtype) for x in (q, k, v))
     scale = q.shape[3] ** -0.5 if scale is None else scale
     start = (None,) * 3 if state is None else tuple(state)
     out, keys, values, log_mass, *_ = abc_causal(
@@ -69,17 +67,17 @@ def causal_attention(
     return out.to(q.dtype), MemoryState(keys, values, log_mass)
 
 
-def _check_device(q: Tensor) -> None:
+def _check_device(q: Tensor, *others: Tensor | None) -> None:
     if not (q.is_cuda or launch.INTERPRETED):
         raise ValueError(
             f"the backend triton needs tensors on a GPU, but `q` is on {q.device} instead; "
             "TRITON_INTERPRET=1 runs its kernels on a CPU, slowly."
         )
-
-
-def _rows_contiguous(x: Tensor) -> Tensor:
-    """The kernels take any strides but that of the last axis."""
-    return x if x.stride(3) == 1 else x.contiguous()
+    for x in others:
+        if x is not None and x.device != q.device:
+            raise ValueError(
+                f"all tensors must be on the device of `q`, {q.device}, but one is on {x.device}."
+            )
 
 
 def step(
@@ -98,10 +96,10 @@ def step(
 
     in_place: overwrites the state, whose tensors must be contiguous, and returns it
     """
-    _check_device(q)
-    inputs = (*(_rows_contiguous(x) for x in (q, k, v, control)), key_padding_mask)
+    _check_device(q, k, v, control, key_padding_mask, *state)
+    inputs = (q, k, v, control, key_padding_mask)
     scale = q.shape[3] ** -0.5 if scale is None else scale
     if in_place:
         return abc_step_(*inputs, *state, scale, normalised), state
-    out, *after = abc_step(*inputs, *(x.contiguous() for x in state), scale, normalised)
+    out, *after = abc_step(*inputs, *state, scale, normalised)
     return out, MemoryState(*after)

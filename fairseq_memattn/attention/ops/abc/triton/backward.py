@@ -5,6 +5,7 @@ import triton.language as tl
 
 from fairseq_memattn.attention.ops.abc.triton.shared import (
     EMPTY,
+    VARYING,
     causal_products,
     control_of,
     dot,
@@ -26,10 +27,10 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def attend_queries(
     q, k, v, s, padding, keys, values, before, after, steep, out, log_total, grad_out,
-    grad_q, grad_s, reading, grad_logits, grad_mass,
+    grad_q, grad_s, reading, grad_logits, sums,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -39,7 +40,7 @@ def attend_queries(
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
     grad_q: (B, T, H, D); grad_s: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
-    reading, grad_logits: (B, T, H, M), p and scale da; grad_mass: (H, G, M), the sum of y kept
+    reading, grad_logits: (B, T, H, M), p and scale da; sums: (H, G, M), of y kept
     <p, dp> is <out, dout>, as in FlashAttention.
     """
     g, head = tl.program_id(0), tl.program_id(1)
@@ -61,7 +62,7 @@ def attend_queries(
     place = head.to(tl.int64) * total_chunks + g
     keys += place * M * D
     values += place * M * D
-    grad_mass += place * M
+    sums += place * M
     end -= t0
     t = tl.arange(0, C)
     d = tl.arange(0, BLOCK_D)
@@ -93,9 +94,9 @@ def attend_queries(
         grad = y - p * mean
         if NORMALISED:
             y += logits * grad
-            sums = sums_to_the_end(y, control, fraction, gain, FACTORED, C)
-            store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, -sums)
-            tl.store(grad_mass + slots, tl.sum(y * kept, axis=0), slots < M)
+            later = sums_to_the_end(y, control, fraction, gain, FACTORED, C)
+            store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, -later)
+            tl.store(sums + slots, tl.sum(y * kept, axis=0), slots < M)
         grad *= scale
         store_tokens(grad_logits + rows * M, heads * M, t, end, slots, M, grad)
         weights += pair_weights(grad, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
@@ -104,9 +105,9 @@ def attend_queries(
     store_tokens(grad_q + rows * D, heads * D, t, end, d, D, result)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def states_back(
-    q, s, padding, before, after, steep, grad_out, reading, grad_logits, grad_mass,
+    q, s, padding, before, after, steep, grad_out, reading, grad_logits, sums, grad_mass,
     grad_keys, grad_values, end_keys, end_values, end_mass, start_keys, start_values, start_mass,
     q_b, q_h, q_t, s_b, s_h, s_t, o_b, o_h, o_t,
     sequence_ends, first_chunks, length, chunks, total_chunks, heads, control_heads,
@@ -116,7 +117,8 @@ def states_back(
 ):  # fmt: skip
     """dH, dG and dU at the end of each chunk of sequence n, and before the first.
 
-    grad_keys, grad_values: (H, G, M, D); grad_mass: (H, G, M), the sums of y kept, replaced by dU
+    grad_keys, grad_values: (H, G, M, D); sums, grad_mass: (H, G, M), the sums of y kept, and dU.
+        Not one tensor: each element is loaded by several threads, and stored by one
     end_*, start_*: (N, H, M, D) and (N, H, M), the gradients of the last memory and of the first
     """
     n, head = tl.program_id(0) // heads, tl.program_id(0) % heads
@@ -141,6 +143,7 @@ def states_back(
     t = tl.arange(0, C)
     grad_keys += head.to(tl.int64) * total_chunks * M * D
     grad_values += head.to(tl.int64) * total_chunks * M * D
+    sums += head.to(tl.int64) * total_chunks * M + slots
     grad_mass += head.to(tl.int64) * total_chunks * M + slots
     before += control_head.to(tl.int64) * total_chunks * M + slots
     after += control_head.to(tl.int64) * total_chunks * M + slots
@@ -173,9 +176,8 @@ def states_back(
         token = load_tokens(q, q_t, t, left, d, D)
         key = key * decay[:, None] + dot(tl.trans(read), token, WIDE, PRECISION)
         if NORMALISED:
-            added = tl.load(grad_mass + at, has_mass, other=0.0)
             tl.store(grad_mass + at, mass, has_mass)
-            mass = mass * decay + added
+            mass = mass * decay + tl.load(sums + at, has_mass, other=0.0)
         q -= C * q_t
         grad_out -= C * o_t
         s -= C * s_t
@@ -189,7 +191,7 @@ def states_back(
     tl.store(start_mass + place + slots, mass, has_mass)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def attend_keys(
     q, k, v, s, padding, before, after, steep, grad_out, reading, grad_logits,
     grad_keys, grad_values, grad_mass, grad_k, grad_v, grad_s,

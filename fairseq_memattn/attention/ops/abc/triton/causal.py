@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc.triton import backward, forward
-from fairseq_memattn.attention.ops.abc.triton.launch import Launch, strides_of
+from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous, strides_of
 
 
 def _scan_states(
@@ -43,6 +43,7 @@ def abc_causal(
     normalised: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The output, the last memory, and of each chunk the normalisers around it, and its form."""
+    q, k, v, control = (rows_contiguous(x) for x in (q, k, v, control))
     launch = Launch(q, control, padding, cu_seqlens, normalised)
     start = _present(start_keys, start_values, start_mass)
     keys, values, before, after, *end = _scan_states(launch, k, v, start)
@@ -111,6 +112,8 @@ def abc_causal_backward(
 
     grad_mass: (N, H, M), dU after the last chunk. The memories are computed once more.
     """
+    q, k, v, control, grad_out = (rows_contiguous(x) for x in (q, k, v, control, grad_out))
+    out = out.contiguous()  # a hook of saved tensors may have given it other strides
     launch = Launch(q, control, padding, cu_seqlens, normalised)
     start = _present(start_keys, start_values, start_mass)
     keys, values = _scan_states(launch, k, v, start)[:2]
@@ -118,7 +121,7 @@ def abc_causal_backward(
     grad_q, grad_k, grad_v = (launch.by_time(width, x.dtype) for x in (q, k, v))
     grad_s = launch.by_time(slots, torch.float32)
     reading, grad_logits = (launch.by_time(slots, keys.dtype) for _ in range(2))
-    masses = launch.masses(heads)
+    sums, masses = (launch.masses(heads) for _ in range(2))
     inputs = (q, k, v, control, launch.mask)
     strides = strides_of(q, k, v, control, grad_out)
     launch.each_chunk(
@@ -137,16 +140,17 @@ def abc_causal_backward(
             grad_s,
             reading,
             grad_logits,
-            masses,
+            sums,
         ),
         *strides,
         last=(scale,),
     )
-    starts = tuple(torch.empty_like(x) for x in (grad_keys, grad_values, grad_mass))
+    ends = tuple(x.contiguous() for x in (grad_keys, grad_values, grad_mass))
+    starts = tuple(torch.empty_like(x) for x in ends)
     launch.scan(
         backward.states_back,
-        *(q, control, launch.mask, before, after, steep, grad_out, reading, grad_logits, masses),
-        *(keys, values, grad_keys, grad_values, grad_mass, *starts),
+        *(q, control, launch.mask, before, after, steep, grad_out, reading, grad_logits, sums),
+        *(masses, keys, values, *ends, *starts),
         *strides_of(q, control, grad_out),
     )
     launch.each_chunk(
@@ -174,7 +178,7 @@ def _(
     launch = Launch(q, control, None, None, True)
     grads = [launch.by_time(q.shape[3], x.dtype) for x in (q, k, v)]
     grads.append(launch.by_time(control.shape[3], torch.float32))
-    starts = (torch.empty_like(x) for x in (grad_keys, grad_values, grad_mass))
+    starts = (x.new_empty(x.shape) for x in (grad_keys, grad_values, grad_mass))
     return (*(x.transpose(1, 2) for x in grads), *starts)
 
 
@@ -187,7 +191,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, before, after, steep, log_total, out, end_keys, end_values = ctx.saved_tensors
     q, _, _, control, _, start_keys, start_values, start_mass, _ = tensors
-    grad_out, grad_keys, grad_values, grad_mass = (x.contiguous() for x in grads[:4])
+    grad_out, grad_keys, grad_values, grad_mass = grads[:4]
     carried = torch.zeros(end_keys.shape[:3], dtype=end_keys.dtype, device=end_keys.device)
     if ctx.normalised:
         # The normaliser of a shared control belongs to all heads: each has a part of its gradient.

@@ -38,7 +38,8 @@ def step(
     before = tl.load(start_mass + place_of_mass, slots < M, other=EMPTY)
     is_padding = tl.load(padding + b) != 0 if PADDED else b < 0
     if NORMALISED:
-        control = tl.where(is_padding | (slots >= M), EMPTY, tl.maximum(control, EMPTY))
+        control = tl.maximum(control, EMPTY, propagate_nan=tl.PropagateNan.ALL)
+        control = tl.where(is_padding | (slots >= M), EMPTY, control)
         after = logaddexp(before, control)
         fresh = tl.where(control > WRITTEN, tl.exp(control - after), 0.0)
         old = tl.exp(before - after)
@@ -46,11 +47,14 @@ def step(
         fresh = tl.where(is_padding | (slots >= M), 0.0, control)
         after = tl.where((fresh != 0) | (before > WRITTEN), 0.0, EMPTY)
         old = after * 0 + 1.0
+    # In place, a thread must not store what another one has yet to load: hence the barriers.
     memory = tl.load(start_keys + place, inside, other=0.0)
+    tl.debug_barrier()
     memory = old[:, None] * memory + fresh[:, None] * token.to(tl.float32)[None, :]
     tl.store(end_keys + place, memory, inside)
     logits = scale * tl.sum(memory * query.to(tl.float32)[None, :], axis=1)
     memory = tl.load(start_values + place, inside, other=0.0)
+    tl.debug_barrier()
     memory = old[:, None] * memory + fresh[:, None] * value.to(tl.float32)[None, :]
     tl.store(end_values + place, memory, inside)
     p = softmax_of_slots(logits[None, :], (after > WRITTEN)[None, :])

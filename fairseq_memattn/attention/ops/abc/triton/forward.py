@@ -5,6 +5,7 @@ import triton.language as tl
 
 from fairseq_memattn.attention.ops.abc.triton.shared import (
     EMPTY,
+    VARYING,
     causal_products,
     control_of,
     dot,
@@ -24,7 +25,7 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def find_steep(
     s, padding, before, after, steep, s_b, s_h, s_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks,
@@ -54,7 +55,7 @@ def find_steep(
     tl.store(steep + place, (is_safe == 0).to(tl.int8))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def states(
     k, v, s, padding, keys, values, before, after,
     start_keys, start_values, start_mass, end_keys, end_values, end_mass,
@@ -129,7 +130,7 @@ def states(
     tl.store(end_mass + place_of_mass, mass, writes_mass)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def attend(
     q, k, v, s, padding, keys, values, before, after, steep, out, log_total,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t,

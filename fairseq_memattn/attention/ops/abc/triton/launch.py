@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_memattn.attention.ops.abc.triton import forward
 
 # Triton's interpreter, which runs kernels on a CPU, has no products of bfloat16.
-INTERPRETED = triton.knobs.runtime.interpret
+INTERPRETED = not isinstance(forward.states, triton.JITFunction)
 
 
 class Sizes(NamedTuple):
@@ -86,7 +86,7 @@ class Launch:
 
     @property
     def sequences(self) -> int:
-        return self.q.shape[0] if self.cu_seqlens is None else len(self.cu_seqlens) - 1
+        return self.q.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
 
     @property
     def chunks(self) -> int:
@@ -105,7 +105,8 @@ class Launch:
         """Ends and first chunks of sequences (N + 1,), starts and ends of chunks (G,)."""
         if self.cu_seqlens is None:
             return (self.q,) * 4
-        size, ends = self.sizes.chunk, self.cu_seqlens.to(torch.int32)
+        # Nobody has read the ends; a kernel must not write outside its tensors.
+        size, ends = self.sizes.chunk, self.cu_seqlens.clamp(0, self.q.shape[2]).to(torch.int32)
         first = torch.zeros_like(ends)
         first[1:] = ((ends.diff() + size - 1) // size).cumsum(0)
         chunk = torch.arange(self.total_chunks, dtype=torch.int32, device=ends.device)
@@ -135,34 +136,36 @@ class Launch:
         tiles = triton.cdiv(self.q.shape[3], size.scan_d)
         tiles *= triton.cdiv(self.control.shape[3], size.scan_m)
         ends, first, _, _ = self.tables
-        kernel[(self.sequences * heads, tiles)](
-            *args,
-            *(ends, first, self.q.shape[2], self.chunks, self.total_chunks),
-            *(heads, self.control.shape[1]),
-            **self.flags,
-            **flags,
-            BLOCK_D=size.scan_d,
-            BLOCK_M=size.scan_m,
-            num_warps=size.scan_warps,
-        )
+        with torch.cuda.device_of(self.q):
+            kernel[(self.sequences * heads, tiles)](
+                *args,
+                *(ends, first, self.q.shape[2], self.chunks, self.total_chunks),
+                *(heads, self.control.shape[1]),
+                **self.flags,
+                **flags,
+                BLOCK_D=size.scan_d,
+                BLOCK_M=size.scan_m,
+                num_warps=size.scan_warps,
+            )
 
     def each_chunk(self, kernel: Any, *args: Any, last: tuple[float, ...] = ()) -> None:
         """Runs both forms of a kernel with a program for each chunk and head."""
         size, heads = self.sizes, self.q.shape[1]
         _, _, starts, ends = self.tables
         for is_factored in (True, False) if self.normalised else (True,):
-            kernel[(self.total_chunks, heads)](
-                *args,
-                *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
-                *(heads, self.control.shape[1]),
-                *last,
-                **self.flags,
-                FACTORED=is_factored,
-                TOKENS=of_tokens(self.q.dtype),
-                BLOCK_D=size.block_d,
-                BLOCK_M=size.block_m,
-                num_warps=size.warps if is_factored else size.steep_warps,
-            )
+            with torch.cuda.device_of(self.q):
+                kernel[(self.total_chunks, heads)](
+                    *args,
+                    *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
+                    *(heads, self.control.shape[1]),
+                    *last,
+                    **self.flags,
+                    FACTORED=is_factored,
+                    TOKENS=of_tokens(self.q.dtype),
+                    BLOCK_D=size.block_d,
+                    BLOCK_M=size.block_m,
+                    num_warps=size.warps if is_factored else size.steep_warps,
+                )
 
     def memories(self) -> Tensor:
         """(H, G, M, D), in the dtype of the products."""
@@ -186,13 +189,14 @@ class Launch:
             return steep
         flags, s = self.flags, self.control
         _, _, starts, ends = self.tables
-        forward.find_steep[(self.total_chunks, s.shape[1])](
-            *(s, self.mask, before, after, steep, *s.stride()[:3]),
-            *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
-            **{name: flags[name] for name in ("M", "C", "PADDED", "PACKED")},
-            BLOCK_M=self.sizes.block_m,
-            num_warps=4,
-        )
+        with torch.cuda.device_of(self.q):
+            forward.find_steep[(self.total_chunks, s.shape[1])](
+                *(s, self.mask, before, after, steep, *s.stride()[:3]),
+                *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
+                **{name: flags[name] for name in ("M", "C", "PADDED", "PACKED")},
+                BLOCK_M=self.sizes.block_m,
+                num_warps=4,
+            )
         return steep
 
     def log_totals(self) -> Tensor:
@@ -201,9 +205,13 @@ class Launch:
         return self.q.new_empty((batch, length, heads), dtype=torch.float32)
 
     def by_time(self, width: int, dtype: torch.dtype) -> Tensor:
-        """(B, T, H, width): what the next layer, or the backward pass of the last one, reads."""
+        """(B, T, H, width): what the next layer, or the backward pass of the last one, reads.
+
+        Zeros for the positions that belong to none of the packed sequences.
+        """
         batch, heads, length, _ = self.q.shape
-        return self.q.new_empty((batch, length, heads, width), dtype=dtype)
+        make = self.q.new_empty if self.cu_seqlens is None else self.q.new_zeros
+        return make((batch, length, heads, width), dtype=dtype)
 
     def states(self) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values (N, H, M, D) and normalisers (N, h, M) of each sequence."""
@@ -211,6 +219,11 @@ class Launch:
         keys = self.q.new_empty(shape, dtype=torch.float32)
         mass = keys.new_empty((self.sequences, self.control.shape[1], self.control.shape[3]))
         return keys, torch.empty_like(keys), mass
+
+
+def rows_contiguous(x: Tensor) -> Tensor:
+    """The kernels take any strides but that of the last axis."""
+    return x if x.stride(3) == 1 else x.contiguous()
 
 
 def strides_of(*tensors: Tensor) -> list[int]:

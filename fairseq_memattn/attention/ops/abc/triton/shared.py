@@ -7,6 +7,9 @@ EMPTY = tl.constexpr(-1e30)
 WRITTEN = tl.constexpr(-0.5e30)
 SMALLEST_SHARE = tl.constexpr(8.756510762696520e-27)  # exp(-60)
 
+# Arguments that change with T, for which no kernel is compiled again: see `triton.jit`.
+VARYING = ("length", "chunks", "total_chunks")
+
 
 @triton.jit
 def place_of_chunk(
@@ -56,7 +59,8 @@ def load_control(
     pointers = rows + t[:, None] * stride + slots[None, :]
     control = tl.load(pointers, inside, other=0.0).to(tl.float32)
     if NORMALISED:
-        control = tl.where(inside, tl.maximum(control, EMPTY), EMPTY)
+        control = tl.maximum(control, EMPTY, propagate_nan=tl.PropagateNan.ALL)
+        control = tl.where(inside, control, EMPTY)
     return control
 
 
@@ -100,8 +104,8 @@ def normalisers(s, before, C: tl.constexpr):
 
 @triton.jit
 def logaddexp(a, b):
-    high = tl.maximum(a, b)
-    return high + tl.log(1 + tl.exp(tl.minimum(a, b) - high))
+    """NaN where one of them is, which `tl.maximum` alone would drop."""
+    return tl.maximum(a, b) + tl.log(1 + tl.exp(-tl.abs(a - b)))
 
 
 @triton.jit

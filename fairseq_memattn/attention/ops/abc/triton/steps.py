@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc.triton import decoding
-from fairseq_memattn.attention.ops.abc.triton.launch import block, step_warps
+from fairseq_memattn.attention.ops.abc.triton.launch import block, rows_contiguous, step_warps
 
 
 @torch.library.custom_op("memattn::abc_step", mutates_args=())
@@ -23,6 +23,7 @@ def abc_step(
     normalised: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The output (B, H, 1, D) of one position, and the memory after it."""
+    keys, values, log_mass = (x.contiguous() for x in (keys, values, log_mass))
     start = (keys, values, log_mass)
     end = (torch.empty_like(keys), torch.empty_like(values), torch.empty_like(log_mass))
     out = _run_step(q, k, v, control, padding, start, end, scale, normalised)
@@ -34,7 +35,7 @@ def _(
     q: Tensor, k: Tensor, v: Tensor, control: Tensor, padding: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
     batch, heads, _, width = q.shape
-    return q.new_empty((batch, heads, 1, width)), *(torch.empty_like(x) for x in rest[:3])
+    return q.new_empty((batch, heads, 1, width)), *(x.new_empty(x.shape) for x in rest[:3])
 
 
 @torch.library.custom_op("memattn::abc_step_", mutates_args=("keys", "values", "log_mass"))
@@ -81,16 +82,18 @@ def _run_step(
     slots = control.shape[3]
     out = q.new_empty((batch, heads, 1, width))
     mask = q if padding is None else padding.contiguous().view(torch.uint8)
+    q, k, v, control = (rows_contiguous(x) for x in (q, k, v, control))
     strides = (stride for x in (q, k, v, control) for stride in x.stride()[:2])
-    decoding.step[(batch * heads,)](
-        *(q, k, v, control, mask, *start, *end, out, *strides),
-        *(heads, control.shape[1], scale),
-        D=width,
-        M=slots,
-        BLOCK_D=block(width),
-        BLOCK_M=block(slots),
-        NORMALISED=normalised,
-        PADDED=padding is not None,
-        num_warps=step_warps(width, slots),
-    )
+    with torch.cuda.device_of(q):
+        decoding.step[(batch * heads,)](
+            *(q, k, v, control, mask, *start, *end, out, *strides),
+            *(heads, control.shape[1], scale),
+            D=width,
+            M=slots,
+            BLOCK_D=block(width),
+            BLOCK_M=block(slots),
+            NORMALISED=normalised,
+            PADDED=padding is not None,
+            num_warps=step_warps(width, slots),
+        )
     return out
