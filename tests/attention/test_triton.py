@@ -202,30 +202,6 @@ def test_a_step_in_place(shared, device):
         assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
-def test_compiled_without_a_break(device):
-    given = inputs(Case(9, batch=1)).leaves(torch.float32, device)
-
-    def attend_causal(*args):
-        return abc_attention(*args, causal=True)
-
-    compiled = torch.compile(attend_causal, fullgraph=True, backend="aot_eager")
-    assert_all_close(run(compiled, given), run(attend_causal, given), 1e-6)
-
-
-def test_operators(device):
-    """Schemas, fake implementations and gradients are what torch.library asks for."""
-    from fairseq_memattn.attention.ops.abc import triton
-
-    given = inputs(Case(9, batch=1)).leaves(torch.float32, device)
-    state = MemoryState.empty(given.k, given.v, given.log_alpha)
-    none = [None] * 5
-    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(triton.abc_causal, (*given, *none, 0.5, True), test_utils=checks)
-    first = inputs(Case(1, batch=1)).to(device)
-    for operator in (triton.abc_step, triton.abc_step_):
-        torch.library.opcheck(operator, (*first, None, *state, 0.5, True), test_utils=checks)
-
-
 def test_other_sizes_and_dtypes_are_left_to_torch(device):
     """Kernels have no float64 and no more than 256 slots."""
     for given in (inputs(Case(4)).to(torch.float64), inputs(Case(4, slots=257))):

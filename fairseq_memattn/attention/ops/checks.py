@@ -60,7 +60,7 @@ def check_packed(
             f"`cu_seqlens` needs a batch of one row, but `q` has {q.shape[0]} instead."
         )
     is_integer = cu_seqlens.dtype in (torch.int32, torch.int64)
-    if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2 or not is_integer:
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2 or not is_integer:
         raise ValueError(
             "`cu_seqlens` must be (N + 1,) of torch.int32 or torch.int64, "
             f"but is {tuple(cu_seqlens.shape)} of {cu_seqlens.dtype} instead."

@@ -1,0 +1,262 @@
+"""The kernels as operators of torch: compiled, checkpointed, under autocast, in a CUDA graph."""
+
+from functools import partial
+
+import pytest
+import torch
+from abc_cases import Case, inputs
+from cases import Inputs, assert_all_close, assert_equal, in_pieces, padding, run
+from recording import READS, Recorder
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
+from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.attention.ops.state import MemoryState
+
+CASE = Case(9, "left", batch=1, shared=True)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture(autouse=True)
+def kernels(gpu_or_interpreter):
+    with use_backend("triton"):
+        yield gpu_or_interpreter
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    """Launches that do nothing, for tensors without data."""
+    from fairseq_memattn.attention.ops.abc.triton import backward, decoding, forward, launch
+
+    class Nothing:
+        def __getitem__(self, grid):
+            return lambda *args, **options: None
+
+    monkeypatch.setattr(launch, "INTERPRETED", True)
+    for module in (forward, backward, decoding):
+        for name in ("find_steep", "states", "attend", "step"):
+            monkeypatch.setattr(module, name, Nothing(), raising=False)
+        for name in ("attend_queries", "states_back", "attend_keys"):
+            monkeypatch.setattr(module, name, Nothing(), raising=False)
+
+
+def attend(mask, *args):
+    return abc_attention(*args, causal=True, key_padding_mask=mask)
+
+
+# --- torch.compile
+
+
+@pytest.mark.parametrize("control", ["mlp", "gated"])
+def test_a_layer_compiles_to_one_graph(control, device):
+    layer = ABCAttention(8, 2, slots=3, control=control, causal=True).to(device)
+    x = torch.randn(2, 9, 8, device=device, requires_grad=True)
+    mask = padding(Case(9, "left"), device)
+    leaves = Inputs(x=x, **{n.replace(".", "_"): p for n, p in layer.named_parameters()})
+
+    def forward(function):
+        return run(lambda x, *_: function(x, key_padding_mask=mask), leaves)
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert_all_close(forward(compiled), forward(layer), 1e-6)
+
+
+def test_one_graph_for_many_lengths(device):
+    """Packed, of any number of sequences."""
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    def packed(q, k, v, log_alpha, cu_seqlens):
+        return abc_attention(q, k, v, log_alpha, causal=True, cu_seqlens=cu_seqlens)
+
+    compiled = torch.compile(packed, fullgraph=True, dynamic=True, backend=backend)
+    for ends in ([0, 4, 5, 6, 9], [0, 7, 8, 33], [0, 2, 5, 6, 7, 40]):
+        given = inputs(Case(ends[-1], batch=1)).to(device)
+        cu_seqlens = torch.tensor(ends, device=device)
+        assert_equal([compiled(*given, cu_seqlens)], [packed(*given, cu_seqlens)])
+    assert len(graphs) == 1
+
+
+# --- torch.library
+
+
+def test_operators(device):
+    """Schemas, fake implementations and gradients are what torch.library asks for."""
+    from fairseq_memattn.attention.ops.abc.triton import causal, steps
+
+    given = inputs(CASE).leaves(torch.float32, device)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    mask, lengths = padding(CASE, device), torch.tensor([0, 4, 9], device=device)
+    check = partial(
+        torch.library.opcheck,
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )
+    check(causal.abc_causal, (*given, mask, *state, None, 0.5, True))
+    check(causal.abc_causal, (*given, None, *[None] * 3, lengths, 0.5, True))
+    first = inputs(Case(1, batch=1)).to(device)
+    state = MemoryState.empty(first.k, first.v, first.log_alpha)
+    for operator in (steps.abc_step, steps.abc_step_):
+        check(operator, (*first, None, *state, 0.5, True))
+
+
+# --- torch.utils.checkpoint
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoints(use_reentrant, device):
+    """Also where one is inside another."""
+    function = partial(attend, padding(CASE, device))
+    inside = partial(checkpoint, function, use_reentrant=use_reentrant)
+    outside = partial(checkpoint, inside, use_reentrant=use_reentrant)
+    expected = run(function, inputs(CASE).leaves(torch.float32, device))
+    for checkpointed in (inside, outside):
+        leaves = inputs(CASE).leaves(torch.float32, device)
+        out = checkpointed(*leaves)
+        assert_equal([out], [expected["output 0"]])
+        # Reentrant checkpoints have no torch.autograd.grad.
+        torch.autograd.backward(out, torch.ones_like(out))
+    plain = inputs(CASE).leaves(torch.float32, device)
+    function(*plain).sum().backward()
+    assert_equal([x.grad for x in leaves], [x.grad for x in plain])
+
+
+# --- Autocast
+
+
+def test_autocast(device):
+    """Tokens in bfloat16, normalisers and memories in float32; as without autocast in bfloat16."""
+    layer = ABCAttention(8, 2, slots=3, causal=True).to(device)
+    x = torch.randn(2, 9, 8, device=device)
+    seen = []
+
+    class Dtypes(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.namespace == "memattn":
+                seen.append([x.dtype for x in args[:3]])
+            return func(*args, **(kwargs or {}))
+
+    with torch.autocast(device.type, dtype=torch.bfloat16), Dtypes():
+        out, state = layer.step(x)
+        out.float().sum().backward()
+    assert out.dtype == torch.bfloat16
+    assert {x.dtype for x in state} == {torch.float32}
+    assert seen == [[torch.bfloat16] * 3, seen[1]]
+    assert all(p.grad.dtype == torch.float32 for p in layer.parameters())
+    with use_backend("chunked"), torch.autocast(device.type, dtype=torch.bfloat16):
+        expected, _ = layer.step(x)
+    torch.testing.assert_close(out, expected, rtol=0, atol=4e-2)
+
+
+# --- Without waiting for the device
+
+
+def on_meta(case):
+    return inputs(case).leaves(torch.float32, "meta")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_nothing_is_read_back(packed, no_kernels):
+    given, state = on_meta(Case(70, batch=1)), None
+    lengths = torch.empty(4, dtype=torch.int32, device="meta") if packed else None
+    mask = None if packed else torch.empty(1, 70, dtype=torch.bool, device="meta")
+    with Recorder() as recorder:
+        out = abc_attention(*given, causal=True, key_padding_mask=mask, cu_seqlens=lengths)
+        torch.autograd.grad(out, tuple(given), torch.empty_like(out))
+        if not packed:
+            out, state = abc_step(*given, None, key_padding_mask=mask)
+            torch.autograd.grad(out.sum() + state.keys.sum(), tuple(given))
+    assert {"abc_causal", "abc_causal_backward"} <= set(recorder.calls)
+    assert not READS & set(recorder.calls)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_step_in_place_allocates_its_output(shared, no_kernels):
+    """And, beside it, the normaliser of a shared control."""
+    given = on_meta(Case(1, shared=shared)).map(torch.Tensor.detach)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    with Recorder() as recorder:
+        out, after = abc_step(*given, state, in_place=True)
+    assert all(new is old for new, old in zip(after, state, strict=True))
+    assert recorder.allocated == out.nbytes
+    assert recorder.peak == out.nbytes + (state.log_mass.nbytes if shared else 0)
+    assert not READS & set(recorder.calls)
+
+
+# --- CUDA graphs
+
+
+def test_a_step_keeps_the_storage_of_its_state(device):
+    """As a graph of a step that is replayed reads and writes the same addresses."""
+    case = Case(4)
+    given = inputs(case).to(device)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    addresses = [x.data_ptr() for x in state]
+    for t in range(case.length):
+        abc_step(*given.span(t, t + 1), state, in_place=True)
+    assert [x.data_ptr() for x in state] == addresses
+    expected = in_pieces(abc_step, given, [1] * case.length)[1]
+    assert_equal(state, expected)
+
+
+@needs_gpu
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_graph_of_a_step(shared, device):
+    case = Case(6, shared=shared, width=64, slots=32)
+    given = inputs(case).to(device)
+    expected, last = in_pieces(abc_step, given, [1] * case.length)
+    token = given.span(0, 1).map(torch.clone)
+    state = MemoryState.empty(token.k, token.v, token.log_alpha)
+    abc_step(*token, MemoryState(*map(torch.clone, state)), in_place=True)  # compiles the kernel
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, _ = abc_step(*token, state, in_place=True)
+    outs = []
+    for t in range(case.length):
+        for kept, new in zip(token, given.span(t, t + 1), strict=True):
+            kept.copy_(new)
+        graph.replay()
+        outs.append(out.clone())
+    assert_equal([torch.cat(outs, dim=2), *state], [expected, *last])
+
+
+@needs_gpu
+def test_a_graph_of_a_layer(device):
+    """The example of docs/library.md."""
+    attn = ABCAttention(64, 2, slots=8, causal=True).to(device).eval()
+    tokens = torch.randn(9, 3, 1, 64, device=device)
+    prompt, x = torch.randn(3, 5, 64, device=device), torch.empty(3, 1, 64, device=device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        y, state = attn.step(prompt)
+        expected, _ = attn.step(torch.cat([prompt, *tokens], dim=1))
+        attn.step(x, state)
+        with torch.cuda.graph(graph):
+            y, after = attn.step(x, state)
+            for old, new in zip(state, after, strict=True):
+                old.copy_(new)
+        for t, token in enumerate(tokens):
+            x.copy_(token)
+            graph.replay()
+            torch.testing.assert_close(y[:, 0], expected[:, 5 + t], rtol=0, atol=1e-4)
+
+
+@needs_gpu
+@pytest.mark.parametrize("step", [abc_step, additive_step])
+def test_a_graph_of_training(step, device):
+    """Forward and backward, from one memory to the next."""
+    case = Case(70, "left")
+    leaves, mask = inputs(case).leaves(torch.float32, device), padding(case, device)
+
+    def train():
+        out, state = step(*leaves, None, key_padding_mask=mask)
+        return out, *torch.autograd.grad(out.sum() + state.keys.sum(), tuple(leaves))
+
+    expected = train()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = train()
+    graph.replay()
+    assert_equal(results, expected)
