@@ -94,7 +94,8 @@ def build(
     kernel, sizes = getattr(MODULES[name], name), launch.sizes(width, slots, dtype)
     constants: dict[str, Any] = {
         **{"D": width, "M": slots, "C": sizes.chunk, "FACTORED": is_factored},
-        **{"NORMALISED": True, "PADDED": True, "PACKED": False, "STARTED": True},
+        **{"NORMALISED": True, "PADDED": True, "PACKED": False},
+        **{"STARTED": True, "ENDED": True},
         **{"BLOCK_D": sizes.block_d, "BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
         **launch.precision(dtype),
     }

@@ -113,13 +113,14 @@ def states_back(
     sequence_ends, first_chunks, length, chunks, total_chunks, heads, control_heads,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    STARTED: tl.constexpr, ENDED: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dH, dG and dU at the end of each chunk of sequence n, and before the first.
 
     grad_keys, grad_values: (H, G, M, D); sums, grad_mass: (H, G, M), the sums of y kept, and dU.
         Not one tensor: each element is loaded by several threads, and stored by one
-    end_*, start_*: (N, H, M, D) and (N, H, M), the gradients of the last memory and of the first
+    end_*, start_*: (N, H, M, D) and (N, H, M), the gradients of the last memory, if ENDED, and of
+        the first, if STARTED
     """
     n, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     tiles_d: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
@@ -152,9 +153,14 @@ def states_back(
     inside = (slots[:, None] < M) & (d[None, :] < D)
     memory = slots[:, None] * D + d[None, :]
     place = (n * heads + head).to(tl.int64) * M
-    key = tl.load(end_keys + place * D + memory, inside, other=0.0)
-    value = tl.load(end_values + place * D + memory, inside, other=0.0)
-    mass = tl.load(end_mass + place + slots, slots < M, other=0.0)
+    if ENDED:
+        key = tl.load(end_keys + place * D + memory, inside, other=0.0)
+        value = tl.load(end_values + place * D + memory, inside, other=0.0)
+        mass = tl.load(end_mass + place + slots, slots < M, other=0.0)
+    else:
+        key = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+        value = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+        mass = tl.zeros((BLOCK_M,), tl.float32)
 
     for c in range(1, last - first + 1):
         at = (last - c).to(tl.int64) * M
@@ -186,9 +192,10 @@ def states_back(
         grad_logits -= C * heads * M
         left += C
 
-    tl.store(start_keys + place * D + memory, key, inside)
-    tl.store(start_values + place * D + memory, value, inside)
-    tl.store(start_mass + place + slots, mass, has_mass)
+    if STARTED:
+        tl.store(start_keys + place * D + memory, key, inside)
+        tl.store(start_values + place * D + memory, value, inside)
+        tl.store(start_mass + place + slots, mass, has_mass)
 
 
 @triton.jit(do_not_specialize=VARYING)

@@ -88,9 +88,9 @@ def _(
 @torch.library.custom_op("memattn::abc_causal_backward", mutates_args=())
 def abc_causal_backward(
     grad_out: Tensor,
-    grad_keys: Tensor,
-    grad_values: Tensor,
-    grad_mass: Tensor,
+    grad_keys: Tensor | None,
+    grad_values: Tensor | None,
+    grad_mass: Tensor | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -110,16 +110,20 @@ def abc_causal_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, control, and of the first memory: keys, values and dU (N, H, M).
 
-    grad_mass: (N, H, M), dU after the last chunk. The memories are computed once more.
+    The memories are computed once more. The gradient of a control that heads share has a part
+    (B, H, T, M) of each head. Those of the first memory are empty if there is none.
     """
     q, k, v, control, grad_out = (rows_contiguous(x) for x in (q, k, v, control, grad_out))
     out = out.contiguous()  # a hook of saved tensors may have given it other strides
     launch = Launch(q, control, padding, cu_seqlens, normalised)
     start = _present(start_keys, start_values, start_mass)
-    keys, values = _scan_states(launch, k, v, start)[:2]
+    keys, values, _, _, *end = _scan_states(launch, k, v, start)
+    ends = _gradients_at_the_end(launch, end, (grad_keys, grad_values, grad_mass))
+    starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
+    del end
     width, slots, heads = q.shape[3], control.shape[3], q.shape[1]
     grad_q, grad_k, grad_v = (launch.by_time(width, x.dtype) for x in (q, k, v))
-    grad_s = launch.by_time(slots, torch.float32)
+    grad_s = launch.by_time(slots, launch.gradient_of_control)
     reading, grad_logits = (launch.by_time(slots, keys.dtype) for _ in range(2))
     sums, masses = (launch.masses(heads) for _ in range(2))
     inputs = (q, k, v, control, launch.mask)
@@ -145,13 +149,13 @@ def abc_causal_backward(
         *strides,
         last=(scale,),
     )
-    ends = tuple(x.contiguous() for x in (grad_keys, grad_values, grad_mass))
-    starts = tuple(torch.empty_like(x) for x in ends)
     launch.scan(
         backward.states_back,
         *(q, control, launch.mask, before, after, steep, grad_out, reading, grad_logits, sums),
-        *(masses, keys, values, *ends, *starts),
+        *(masses, keys, values, *(ends or starts), *starts),
         *strides_of(q, control, grad_out),
+        STARTED=start is not None,
+        ENDED=ends is not None,
     )
     launch.each_chunk(
         backward.attend_keys,
@@ -163,45 +167,63 @@ def abc_causal_backward(
     return (*(x.transpose(1, 2) for x in (grad_q, grad_k, grad_v, grad_s)), *starts)  # type: ignore[return-value]
 
 
+def _gradients_at_the_end(
+    launch: Launch, end: list[Tensor], grads: tuple[Tensor | None, ...]
+) -> tuple[Tensor, ...] | None:
+    """dH, dG (N, H, M, D) and dU (N, H, M) after the last chunk; None if all of them are 0."""
+    if all(x is None for x in grads):
+        return None
+    keys, values, mass = (
+        torch.zeros_like(x) if grad is None else grad.contiguous()
+        for x, grad in zip(end, grads, strict=True)
+    )
+    if not launch.normalised:
+        return keys, values, keys.new_zeros(keys.shape[:3])
+    carried = (keys * end[0]).sum(-1) + (values * end[1]).sum(-1)
+    # The normaliser of a shared control belongs to all heads: each has a part of its gradient.
+    return keys, values, carried - mass * (mass.shape[1] / keys.shape[1])
+
+
 @abc_causal_backward.register_fake
 def _(
     grad_out: Tensor,
-    grad_keys: Tensor,
-    grad_values: Tensor,
-    grad_mass: Tensor,
+    grad_keys: Tensor | None,
+    grad_values: Tensor | None,
+    grad_mass: Tensor | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     control: Tensor,
+    padding: Tensor | None,
+    start_keys: Tensor | None,
     *rest: Any,
 ) -> tuple[Tensor, ...]:
     launch = Launch(q, control, None, None, True)
     grads = [launch.by_time(q.shape[3], x.dtype) for x in (q, k, v)]
-    grads.append(launch.by_time(control.shape[3], torch.float32))
-    starts = (x.new_empty(x.shape) for x in (grad_keys, grad_values, grad_mass))
+    grads.append(launch.by_time(control.shape[3], launch.gradient_of_control))
+    if start_keys is None:
+        starts = [q.new_empty(0, dtype=torch.float32) for _ in range(3)]
+    else:
+        shape = start_keys.shape
+        starts = [start_keys.new_empty(x) for x in (shape, shape, shape[:3])]
     return (*(x.transpose(1, 2) for x in grads), *starts)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.scale, ctx.normalised = inputs
-    out, *end, before, after, steep, log_total = output
-    ctx.save_for_backward(*tensors, before, after, steep, log_total, out, *end[:2])
+    out, _, _, _, *of_chunks = output
+    ctx.mark_non_differentiable(*of_chunks)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, *of_chunks, out)
 
 
-def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    *tensors, before, after, steep, log_total, out, end_keys, end_values = ctx.saved_tensors
-    q, _, _, control, _, start_keys, start_values, start_mass, _ = tensors
-    grad_out, grad_keys, grad_values, grad_mass = grads[:4]
-    carried = torch.zeros(end_keys.shape[:3], dtype=end_keys.dtype, device=end_keys.device)
-    if ctx.normalised:
-        # The normaliser of a shared control belongs to all heads: each has a part of its gradient.
-        share = control.shape[1] / q.shape[1]
-        carried = (grad_keys * end_keys).sum(-1) + (grad_values * end_values).sum(-1)
-        carried = carried - grad_mass * share
+def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    *tensors, out = ctx.saved_tensors
+    _, _, _, control, _, start_keys, start_values, start_mass, *_ = tensors
+    grad_out = torch.zeros_like(out) if grads[0] is None else grads[0]
     grad_q, grad_k, grad_v, grad_control, *first = abc_causal_backward(
-        grad_out, grad_keys, grad_values, carried, *tensors, before, after, steep,
-        log_total, out.transpose(1, 2), ctx.scale, ctx.normalised,
-    )  # fmt: skip
+        grad_out, *grads[1:4], *tensors, out.transpose(1, 2), ctx.scale, ctx.normalised
+    )
     start: list[Tensor | None] = [None] * 3
     if start_keys is not None:
         mass = (first[0] * start_keys).sum(-1) + (first[1] * start_values).sum(-1) - first[2]

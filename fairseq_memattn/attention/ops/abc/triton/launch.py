@@ -167,11 +167,19 @@ class Launch:
                     num_warps=size.warps if is_factored else size.steep_warps,
                 )
 
+    @property
+    def of_memories(self) -> torch.dtype:
+        """The dtype of the products with memories."""
+        return torch.bfloat16 if self.q.dtype == torch.bfloat16 else torch.float32
+
+    @property
+    def gradient_of_control(self) -> torch.dtype:
+        return self.control.dtype if self.control.dtype == self.of_memories else torch.float32
+
     def memories(self) -> Tensor:
-        """(H, G, M, D), in the dtype of the products."""
-        dtype = torch.bfloat16 if self.q.dtype == torch.bfloat16 else torch.float32
+        """(H, G, M, D)."""
         shape = (self.q.shape[1], self.total_chunks, self.control.shape[3], self.q.shape[3])
-        return self.q.new_empty(shape, dtype=dtype)
+        return self.q.new_empty(shape, dtype=self.of_memories)
 
     def masses(self, heads: int) -> Tensor:
         """(heads, G, M)."""
