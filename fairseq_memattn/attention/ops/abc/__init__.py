@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
+from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
@@ -26,60 +27,21 @@ from fairseq_memattn.attention.ops.checks import (
     check_packed,
     check_shapes,
 )
-from fairseq_memattn.attention.ops.precision import full_precision, read_scale, scaled
+from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
-Causal = Callable[
-    [Tensor, Tensor, Tensor, Tensor, MemoryState, float, int | None], tuple[Tensor, MemoryState]
-]
-Backend = Callable[
-    [Tensor, Tensor, Tensor, Tensor, Tensor | None, MemoryState | None, float | None, int | None],
-    tuple[Tensor, MemoryState],
-]
+
+def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """log alpha in the accumulation dtype, `EMPTY` at padding and instead of -inf."""
+    log_alpha = log_alpha.to(dtype).clamp(min=EMPTY)
+    if key_padding_mask is None:
+        return log_alpha
+    return log_alpha.masked_fill(key_padding_mask[:, None, :, None], EMPTY)
 
 
-def _prepared(attend: Causal) -> Backend:
-    """A form that takes write logits in float32, a memory and a scale."""
-
-    def attend_prepared(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        log_alpha: Tensor,
-        key_padding_mask: Tensor | None,
-        state: MemoryState | None,
-        scale: float | None,
-        chunk_size: int | None,
-    ) -> tuple[Tensor, MemoryState]:
-        log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
-        start = state or MemoryState.empty(k, v, log_alpha)
-        out, state = attend(q, k, v, log_alpha, start, read_scale(q, scale), chunk_size)
-        return out.to(q.dtype), state
-
-    return attend_prepared
-
-
-def _by_kernels(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
-    key_padding_mask: Tensor | None,
-    state: MemoryState | None,
-    scale: float | None,
-    chunk_size: int | None,
-) -> tuple[Tensor, MemoryState]:
-    from fairseq_memattn.attention.ops.abc.triton import causal_attention
-
-    return causal_attention(q, k, v, log_alpha, key_padding_mask, state, scale)
-
-
-# The causal form over T positions from a given memory.
-BACKENDS: dict[str, Backend] = {
-    "chunked": _prepared(chunked.causal_attention),
-    "naive": _prepared(naive.causal_attention),
-    "triton": _by_kernels,
-}
+BACKENDS = causal_backends(
+    chunked.causal_attention, naive.causal_attention, _write_logits, normalised=True
+)
 
 
 @full_precision
@@ -137,7 +99,7 @@ def _packed(
 ) -> Tensor:
     """The causal form of each sequence. The kernels read the lengths on the device."""
     attend = choose(BACKENDS, q, log_alpha.shape[3])
-    if attend is _by_kernels:
+    if attend is BACKENDS["triton"]:
         from fairseq_memattn.attention.ops.abc.triton import causal_attention
 
         return causal_attention(q, k, v, log_alpha, None, None, scale, cu_seqlens=cu_seqlens)[0]
@@ -287,11 +249,3 @@ def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> M
         torch.lerp(state.values, v.to(fresh.dtype), fresh),
         log_mass,
     )
-
-
-def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """log alpha in the accumulation dtype, `EMPTY` at padding and instead of -inf."""
-    log_alpha = log_alpha.to(dtype).clamp(min=EMPTY)
-    if key_padding_mask is None:
-        return log_alpha
-    return log_alpha.masked_fill(key_padding_mask[:, None, :, None], EMPTY)

@@ -15,57 +15,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc import Backend, Causal, abc_read
+from fairseq_memattn.attention.ops.abc import abc_read
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
+from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
-from fairseq_memattn.attention.ops.precision import full_precision, read_scale
+from fairseq_memattn.attention.ops.precision import full_precision
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
 
 
-def _prepared(attend: Causal) -> Backend:
-    """A form that takes control vectors in float32, a memory and a scale."""
-
-    def attend_prepared(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        phi: Tensor,
-        key_padding_mask: Tensor | None,
-        state: MemoryState | None,
-        scale: float | None,
-        chunk_size: int | None,
-    ) -> tuple[Tensor, MemoryState]:
-        phi = _masked(phi, key_padding_mask, q)
-        start = state or MemoryState.empty(k, v, phi)
-        out, state = attend(q, k, v, phi, start, read_scale(q, scale), chunk_size)
-        return out.to(q.dtype), state
-
-    return attend_prepared
+def _masked(phi: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """phi in the accumulation dtype, 0 at padding."""
+    phi = phi.to(dtype)
+    if key_padding_mask is None:
+        return phi
+    return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
 
-def _by_kernels(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    phi: Tensor,
-    key_padding_mask: Tensor | None,
-    state: MemoryState | None,
-    scale: float | None,
-    chunk_size: int | None,
-) -> tuple[Tensor, MemoryState]:
-    from fairseq_memattn.attention.ops.abc.triton import causal_attention
-
-    return causal_attention(q, k, v, phi, key_padding_mask, state, scale, normalised=False)
-
-
-# The causal form over T positions from a given memory, as in `ops.abc`.
-BACKENDS: dict[str, Backend] = {
-    "chunked": _prepared(additive_causal_attention),
-    "naive": _prepared(naive.causal_attention),
-    "triton": _by_kernels,
-}
+BACKENDS = causal_backends(
+    additive_causal_attention, naive.causal_attention, _masked, normalised=False
+)
 
 
 @full_precision
@@ -128,7 +98,7 @@ def _step(
     state: MemoryState,
     scale: float | None,
 ) -> tuple[Tensor, MemoryState]:
-    written = _written(k, v, _masked(phi, key_padding_mask, q))
+    written = _written(k, v, _masked(phi, key_padding_mask, accumulation_dtype(q)))
     state = MemoryState(
         state.keys + written.keys,
         state.values + written.values,
@@ -156,18 +126,10 @@ def additive_write(
 ) -> MemoryState:
     """Writes a whole sequence into a memory (equation 3); `abc_read` reads it."""
     check_shapes(k, k, v, phi, key_padding_mask, "phi")
-    return _written(k, v, _masked(phi, key_padding_mask, k))
+    return _written(k, v, _masked(phi, key_padding_mask, accumulation_dtype(k)))
 
 
 def _written(k: Tensor, v: Tensor, phi: Tensor) -> MemoryState:
     write = phi.transpose(2, 3)
     log_mass = torch.where((phi != 0).any(dim=2), 0.0, EMPTY).to(phi.dtype)
     return MemoryState(write @ k.to(phi.dtype), write @ v.to(phi.dtype), log_mass)
-
-
-def _masked(phi: Tensor, key_padding_mask: Tensor | None, like: Tensor) -> Tensor:
-    """phi in the accumulation dtype, 0 at padding."""
-    phi = phi.to(accumulation_dtype(like))
-    if key_padding_mask is None:
-        return phi
-    return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)
