@@ -27,19 +27,22 @@ from fairseq_memattn.evaluation.tables import table
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SCANS = ("states", "states_back")
-CHUNKS = ("attend", "attend_queries", "attend_keys")
+CHUNKS = ("attend", "attend_queries", "attend_tokens")
 MODULES = {
     **dict.fromkeys(("states", "find_steep", "attend"), forward),
-    **dict.fromkeys(("attend_queries", "states_back", "attend_keys"), backward),
+    **dict.fromkeys(("attend_queries", "states_back", "attend_tokens"), backward),
     "step": decoding,
 }
 # Bytes of shared memory that one program can have.
 SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
 
 # Arguments that are neither sizes nor strides, by the type of what they point to.
-TOKENS = ("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v")
+TOKENS = ("q", "k", "v", "x", "y", "out", "grad_out", "grad_q", "grad_y")
 TABLES = ("sequence_ends", "first_chunks", "chunk_starts", "chunk_ends")
-OF_MEMORY = ("keys", "values", "grad_keys", "grad_values", "reading", "grad_logits")
+OF_MEMORY = (
+    *("keys", "values", "grad_keys", "grad_values", "later"),
+    *("reading", "grad_logits", "weights"),
+)
 FLOATS = ("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total")
 
 
@@ -95,8 +98,9 @@ def build(
     constants: dict[str, Any] = {
         **{"D": width, "M": slots, "C": sizes.chunk, "FACTORED": is_factored},
         **{"NORMALISED": True, "PADDED": True, "PACKED": False},
-        **{"STARTED": True, "ENDED": True},
+        **{"STARTED": True, "ENDED": True, "OF_KEYS": True},
         **{"BLOCK_D": sizes.block_d, "BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
+        "TILE": sizes.tile,
         **launch.precision(dtype),
     }
     warps = sizes.warps if is_factored else sizes.steep_warps
@@ -104,10 +108,8 @@ def build(
         constants |= {"BLOCK_D": sizes.scan_d, "BLOCK_M": sizes.scan_m}
         warps = sizes.scan_warps
     elif name == "step":
-        constants |= {
-            f"BLOCK_{axis}": launch.block(size) for axis, size in (("D", width), ("M", slots))
-        }
-        warps = launch.step_warps(width, slots)
+        constants |= launch.step_blocks(width, slots)
+        warps = constants["num_warps"]
     constants = {key: value for key, value in constants.items() if key in kernel.arg_names}
     signature = {key: kind(key, dtype, constants) for key in kernel.arg_names}
     aligned = {

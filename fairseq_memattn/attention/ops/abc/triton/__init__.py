@@ -8,7 +8,7 @@ the memory before the chunk at position t), and F, Z, kept hold a number for eac
     attend            one program a chunk: the output
     attend_queries    one program a chunk: dq, p, da, and the part of ds that is -y
     states_back       scans the chunks backwards; dH, dG, dU at the end of each chunk
-    attend_keys       one program a chunk: dk, dv, ds
+    attend_tokens     one program a chunk: dv and its part of ds, then dk and its part
     step              one program a head: writes one token, reads, and updates the memory
 
 Within a chunk the product Z_t F_j is formed from its factors (FACTORED) where Z stays below

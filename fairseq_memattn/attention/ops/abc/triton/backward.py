@@ -16,10 +16,12 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     load_control,
     load_memory,
     load_tokens,
+    memory_products,
     normalisers,
     pair_weights,
     place_of_chunk,
     place_of_sequence,
+    row_products,
     rows_from,
     spread,
     store_tokens,
@@ -35,7 +37,8 @@ def attend_queries(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    FACTORED: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
@@ -67,12 +70,9 @@ def attend_queries(
     t = tl.arange(0, C)
     d = tl.arange(0, BLOCK_D)
 
-    query = load_tokens(q, q_t, t, end, d, D)
-    grad_row = load_tokens(grad_out, o_t, t, end, d, D)
-    scores = causal_products(query, load_tokens(k, k_t, t, end, d, D), t, TOKENS, PRECISION)
-    grad_scores = causal_products(grad_row, load_tokens(v, v_t, t, end, d, D), t, TOKENS, PRECISION)
-    row_out = load_tokens(out + rows * D, heads * D, t, end, d, D).to(tl.float32)
-    mean = tl.sum(row_out * grad_row.to(tl.float32), axis=1)[:, None]
+    scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
+    grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
+    mean = row_products(out + rows * D, heads * D, grad_out, o_t, t, end, D, TILE)[:, None]
     log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
     weights = tl.zeros((C, C), tl.float32)
     result = tl.zeros((C, BLOCK_D), tl.float32)
@@ -81,14 +81,16 @@ def attend_queries(
         control, fraction, gain, kept = control_of(
             s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
         )
-        key = load_memory(keys, slots, d, D, M)
-        logits = kept * dot(query, tl.trans(key), WIDE, PRECISION)
+        logits = kept * memory_products(
+            q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION
+        )  # fmt: skip
         logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         logits *= scale
         p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
         store_tokens(reading + rows * M, heads * M, t, end, slots, M, p)
-        value = tl.trans(load_memory(values, slots, d, D, M))
-        y = kept * dot(grad_row, value, WIDE, PRECISION)
+        y = kept * memory_products(
+            grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION
+        )  # fmt: skip
         y += spread(grad_scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         y *= p
         grad = y - p * mean
@@ -100,7 +102,7 @@ def attend_queries(
         grad *= scale
         store_tokens(grad_logits + rows * M, heads * M, t, end, slots, M, grad)
         weights += pair_weights(grad, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
-        result += dot(grad * kept, key, WIDE, PRECISION)
+        result += dot(grad * kept, load_memory(keys, slots, d, D, M), WIDE, PRECISION)
     result += dot(weights, load_tokens(k, k_t, t, end, d, D), WIDE, PRECISION)
     store_tokens(grad_q + rows * D, heads * D, t, end, d, D, result)
 
@@ -199,16 +201,21 @@ def states_back(
 
 
 @triton.jit(do_not_specialize=VARYING)
-def attend_keys(
-    q, k, v, s, padding, before, after, steep, grad_out, reading, grad_logits,
-    grad_keys, grad_values, grad_mass, grad_k, grad_v, grad_s,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
+def attend_tokens(
+    x, y, s, padding, before, after, steep, weights, later, grad_mass, grad_y, grad_s,
+    x_b, x_h, x_t, y_b, y_h, y_t, s_b, s_h, s_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    FACTORED: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    OF_KEYS: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk, dv and ds of chunk g. Shapes as in `attend_queries`; ds is added to grad_s."""
+    """dv of chunk g, or dk if OF_KEYS, and its part of ds, which is added to grad_s.
+
+    x, y: dout and v, or q and k; weights: (B, T, H, M), reading or grad_logits;
+    later: (H, G, M, D), the gradient of the values' memory, or of the keys', after the chunk
+    grad_y: (B, T, H, D); grad_s, grad_mass: as in `attend_queries`
+    """
     g, head = tl.program_id(0), tl.program_id(1)
     row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
     control_head = tl.minimum(head, control_heads - 1)
@@ -216,65 +223,48 @@ def attend_keys(
     is_steep = tl.load(steep + place) != 0
     if t0 >= end or is_steep == FACTORED:
         return
-    q = rows_from(q, q_b, q_h, q_t, row, head, t0)
-    k = rows_from(k, k_b, k_h, k_t, row, head, t0)
-    v = rows_from(v, v_b, v_h, v_t, row, head, t0)
-    grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
+    x = rows_from(x, x_b, x_h, x_t, row, head, t0)
+    y = rows_from(y, y_b, y_h, y_t, row, head, t0)
     s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
     padding += row * length + t0
     before += place * M
     after += place * M
     rows = (row * length + t0) * heads + head
+    weights += rows * M
+    grad_s += rows * M
     place = head.to(tl.int64) * total_chunks + g
-    grad_keys += place * M * D
-    grad_values += place * M * D
+    later += place * M * D
     grad_mass += place * M
     end -= t0
     t = tl.arange(0, C)
     d = tl.arange(0, BLOCK_D)
 
-    key = load_tokens(k, k_t, t, end, d, D)
-    value = load_tokens(v, v_t, t, end, d, D)
-    scores = causal_products(load_tokens(q, q_t, t, end, d, D), key, t, TOKENS, PRECISION)
-    grad_scores = causal_products(
-        load_tokens(grad_out, o_t, t, end, d, D), value, t, TOKENS, PRECISION
-    )  # fmt: skip
-    weights = tl.zeros((C, C), tl.float32)
-    grad_weights = tl.zeros((C, C), tl.float32)
-    result_k = tl.zeros((C, BLOCK_D), tl.float32)
-    result_v = tl.zeros((C, BLOCK_D), tl.float32)
+    products = causal_products(x, x_t, y, y_t, t, end, D, TILE, TOKENS, PRECISION)
+    pairs = tl.zeros((C, C), tl.float32)
+    result = tl.zeros((C, BLOCK_D), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
         control, fraction, gain, kept = control_of(
             s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
         )
         # What the chunks after this one read of its tokens
-        later = load_memory(grad_values, slots, d, D, M)
-        grad = dot(value, tl.trans(later), WIDE, PRECISION)
-        result_v += dot(fraction, later, WIDE, PRECISION)
-        later = load_memory(grad_keys, slots, d, D, M)
-        grad += dot(key, tl.trans(later), WIDE, PRECISION)
-        result_k += dot(fraction, later, WIDE, PRECISION)
+        grad = memory_products(y, y_t, t, end, later, slots, D, M, TILE, WIDE, PRECISION)
+        result += dot(fraction, load_memory(later, slots, d, D, M), WIDE, PRECISION)
         if NORMALISED:
-            grad -= tl.load(grad_mass + slots, slots < M, other=0.0)[None, :]
+            if OF_KEYS:
+                grad -= tl.load(grad_mass + slots, slots < M, other=0.0)[None, :]
             grad *= fraction
-            grad += load_tokens(grad_s + rows * M, heads * M, t, end, slots, M)
+        if NORMALISED or OF_KEYS:
+            grad += load_tokens(grad_s, heads * M, t, end, slots, M)
         # What the queries of this one read
-        p = load_tokens(reading + rows * M, heads * M, t, end, slots, M).to(tl.float32)
-        weights += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        p = load_tokens(weights, heads * M, t, end, slots, M).to(tl.float32)
+        pairs += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         grad += gather(
-            grad_scores, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION
+            products, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION
         )
-        p = load_tokens(grad_logits + rows * M, heads * M, t, end, slots, M).to(tl.float32)
-        grad_weights += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
-        grad += gather(scores, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION)
         if PADDED and not NORMALISED:
             is_padding = tl.load(padding + t, t < end, other=1) != 0
             grad = tl.where(is_padding[:, None], 0.0, grad)
-        store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, grad)
-    query = load_tokens(q, q_t, t, end, d, D)
-    result_k += dot(tl.trans(grad_weights), query, WIDE, PRECISION)
-    store_tokens(grad_k + rows * D, heads * D, t, end, d, D, result_k)
-    grad_row = load_tokens(grad_out, o_t, t, end, d, D)
-    result_v += dot(tl.trans(weights), grad_row, WIDE, PRECISION)
-    store_tokens(grad_v + rows * D, heads * D, t, end, d, D, result_v)
+        store_tokens(grad_s, heads * M, t, end, slots, M, grad)
+    result += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, d, D), WIDE, PRECISION)
+    store_tokens(grad_y + rows * D, heads * D, t, end, d, D, result)

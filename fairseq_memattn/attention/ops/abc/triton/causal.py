@@ -157,13 +157,17 @@ def abc_causal_backward(
         STARTED=start is not None,
         ENDED=ends is not None,
     )
-    launch.each_chunk(
-        backward.attend_keys,
-        *inputs,
-        *(before, after, steep, grad_out, reading, grad_logits, keys, values, masses),
-        *(grad_k, grad_v, grad_s),
-        *strides,
-    )
+    writing = (control, launch.mask, before, after, steep)
+    for x, y, weights, later, grad, is_of_keys in (
+        (grad_out, v, reading, values, grad_v, False),
+        (q, k, grad_logits, keys, grad_k, True),
+    ):
+        launch.each_chunk(
+            backward.attend_tokens,
+            *(x, y, *writing, weights, later, masses, grad, grad_s),
+            *strides_of(x, y, control),
+            OF_KEYS=is_of_keys,
+        )
     return (*(x.transpose(1, 2) for x in (grad_q, grad_k, grad_v, grad_s)), *starts)  # type: ignore[return-value]
 
 

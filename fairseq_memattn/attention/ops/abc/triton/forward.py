@@ -16,6 +16,7 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     load_memory,
     load_tokens,
     mass_after,
+    memory_products,
     pair_weights,
     place_of_chunk,
     place_of_sequence,
@@ -137,7 +138,8 @@ def attend(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    FACTORED: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The output of chunk g, the softmax over the slots in blocks of BLOCK_M.
 
@@ -163,8 +165,7 @@ def attend(
     t = tl.arange(0, C)
     d = tl.arange(0, BLOCK_D)
 
-    query = load_tokens(q, q_t, t, end, d, D)
-    scores = causal_products(query, load_tokens(k, k_t, t, end, d, D), t, TOKENS, PRECISION)
+    scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     high = tl.zeros((C,), tl.float32) + EMPTY
     total = tl.zeros((C,), tl.float32)
     weights = tl.zeros((C, C), tl.float32)
@@ -174,8 +175,8 @@ def attend(
         control, fraction, gain, kept = control_of(
             s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
         )
-        key = tl.trans(load_memory(keys + memory, slots, d, D, M))
-        logits = kept * dot(query, key, WIDE, PRECISION)
+        read = memory_products(q, q_t, t, end, keys + memory, slots, D, M, TILE, WIDE, PRECISION)
+        logits = kept * read
         logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         written = is_written(gain, FACTORED)
         logits = tl.where(written, logits * scale, EMPTY)

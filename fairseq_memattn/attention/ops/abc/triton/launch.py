@@ -21,6 +21,7 @@ class Sizes(NamedTuple):
     chunk: int
     block_d: int
     block_m: int
+    tile: int
     scan_d: int
     scan_m: int
     warps: int
@@ -35,6 +36,7 @@ def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
         chunk=64 if is_bf16 and width <= 128 else 32,
         block_d=block(width),
         block_m=16,
+        tile=max(16, block(width) // 2),
         scan_d=min(block(width), 64 if is_bf16 else 32),
         scan_m=min(block(slots), 32),
         warps=8,
@@ -48,8 +50,15 @@ def block(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def step_warps(width: int, slots: int) -> int:
-    return 8 if width * slots > 8192 else 4
+def step_blocks(width: int, slots: int) -> dict[str, int]:
+    """Blocks and warps of a decoding step: so many slots at a time that their memory fits."""
+    block_d = block(width)
+    block_m = min(block(slots), max(16, 8192 // block_d))
+    return {
+        "BLOCK_D": block_d,
+        "BLOCK_M": block_m,
+        "num_warps": 8 if block_d * block_m > 4096 else 4,
+    }
 
 
 def precision(dtype: torch.dtype) -> dict[str, Any]:
@@ -148,7 +157,9 @@ class Launch:
                 num_warps=size.scan_warps,
             )
 
-    def each_chunk(self, kernel: Any, *args: Any, last: tuple[float, ...] = ()) -> None:
+    def each_chunk(
+        self, kernel: Any, *args: Any, last: tuple[float, ...] = (), **flags: bool
+    ) -> None:
         """Runs both forms of a kernel with a program for each chunk and head."""
         size, heads = self.sizes, self.q.shape[1]
         _, _, starts, ends = self.tables
@@ -160,7 +171,9 @@ class Launch:
                     *(heads, self.control.shape[1]),
                     *last,
                     **self.flags,
+                    **flags,
                     FACTORED=is_factored,
+                    TILE=size.tile,
                     TOKENS=of_tokens(self.q.dtype),
                     BLOCK_D=size.block_d,
                     BLOCK_M=size.block_m,

@@ -201,15 +201,6 @@ def sums_to_the_end(y, s, fraction, gain, FACTORED: tl.constexpr, C: tl.constexp
 
 
 @triton.jit
-def softmax_of_slots(logits, written):
-    """Softmax over the written slots (C, M); zeros where there is none."""
-    logits = tl.where(written, logits, EMPTY)
-    weight = tl.where(written, tl.exp(logits - tl.max(logits, axis=1)[:, None]), 0.0)
-    total = tl.sum(weight, axis=1)
-    return weight / tl.where(total > 0, total, 1.0)[:, None]
-
-
-@triton.jit
 def place_of_sequence(n, length, chunks, sequence_ends, first_chunks, PACKED: tl.constexpr):
     """The row of the batch of sequence n, its first position, its end, and its chunks from, to."""
     if PACKED:
@@ -284,7 +275,41 @@ def load_memory(memory, slots, d, D: tl.constexpr, M: tl.constexpr):
 
 
 @triton.jit
-def causal_products(x, y, t, TOKENS: tl.constexpr, PRECISION: tl.constexpr):
-    """x_t . y_j for j <= t, else 0: (C, C). x, y: (C, D)."""
-    products = tl.dot(x.to(TOKENS), tl.trans(y.to(TOKENS)), input_precision=PRECISION)
+def causal_products(
+    x, stride_x, y, stride_y, t, end, D: tl.constexpr, TILE: tl.constexpr,
+    TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x_t . y_j of the tokens at x and y for j <= t, else 0: (C, C), in tiles of D."""
+    products = tl.zeros((t.shape[0], t.shape[0]), tl.float32)
+    for d0 in tl.range(0, D, TILE, num_stages=1):
+        d = d0 + tl.arange(0, TILE)
+        left = load_tokens(x, stride_x, t, end, d, D).to(TOKENS)
+        right = tl.trans(load_tokens(y, stride_y, t, end, d, D).to(TOKENS))
+        products = tl.dot(left, right, products, input_precision=PRECISION)
     return tl.where(t[:, None] >= t[None, :], products, 0.0)
+
+
+@triton.jit
+def memory_products(
+    x, stride, t, end, memory, slots, D: tl.constexpr, M: tl.constexpr, TILE: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x_t . memory_m of the tokens at x and some slots of a memory (M, D): (C, slots)."""
+    products = tl.zeros((t.shape[0], slots.shape[0]), tl.float32)
+    for d0 in tl.range(0, D, TILE, num_stages=1):
+        d = d0 + tl.arange(0, TILE)
+        left = load_tokens(x, stride, t, end, d, D).to(WIDE)
+        right = tl.trans(load_memory(memory, slots, d, D, M).to(WIDE))
+        products = tl.dot(left, right, products, input_precision=PRECISION)
+    return products
+
+
+@triton.jit
+def row_products(x, stride_x, y, stride_y, t, end, D: tl.constexpr, TILE: tl.constexpr):
+    """x_t . y_t of the tokens at x and y: (C,)."""
+    products = tl.zeros((t.shape[0],), tl.float32)
+    for d0 in tl.range(0, D, TILE, num_stages=1):
+        d = d0 + tl.arange(0, TILE)
+        left = load_tokens(x, stride_x, t, end, d, D).to(tl.float32)
+        products += tl.sum(left * load_tokens(y, stride_y, t, end, d, D).to(tl.float32), axis=1)
+    return products

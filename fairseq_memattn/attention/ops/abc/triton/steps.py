@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc.triton import decoding
-from fairseq_memattn.attention.ops.abc.triton.launch import block, rows_contiguous, step_warps
+from fairseq_memattn.attention.ops.abc.triton.launch import rows_contiguous, step_blocks
 
 
 @torch.library.custom_op("memattn::abc_step", mutates_args=())
@@ -90,10 +90,8 @@ def _run_step(
             *(heads, control.shape[1], scale),
             D=width,
             M=slots,
-            BLOCK_D=block(width),
-            BLOCK_M=block(slots),
             NORMALISED=normalised,
             PADDED=padding is not None,
-            num_warps=step_warps(width, slots),
+            **step_blocks(width, slots),
         )
     return out
