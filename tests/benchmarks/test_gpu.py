@@ -8,7 +8,7 @@ import pytest
 from forked import run_forked
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
-TINY = "--shapes 1x9x2x4 1x17x2x4 --slots 2 3 --step-lengths 4 8 --repeats 2 --dtype fp32"
+TINY = "--shapes 1x9x2x4 1x17x2x4 --slots 3 --step-lengths 4 8 --repeats 2 --dtype fp32"
 
 
 def run(tmp_path, *options):
@@ -25,7 +25,7 @@ def test_report(tmp_path):
     assert [row["contender"] for row in report["correctness"]] == ["abc"]
     assert all(error < 1e-5 for row in report["correctness"] for error in row["errors"])
     settings = [(row["shape"], row["slots"]) for row in report["attention"]]
-    assert settings == [(shape, m) for shape in ("1x9x2x4", "1x17x2x4") for m in (2, 3)]
+    assert settings == [("1x9x2x4", 3), ("1x17x2x4", 3)]
     for row in report["attention"]:
         for name in ("abc", "flash"):
             assert row["contenders"][name]["forward_backward_ms"] > 0

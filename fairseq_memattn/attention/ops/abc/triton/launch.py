@@ -33,7 +33,7 @@ def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
     """Blocks for the shared memory and the registers of one multiprocessor."""
     is_bf16 = dtype == torch.bfloat16
     return Sizes(
-        chunk=64 if is_bf16 and width <= 128 else 32,
+        chunk=64 if dtype != torch.float32 and width <= 128 else 32,
         block_d=block(width),
         block_m=16,
         tile=max(16, block(width) // 2),
