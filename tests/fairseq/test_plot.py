@@ -1,6 +1,7 @@
 """`memattn plot`: what is drawn is what the attentions of a trained model hold and read."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -363,6 +364,13 @@ def test_refused_before_anything_is_loaded(flags, message, tmp_path, capsys, mon
     given = [".", "--path", "model.pt", "--output", "x.png", *flags]
     assert main(["plot", *given]) == 1
     assert capsys.readouterr().err == f"memattn plot: error: {message.format(tmp_path)}\n"
+
+
+def test_without_matplotlib(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    assert main(["plot", ".", "--path", "model.pt", "--output", "x.png"]) == 1
+    message = "memattn plot: error: the package matplotlib is not installed\n"
+    assert capsys.readouterr().err == message
 
 
 def test_refused_before_the_model_is_built(translator, tmp_path, capsys, monkeypatch):
