@@ -69,11 +69,10 @@ def elsewhere(tmp_path):
     return tmp_path / "copied"
 
 
-@pytest.mark.parametrize("where", ["repository", "copy", "folder of the copy"])
+@pytest.mark.parametrize("where", ["copy", "folder of the copy"])
 def test_validate_by_every_way_to_the_plugin(where, translator, tmp_path, elsewhere):
-    """`--user-dir` as a relative and as an absolute path, in the repository and out of it."""
+    """`--user-dir` as a relative and as an absolute path, out of the repository."""
     user_dir, cwd = {
-        "repository": (PLUGIN.name, ROOT),
         "copy": (elsewhere / PLUGIN.name, tmp_path),
         "folder of the copy": (PLUGIN.name, elsewhere),
     }[where]
