@@ -122,7 +122,7 @@ def abc_causal_backward(
     starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
     del end
     width, slots, heads = q.shape[3], control.shape[3], q.shape[1]
-    grad_q, grad_k, grad_v = (launch.by_time(width, x.dtype) for x in (q, k, v))
+    grad_q = launch.by_time(width, q.dtype)
     grad_s = launch.by_time(slots, launch.gradient_of_control)
     reading, grad_logits = (launch.by_time(slots, keys.dtype) for _ in range(2))
     sums, masses = (launch.masses(heads) for _ in range(2))
@@ -158,16 +158,20 @@ def abc_causal_backward(
         ENDED=ends is not None,
     )
     writing = (control, launch.mask, before, after, steep)
-    for x, y, weights, later, grad, is_of_keys in (
-        (grad_out, v, reading, values, grad_v, False),
-        (q, k, grad_logits, keys, grad_k, True),
-    ):
+    # What the values alone need is freed before the gradient of the keys is allocated.
+    passes = [(q, k, grad_logits, keys, True), (grad_out, v, reading, values, False)]
+    del reading, grad_logits, keys, values
+    grads = []
+    while passes:
+        x, y, weights, later, is_of_keys = passes.pop()
+        grads.append(launch.by_time(width, y.dtype))
         launch.each_chunk(
             backward.attend_tokens,
-            *(x, y, *writing, weights, later, masses, grad, grad_s),
+            *(x, y, *writing, weights, later, masses, grads[-1], grad_s),
             *strides_of(x, y, control),
             OF_KEYS=is_of_keys,
         )
+    grad_v, grad_k = grads
     return (*(x.transpose(1, 2) for x in (grad_q, grad_k, grad_v, grad_s)), *starts)  # type: ignore[return-value]
 
 
