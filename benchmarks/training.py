@@ -54,7 +54,10 @@ def make_inputs(args: Namespace, length: int, *widths: int) -> list[Tensor]:
     return [torch.randn(*shape, width, **options) for width in [args.head_size] * 3 + list(widths)]
 
 
-def train_once(contender: Contender, inputs: list[Tensor]) -> None:
+def train_once(contender: Contender, inputs: list[Tensor], of_sum: bool) -> None:
+    if of_sum:
+        contender(*inputs).sum().backward()
+        return
     for tensor in inputs:
         tensor.grad = None
     out = contender(*inputs)
@@ -81,7 +84,7 @@ def saved_bytes(contender: Contender, inputs: list[Tensor]) -> int:
 
 
 def measure(args: Namespace, length: int, contenders: Contenders, inputs: list[Tensor]) -> Row:
-    work = {name: partial(train_once, run, inputs) for name, run in contenders.items()}
+    work = {name: partial(train_once, run, inputs, args.sum) for name, run in contenders.items()}
     saved = {name: saved_bytes(run, inputs) for name, run in contenders.items()}
     taken = take_turns(args, work)
     return {
@@ -148,5 +151,7 @@ def add_options(
     add("--head-size", type=int, default=64, help="D (%(default)s)")
     add("--slots", type=int, default=slots, help="M, memory slots (%(default)s)")
     add("--dtype", choices=DTYPES, default="float32", help="of the inputs (%(default)s)")
+    help = "differentiate the sum of the output, an expanded gradient, and accumulate gradients"
+    add("--sum", action="store_true", help=help)
     add_round_options(parser, repeats=7, warmup=2)
     add_common_options(parser, results)
