@@ -99,14 +99,13 @@ def build(
         **{"D": width, "M": slots, "C": sizes.chunk, "FACTORED": is_factored},
         **{"NORMALISED": True, "PADDED": True, "PACKED": False},
         **{"STARTED": True, "ENDED": True, "OF_KEYS": True},
-        **{"BLOCK_D": sizes.block_d, "BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
-        "TILE": sizes.tile,
+        **{"BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
+        **{"TILE": sizes.tile, "HALF": sizes.half},
         **launch.precision(dtype),
     }
-    warps = sizes.warps if is_factored else sizes.steep_warps
+    warps = sizes.warps
     if name in SCANS:
         constants |= {"BLOCK_D": sizes.scan_d, "BLOCK_M": sizes.scan_m}
-        warps = sizes.scan_warps
     elif name == "step":
         constants |= launch.step_blocks(width, slots)
         warps = constants["num_warps"]

@@ -13,6 +13,7 @@ from pairwise import rows
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
+from fairseq_memattn.attention.ops.abc.triton.launch import Launch
 from fairseq_memattn.attention.ops.state import MemoryState
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 8e-3}
@@ -63,7 +64,17 @@ def test_outputs_and_gradients(case, device):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype, device):
-    case = Case(41, "both", width=24, slots=5, heads=1)
+    assert_close_to_exact(Case(41, "both", width=24, slots=5, heads=1), dtype, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_wide_heads(dtype, device):
+    """More than 128 dimensions have other blocks."""
+    assert_close_to_exact(Case(35, "left", width=136, slots=3, heads=1, batch=1), dtype, device)
+
+
+def assert_close_to_exact(case, dtype, device):
+    """Against the definition in float64, of inputs that are rounded to the dtype."""
     rounded = inputs(case).to(dtype).to(torch.float64)
     mask = padding(case)
 
@@ -75,21 +86,32 @@ def test_half_precision(dtype, device):
     assert_all_close(attend(case, dtype, device), expected, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("control", ["relu", "late +200"])
-def test_split_and_continued(control, device):
+def assert_continues_exactly(case, device, tolerance=2e-5):
     """Outputs, the last memory, and the gradients of both, from a memory that is not empty."""
-    case = Case(45, "both", control=control, shared=True, batch=1)
     mask = padding(case, device)
+    pieces = [5, 33, 1, case.length - 39]
 
     def steps(*args):
-        out, state = in_pieces(abc_step, args, [5, 33, 1, 6], key_padding_mask=mask)
+        out, state = in_pieces(abc_step, args, pieces, key_padding_mask=mask)
         return out, state.keys, state.values, state.log_mass.clamp(min=-1e4)
 
     leaves = inputs(case).leaves
     actual = run(steps, leaves(torch.float32, device))
     with use_backend("naive"):
         expected = run(steps, leaves(torch.float64, "cpu"))
-    assert_all_close(actual, expected, 2e-5)
+    assert_all_close(actual, expected, tolerance)
+
+
+@pytest.mark.parametrize("control", ["relu", "late +200"])
+def test_split_and_continued(control, device):
+    assert_continues_exactly(Case(45, "both", control=control, shared=True, batch=1), device)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_some_heads_at_a_time(shared, device, monkeypatch):
+    """The backward pass where the memories of all heads at once are too large."""
+    monkeypatch.setattr(Launch, "groups_of_heads", lambda self: [slice(0, 1), slice(1, 3)])
+    assert_continues_exactly(Case(40, "both", shared=shared, heads=3, batch=1), device)
 
 
 def test_additive(device):

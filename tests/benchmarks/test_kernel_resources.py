@@ -25,6 +25,5 @@ def test_the_kernels_fit(request):
     assert header[-3:] == ["registers", "stack", "shared"]
     for row in rows:
         assert int(row[-1]) <= SHARED_MEMORY[row[0]], row
-        if row[1:4] == ["bf16", "64", "64"]:
-            assert int(row[-2]) == 0, row
+        assert int(row[-2]) <= 32, row
     assert len(rows) >= 2

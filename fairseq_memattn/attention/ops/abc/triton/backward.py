@@ -34,8 +34,8 @@ def attend_queries(
     q, k, v, s, padding, keys, values, before, after, steep, out, log_total, grad_out,
     grad_q, grad_s, reading, grad_logits, sums,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
-    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale, group,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
     FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -43,7 +43,7 @@ def attend_queries(
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
     grad_q: (B, T, H, D); grad_s: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
-    reading, grad_logits: (B, T, H, M), p and scale da; sums: (H, G, M), of y kept
+    reading, grad_logits: (B, T, group, M), p and scale da; sums: (group, G, M), of y kept
     <p, dp> is <out, dout>, as in FlashAttention.
     """
     g, head = tl.program_id(0), tl.program_id(1)
@@ -62,20 +62,24 @@ def attend_queries(
     before += place * M
     after += place * M
     rows = (row * length + t0) * heads + head
+    reading += ((row * length + t0) * group + head) * M
+    grad_logits += ((row * length + t0) * group + head) * M
     place = head.to(tl.int64) * total_chunks + g
     keys += place * M * D
     values += place * M * D
     sums += place * M
     end -= t0
     t = tl.arange(0, C)
-    d = tl.arange(0, BLOCK_D)
+    lower = tl.arange(0, HALF)
+    upper = HALF + lower
 
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
     mean = row_products(out + rows * D, heads * D, grad_out, o_t, t, end, D, TILE)[:, None]
     log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
     weights = tl.zeros((C, C), tl.float32)
-    result = tl.zeros((C, BLOCK_D), tl.float32)
+    low = tl.zeros((C, HALF), tl.float32)
+    high = tl.zeros((C, HALF), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
         control, fraction, gain, kept = control_of(
@@ -87,7 +91,7 @@ def attend_queries(
         logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         logits *= scale
         p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
-        store_tokens(reading + rows * M, heads * M, t, end, slots, M, p)
+        store_tokens(reading, group * M, t, end, slots, M, p)
         y = kept * memory_products(
             grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION
         )  # fmt: skip
@@ -100,11 +104,14 @@ def attend_queries(
             store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, -later)
             tl.store(sums + slots, tl.sum(y * kept, axis=0), slots < M)
         grad *= scale
-        store_tokens(grad_logits + rows * M, heads * M, t, end, slots, M, grad)
+        store_tokens(grad_logits, group * M, t, end, slots, M, grad)
         weights += pair_weights(grad, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
-        result += dot(grad * kept, load_memory(keys, slots, d, D, M), WIDE, PRECISION)
-    result += dot(weights, load_tokens(k, k_t, t, end, d, D), WIDE, PRECISION)
-    store_tokens(grad_q + rows * D, heads * D, t, end, d, D, result)
+        low += dot(grad * kept, load_memory(keys, slots, lower, D, M), WIDE, PRECISION)
+        high += dot(grad * kept, load_memory(keys, slots, upper, D, M), WIDE, PRECISION)
+    low += dot(weights, load_tokens(k, k_t, t, end, lower, D), WIDE, PRECISION)
+    store_tokens(grad_q + rows * D, heads * D, t, end, lower, D, low)
+    high += dot(weights, load_tokens(k, k_t, t, end, upper, D), WIDE, PRECISION)
+    store_tokens(grad_q + rows * D, heads * D, t, end, upper, D, high)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -204,16 +211,16 @@ def states_back(
 def attend_tokens(
     x, y, s, padding, before, after, steep, weights, later, grad_mass, grad_y, grad_s,
     x_b, x_h, x_t, y_b, y_h, y_t, s_b, s_h, s_t,
-    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, group,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
     OF_KEYS: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dv of chunk g, or dk if OF_KEYS, and its part of ds, which is added to grad_s.
 
-    x, y: dout and v, or q and k; weights: (B, T, H, M), reading or grad_logits;
-    later: (H, G, M, D), the gradient of the values' memory, or of the keys', after the chunk
+    x, y: dout and v, or q and k; weights: (B, T, group, M), reading or grad_logits;
+    later: (group, G, M, D), the gradient of the values' memory, or of the keys', after the chunk
     grad_y: (B, T, H, D); grad_s, grad_mass: as in `attend_queries`
     """
     g, head = tl.program_id(0), tl.program_id(1)
@@ -230,18 +237,20 @@ def attend_tokens(
     before += place * M
     after += place * M
     rows = (row * length + t0) * heads + head
-    weights += rows * M
+    weights += ((row * length + t0) * group + head) * M
     grad_s += rows * M
     place = head.to(tl.int64) * total_chunks + g
     later += place * M * D
     grad_mass += place * M
     end -= t0
     t = tl.arange(0, C)
-    d = tl.arange(0, BLOCK_D)
+    lower = tl.arange(0, HALF)
+    upper = HALF + lower
 
     products = causal_products(x, x_t, y, y_t, t, end, D, TILE, TOKENS, PRECISION)
     pairs = tl.zeros((C, C), tl.float32)
-    result = tl.zeros((C, BLOCK_D), tl.float32)
+    low = tl.zeros((C, HALF), tl.float32)
+    high = tl.zeros((C, HALF), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
         control, fraction, gain, kept = control_of(
@@ -249,7 +258,8 @@ def attend_tokens(
         )
         # What the chunks after this one read of its tokens
         grad = memory_products(y, y_t, t, end, later, slots, D, M, TILE, WIDE, PRECISION)
-        result += dot(fraction, load_memory(later, slots, d, D, M), WIDE, PRECISION)
+        low += dot(fraction, load_memory(later, slots, lower, D, M), WIDE, PRECISION)
+        high += dot(fraction, load_memory(later, slots, upper, D, M), WIDE, PRECISION)
         if NORMALISED:
             if OF_KEYS:
                 grad -= tl.load(grad_mass + slots, slots < M, other=0.0)[None, :]
@@ -257,7 +267,7 @@ def attend_tokens(
         if NORMALISED or OF_KEYS:
             grad += load_tokens(grad_s, heads * M, t, end, slots, M)
         # What the queries of this one read
-        p = load_tokens(weights, heads * M, t, end, slots, M).to(tl.float32)
+        p = load_tokens(weights, group * M, t, end, slots, M).to(tl.float32)
         pairs += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         grad += gather(
             products, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION
@@ -266,5 +276,7 @@ def attend_tokens(
             is_padding = tl.load(padding + t, t < end, other=1) != 0
             grad = tl.where(is_padding[:, None], 0.0, grad)
         store_tokens(grad_s, heads * M, t, end, slots, M, grad)
-    result += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, d, D), WIDE, PRECISION)
-    store_tokens(grad_y + rows * D, heads * D, t, end, d, D, result)
+    low += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, lower, D), WIDE, PRECISION)
+    store_tokens(grad_y + rows * D, heads * D, t, end, lower, D, low)
+    high += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, upper, D), WIDE, PRECISION)
+    store_tokens(grad_y + rows * D, heads * D, t, end, upper, D, high)

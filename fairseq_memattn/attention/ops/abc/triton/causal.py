@@ -110,44 +110,65 @@ def abc_causal_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, control, and of the first memory: keys, values and dU (N, H, M).
 
-    The memories are computed once more. The gradient of a control that heads share has a part
-    (B, H, T, M) of each head. Those of the first memory are empty if there is none.
+    The memories are computed once more, of some heads at a time where they are much larger than
+    the inputs. The gradient of a control that heads share has a part (B, H, T, M) of each head.
+    Those of the first memory are empty if there is none.
     """
     q, k, v, control, grad_out = (rows_contiguous(x) for x in (q, k, v, control, grad_out))
     out = out.contiguous()  # a hook of saved tensors may have given it other strides
     launch = Launch(q, control, padding, cu_seqlens, normalised)
+    kept = (before, after, steep, log_total, out)
     start = _present(start_keys, start_values, start_mass)
+    grads_of_end = (grad_keys, grad_values, grad_mass)
+    grads = [launch.by_time(q.shape[3], q.dtype)]
+    grads.append(launch.by_time(control.shape[3], launch.gradient_of_control))
+    starts = [
+        _gradients_of_heads(launch, heads, k, v, grad_out, start, kept, grads_of_end, scale, grads)
+        for heads in launch.groups_of_heads()
+    ]
+    is_one = start is None or len(starts) == 1
+    first = starts[0] if is_one else [torch.cat(x, dim=1) for x in zip(*starts, strict=True)]
+    grad_q, grad_s, grad_v, grad_k = (x.transpose(1, 2) for x in grads)
+    return grad_q, grad_k, grad_v, grad_s, *first  # type: ignore[return-value]
+
+
+def _gradients_of_heads(
+    whole: Launch,
+    heads: slice,
+    k: Tensor,
+    v: Tensor,
+    grad_out: Tensor,
+    start: tuple[Tensor, ...] | None,
+    kept: tuple[Tensor, ...],
+    grads_of_end: tuple[Tensor | None, ...],
+    scale: float,
+    grads: list[Tensor],
+) -> list[Tensor]:
+    """Writes the gradients of q, control, v and k of some heads, and returns those of `start`.
+
+    Those of v and k are allocated for all heads once what the queries need is freed.
+    """
+    launch = whole.of_heads(heads)
+    q, control = launch.q, launch.control
+    k, v, grad_out = (x[:, heads] for x in (k, v, grad_out))
+    before, after, steep = (whole.choose(x, heads, dim=0) for x in kept[:3])
+    log_total, out = (x[:, :, heads] for x in kept[3:])
+    if start is not None:
+        start = tuple(whole.choose(x, heads).contiguous() for x in start)
     keys, values, _, _, *end = _scan_states(launch, k, v, start)
-    ends = _gradients_at_the_end(launch, end, (grad_keys, grad_values, grad_mass))
+    grads_of_end = tuple(None if x is None else whole.choose(x, heads) for x in grads_of_end)
+    ends = _gradients_at_the_end(whole, end, grads_of_end)
     starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
     del end
-    width, slots, heads = q.shape[3], control.shape[3], q.shape[1]
-    grad_q = launch.by_time(width, q.dtype)
-    grad_s = launch.by_time(slots, launch.gradient_of_control)
-    reading, grad_logits = (launch.by_time(slots, keys.dtype) for _ in range(2))
-    sums, masses = (launch.masses(heads) for _ in range(2))
-    inputs = (q, k, v, control, launch.mask)
-    strides = strides_of(q, k, v, control, grad_out)
+    grad_q, grad_s = (x[:, :, heads] for x in grads[:2])
+    reading, grad_logits = (launch.by_time(control.shape[3], keys.dtype) for _ in range(2))
+    sums, masses = (launch.masses(q.shape[1]) for _ in range(2))
     launch.each_chunk(
         backward.attend_queries,
-        *inputs,
-        *(
-            keys,
-            values,
-            before,
-            after,
-            steep,
-            out,
-            log_total,
-            grad_out,
-            grad_q,
-            grad_s,
-            reading,
-            grad_logits,
-            sums,
-        ),
-        *strides,
-        last=(scale,),
+        *(q, k, v, control, launch.mask, keys, values, before, after, steep, out, log_total),
+        *(grad_out, grad_q, grad_s, reading, grad_logits, sums),
+        *strides_of(q, k, v, control, grad_out),
+        last=(scale, q.shape[1]),
     )
     launch.scan(
         backward.states_back,
@@ -161,18 +182,18 @@ def abc_causal_backward(
     # What the values alone need is freed before the gradient of the keys is allocated.
     passes = [(q, k, grad_logits, keys, True), (grad_out, v, reading, values, False)]
     del reading, grad_logits, keys, values
-    grads = []
-    while passes:
+    for place in (2, 3):
         x, y, weights, later, is_of_keys = passes.pop()
-        grads.append(launch.by_time(width, y.dtype))
+        if place == len(grads):
+            grads.append(whole.by_time(y.shape[3], y.dtype))
         launch.each_chunk(
             backward.attend_tokens,
-            *(x, y, *writing, weights, later, masses, grads[-1], grad_s),
+            *(x, y, *writing, weights, later, masses, grads[place][:, :, heads], grad_s),
             *strides_of(x, y, control),
+            last=(q.shape[1],),
             OF_KEYS=is_of_keys,
         )
-    grad_v, grad_k = grads
-    return (*(x.transpose(1, 2) for x in (grad_q, grad_k, grad_v, grad_s)), *starts)  # type: ignore[return-value]
+    return starts
 
 
 def _gradients_at_the_end(
@@ -189,7 +210,7 @@ def _gradients_at_the_end(
         return keys, values, keys.new_zeros(keys.shape[:3])
     carried = (keys * end[0]).sum(-1) + (values * end[1]).sum(-1)
     # The normaliser of a shared control belongs to all heads: each has a part of its gradient.
-    return keys, values, carried - mass * (mass.shape[1] / keys.shape[1])
+    return keys, values, carried - mass / launch.sharing
 
 
 @abc_causal_backward.register_fake

@@ -136,7 +136,7 @@ def attend(
     q, k, v, s, padding, keys, values, before, after, steep, out, log_total,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
     FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -163,13 +163,15 @@ def attend(
     memory = (head.to(tl.int64) * total_chunks + g) * M * D
     end -= t0
     t = tl.arange(0, C)
-    d = tl.arange(0, BLOCK_D)
+    lower = tl.arange(0, HALF)
+    upper = HALF + lower
 
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
-    high = tl.zeros((C,), tl.float32) + EMPTY
+    peak = tl.zeros((C,), tl.float32) + EMPTY
     total = tl.zeros((C,), tl.float32)
     weights = tl.zeros((C, C), tl.float32)
-    result = tl.zeros((C, BLOCK_D), tl.float32)
+    low = tl.zeros((C, HALF), tl.float32)
+    high = tl.zeros((C, HALF), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
         control, fraction, gain, kept = control_of(
@@ -180,17 +182,21 @@ def attend(
         logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         written = is_written(gain, FACTORED)
         logits = tl.where(written, logits * scale, EMPTY)
-        higher = tl.maximum(high, tl.max(logits, axis=1))
+        higher = tl.maximum(peak, tl.max(logits, axis=1))
         p = tl.where(written, tl.exp(logits - higher[:, None]), 0.0)
-        shrunk = tl.exp(high - higher)
+        shrunk = tl.exp(peak - higher)
         total = total * shrunk + tl.sum(p, axis=1)
         weights = weights * shrunk[:, None] + pair_weights(
             p, control, fraction, gain, FACTORED, C, WIDE, PRECISION
         )
-        value = load_memory(values + memory, slots, d, D, M)
-        result = result * shrunk[:, None] + dot(p * kept, value, WIDE, PRECISION)
-        high = higher
-    result += dot(weights, load_tokens(v, v_t, t, end, d, D), WIDE, PRECISION)
+        value = load_memory(values + memory, slots, lower, D, M)
+        low = low * shrunk[:, None] + dot(p * kept, value, WIDE, PRECISION)
+        value = load_memory(values + memory, slots, upper, D, M)
+        high = high * shrunk[:, None] + dot(p * kept, value, WIDE, PRECISION)
+        peak = higher
     total = tl.where(total > 0, total, 1.0)
-    store_tokens(out + rows * D, heads * D, t, end, d, D, result / total[:, None])
-    tl.store(log_total + rows + t * heads, high + tl.log(total), t < end)
+    low += dot(weights, load_tokens(v, v_t, t, end, lower, D), WIDE, PRECISION)
+    store_tokens(out + rows * D, heads * D, t, end, lower, D, low / total[:, None])
+    high += dot(weights, load_tokens(v, v_t, t, end, upper, D), WIDE, PRECISION)
+    store_tokens(out + rows * D, heads * D, t, end, upper, D, high / total[:, None])
+    tl.store(log_total + rows + t * heads, peak + tl.log(total), t < end)

@@ -1,6 +1,6 @@
 """Sizes, strides and tables of a launch of the kernels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,32 +16,38 @@ INTERPRETED = not isinstance(forward.states, triton.JITFunction)
 
 
 class Sizes(NamedTuple):
-    """The block sizes of the kernels, which follow from D, M and the dtype."""
+    """The block sizes of the kernels, which follow from D, M and the dtype.
+
+    The kernels of chunks compute a block of slots at a time. They sum products over D in tiles,
+    and their results over D in two halves.
+    """
 
     chunk: int
-    block_d: int
+    half: int
     block_m: int
     tile: int
     scan_d: int
     scan_m: int
     warps: int
-    steep_warps: int
-    scan_warps: int
 
 
 def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
     """Blocks for the shared memory and the registers of one multiprocessor."""
-    is_bf16 = dtype == torch.bfloat16
+    is_wide = width > 128
+    if dtype == torch.float32:
+        chunk, block_m, tile = (16, 16, 32) if is_wide else (32, 16, block(width) // 2)
+    elif dtype == torch.float16:
+        chunk, block_m, tile = (16, 32, 32) if is_wide else (64, 16, 32)
+    else:
+        chunk, block_m, tile = (32, 64, 128) if is_wide else (64, 16, 32)
     return Sizes(
-        chunk=64 if dtype != torch.float32 and width <= 128 else 32,
-        block_d=block(width),
-        block_m=16,
-        tile=max(16, block(width) // 2),
-        scan_d=min(block(width), 64 if is_bf16 else 32),
-        scan_m=min(block(slots), 32),
+        chunk=chunk,
+        half=max(16, block(width) // 2),
+        block_m=block_m,
+        tile=max(16, min(tile, block(width))),
+        scan_d=min(block(width), 32 if dtype == torch.float32 else 64),
+        scan_m=min(block(slots), 16 if dtype == torch.float16 else 32),
         warps=8,
-        steep_warps=8,
-        scan_warps=8,
     )
 
 
@@ -88,10 +94,21 @@ class Launch:
     padding: Tensor | None
     cu_seqlens: Tensor | None
     normalised: bool
+    all_heads: int = 0
+    """H of the outputs, of whose heads q has all (0) or some."""
 
     @cached_property
     def sizes(self) -> Sizes:
         return sizes(self.q.shape[3], self.control.shape[3], self.q.dtype)
+
+    @property
+    def heads(self) -> int:
+        return self.all_heads or self.q.shape[1]
+
+    @property
+    def sharing(self) -> int:
+        """How many heads of q share a head of the control."""
+        return self.q.shape[1] // self.control.shape[1]
 
     @property
     def sequences(self) -> int:
@@ -154,7 +171,7 @@ class Launch:
                 **flags,
                 BLOCK_D=size.scan_d,
                 BLOCK_M=size.scan_m,
-                num_warps=size.scan_warps,
+                num_warps=size.warps,
             )
 
     def each_chunk(
@@ -168,17 +185,37 @@ class Launch:
                 kernel[(self.total_chunks, heads)](
                     *args,
                     *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
-                    *(heads, self.control.shape[1]),
+                    *(self.heads, self.control.shape[1]),
                     *last,
                     **self.flags,
                     **flags,
                     FACTORED=is_factored,
                     TILE=size.tile,
                     TOKENS=of_tokens(self.q.dtype),
-                    BLOCK_D=size.block_d,
+                    HALF=size.half,
                     BLOCK_M=size.block_m,
-                    num_warps=size.warps if is_factored else size.steep_warps,
+                    num_warps=size.warps,
                 )
+
+    def groups_of_heads(self) -> list[slice]:
+        """Of so many heads that the backward pass takes at most twice the bytes of the inputs."""
+        batch, heads, length, width = self.q.shape
+        slots, size = self.control.shape[3], self.of_memories.itemsize
+        of_a_head = 2 * batch * length * slots * size  # read weights and gradients of logits
+        of_a_head += 2 * self.total_chunks * slots * (width * size + 4)  # memories and masses
+        inputs = 3 * self.q.nbytes + self.control.nbytes
+        step = min(heads, max(1, 2 * inputs // of_a_head))
+        return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
+
+    def choose(self, x: Tensor, heads: slice, dim: int = 1) -> Tensor:
+        """Some heads of a tensor that has all of them, or one that they share."""
+        if x.shape[dim] != self.q.shape[1]:
+            return x
+        return x.narrow(dim, heads.start, heads.stop - heads.start)
+
+    def of_heads(self, heads: slice) -> "Launch":
+        q, control = (self.choose(x, heads) for x in (self.q, self.control))
+        return replace(self, q=q, control=control, all_heads=self.heads)
 
     @property
     def of_memories(self) -> torch.dtype:
