@@ -61,6 +61,11 @@ MAY_IMPORT = {
     "qa": {"data", "errors", "evaluation"},
     "perplexity": {"data", "errors"},
     "compression": {"data", "errors", "modules", "models"},
+    "transformers": LIBRARY | {"errors"},
+    "export": {
+        *("transformers", "models", "modules", "tasks", "data", "errors", "compat"),
+        *LIBRARY,
+    },
     "criterions": {"qa", "errors", "compat"},
     "tasks": {
         *("documents", "qa", "data", "evaluation", "modules", "criterions", "errors", "compat"),
@@ -68,6 +73,7 @@ MAY_IMPORT = {
     "cli": {
         *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
         *("models", "tasks", "errors", "compat", "archive_limits", "checksums", PACKAGE),
+        *("export", "transformers"),
     },
     PACKAGE: set(),
 }

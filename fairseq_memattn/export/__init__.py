@@ -1,0 +1,1 @@
+"""From a model of fairseq to one of `fairseq_memattn.transformers`, and back."""
