@@ -46,8 +46,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.controls import Control, Sizes, Tokens, make_control
+from fairseq_memattn.attention.nn.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control_pool import ForwardScope, LayerControl
 
 Work = dict[str, Callable[[], object]]
 BASELINES = ("sdpa", "explicit")

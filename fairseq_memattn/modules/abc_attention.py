@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fairseq_memattn.attention.controls.base import Control, State, Tokens
 from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.ops.host import is_immediate
-from fairseq_memattn.modules.control_pool import LayerControl
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
 

@@ -16,11 +16,11 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import Sizes
+from fairseq_memattn.attention.nn.control_pool import ControlPool, LayerControl, insert_pools
 from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
-from fairseq_memattn.modules.control_pool import ControlPool, LayerControl, insert_pools
 from fairseq_memattn.modules.incremental import is_identity
 
 

@@ -20,8 +20,8 @@ from fairseq_memattn.attention.controls import (
     make_control,
 )
 from fairseq_memattn.attention.controls.mlp import MLPControl
+from fairseq_memattn.attention.nn.control_pool import ControlPool, ForwardScope, LayerControl
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control_pool import ControlPool, ForwardScope, LayerControl
 
 TINY = {
     f"{side}_{name}": value

@@ -21,11 +21,11 @@ from fairseq_memattn.attention.controls import (
     make_control,
 )
 from fairseq_memattn.attention.controls.options import option_fields
+from fairseq_memattn.attention.nn.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.attention.ops.abc import naive as reference
 from fairseq_memattn.cli import main, plot, texts
 from fairseq_memattn.evaluation import plots
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.modules.memories import attentions, memories_of
 
 E, H, SLOTS, LENGTH = 8, 2, 5, 7
