@@ -1,0 +1,268 @@
+"""fairseq's transformers, with softmax attention or bounded memories, in transformers' format."""
+
+from dataclasses import asdict
+from typing import Any
+
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
+from torch import Tensor, nn
+
+from fairseq_memattn.attention.controls.registry import all_controls
+from fairseq_memattn.attention.nn.control_pool import ControlPool
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.export.converters import converts
+from fairseq_memattn.transformers.transformer_config import (
+    BoundedTransformerConfig,
+    ControlConfig,
+    StackConfig,
+)
+from fairseq_memattn.transformers.transformer_models import (
+    BoundedTransformerForCausalLM,
+    BoundedTransformerForConditionalGeneration,
+    BoundedTransformerForMaskedLM,
+)
+
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_pytorch_tanh",
+    "gelu_fast": "gelu_pytorch_tanh",
+    "swish": "silu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+
+@converts(TransformerModelBase)
+def translator(model: Any, task: Any) -> BoundedTransformerForConditionalGeneration:
+    """An encoder-decoder."""
+    encoder, decoder = model.encoder, model.decoder
+    _check_cfg(encoder.cfg, encoder)
+    _check_cfg(decoder.cfg, decoder)
+    shared = encoder.embed_tokens is decoder.embed_tokens
+    config = BoundedTransformerConfig(
+        encoder_stack=asdict(_stack(encoder, encoder.cfg.encoder, "encoder")),
+        decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
+        share_all_embeddings=shared,
+        share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),
+        is_encoder_decoder=True,
+        decoder_start_token_id=task.target_dictionary.eos(),
+        architectures=["BoundedTransformerForConditionalGeneration"],
+        **_special(task.target_dictionary),
+    )
+    new = BoundedTransformerForConditionalGeneration(config)
+    weights = {f"encoder.{k}": v for k, v in _weights(encoder).items()}
+    weights |= _of_decoder(decoder)
+    return _loaded(new, weights)
+
+
+@converts(TransformerLanguageModel)
+def language_model(model: Any, task: Any) -> BoundedTransformerForCausalLM:
+    """A decoder without a source."""
+    decoder = model.decoder
+    _check_cfg(decoder.cfg, decoder)
+    config = BoundedTransformerConfig(
+        decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
+        share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),
+        is_decoder=True,
+        architectures=["BoundedTransformerForCausalLM"],
+        **_special(task.target_dictionary),
+    )
+    return _loaded(BoundedTransformerForCausalLM(config), _of_decoder(decoder))
+
+
+@converts(RobertaModel)
+def masked_language_model(model: Any, task: Any) -> BoundedTransformerForMaskedLM:
+    """RoBERTa with its head for masked tokens."""
+    if model.classification_heads:
+        names = ", ".join(model.classification_heads)
+        raise MemAttnError(
+            f"the classification heads of a roberta ({names}) have no counterpart in the exported "
+            "model, which predicts masked tokens"
+        )
+    encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
+    _check_cfg(encoder.cfg, encoder)
+    config = BoundedTransformerConfig(
+        encoder_stack=asdict(_stack(encoder, encoder.cfg.encoder, "encoder")),
+        share_all_embeddings=head.weight is encoder.embed_tokens.weight,
+        architectures=["BoundedTransformerForMaskedLM"],
+        **_special(task.source_dictionary),
+    )
+    weights = {f"encoder.{k}": v for k, v in _weights(encoder).items()}
+    for name, value in head.state_dict().items():
+        own = f"decoder.{name}" if name in ("weight", "bias") else name
+        weights[f"lm_head.{own}"] = value
+    return _loaded(BoundedTransformerForMaskedLM(config), weights)
+
+
+def _special(dictionary: Any) -> dict[str, int]:
+    return {
+        "pad_token_id": dictionary.pad(),
+        "bos_token_id": dictionary.bos(),
+        "eos_token_id": dictionary.eos(),
+    }
+
+
+def _stack(module: Any, side: Any, kind: str) -> StackConfig:
+    """The configuration of an encoder or a decoder, from the modules that it has."""
+    cfg, is_decoder = module.cfg, kind == "decoder"
+    layer = module.layers[0]
+    cross = getattr(layer, "encoder_attn", None)
+    positions = module.embed_positions
+    longest = cfg.max_target_positions if is_decoder else cfg.max_source_positions
+    name = "none"
+    if positions is not None:
+        name = "learned"
+        if isinstance(positions, SinusoidalPositionalEmbedding):
+            name = "sinusoidal"
+        else:
+            longest = positions.max_positions
+    adaptive = module.embed_tokens if isinstance(module.embed_tokens, AdaptiveInput) else None
+    tokens = module.embed_tokens
+    return StackConfig(
+        vocab_size=tokens.cutoff[-1] if adaptive is not None else tokens.num_embeddings,
+        pad_token_id=module.padding_idx,
+        layers=len(module.layers),
+        embed_dim=side.embed_dim,
+        ffn_dim=layer.fc1.out_features,
+        heads=side.attention_heads,
+        input_dim=tokens.embedding_dim,
+        output_dim=module.output_embed_dim if is_decoder else side.embed_dim,
+        source_dim=0 if cross is None else cfg.encoder.embed_dim,
+        activation=_activation(cfg),
+        dropout=float(cfg.dropout),
+        attention_dropout=float(cfg.attention_dropout),
+        activation_dropout=float(cfg.activation_dropout or cfg.relu_dropout or 0.0),
+        norm_first=bool(layer.normalize_before),
+        norm_embeddings=module.layernorm_embedding is not None,
+        norm_output=module.layer_norm is not None,
+        scale_embeddings=module.embed_scale != 1.0,
+        positions=name,
+        max_positions=int(longest),
+        causal=_control(getattr(module, "causal_controls", None)),
+        cross=_control(getattr(module, "cross_controls", None)),
+        full=_control(getattr(module, "controls", None)),
+        adaptive_input=None if adaptive is None else _adaptive_input(adaptive),
+        adaptive_softmax=_adaptive_softmax(module) if is_decoder else None,
+    )
+
+
+def _check_cfg(cfg: Any, module: Any) -> None:
+    """Raises MemAttnError for options of fairseq that have no counterpart."""
+    refused = {
+        "--quant-noise-pq": module.quant_noise is not None,
+        "--base-layers": bool(getattr(cfg, "base_layers", 0)),
+        "--cross-self-attention": bool(cfg.cross_self_attention),
+        "--no-cross-attention": bool(cfg.no_cross_attention),
+    }
+    for name, is_set in refused.items():
+        if is_set:
+            raise MemAttnError(f"a model that was trained with {name} cannot be exported")
+
+
+def _activation(cfg: Any) -> str:
+    name = str(getattr(cfg.activation_fn, "value", cfg.activation_fn))
+    if name not in ACTIVATIONS:
+        raise MemAttnError(f"a model with --activation-fn {name} cannot be exported")
+    return ACTIVATIONS[name]
+
+
+def _control(pool: ControlPool | None) -> ControlConfig | None:
+    if pool is None:
+        return None
+    name = next(name for name, cls in all_controls().items() if cls is pool.make)
+    return ControlConfig(
+        name=name,
+        slots=pool.sizes.slots,
+        heads=pool.sizes.heads,
+        tied=pool.tied,
+        max_positions=pool.sizes.max_positions,
+        options=asdict(pool.options),
+    )
+
+
+def _adaptive_input(module: Any) -> dict[str, Any]:
+    widths = [band[0].embedding_dim for band in module.embeddings]
+    factor = widths[0] / widths[1] if len(widths) > 1 else 1.0
+    return {"cutoffs": list(module.cutoff), "initial_dim": widths[0], "factor": factor}
+
+
+def _adaptive_softmax(decoder: Any) -> dict[str, Any] | None:
+    module = decoder.adaptive_softmax
+    if module is None:
+        return None
+    first = _head_words(module.head)
+    widths = [first.shape[1], *(tail[2].weight.shape[1] for tail in module.tail)]
+    return {
+        "cutoffs": list(module.cutoff),
+        "widths": widths,
+        "tied_words": _ties_words(decoder),
+        "tied_projections": _ties_words(decoder) and _ties_projections(decoder),
+    }
+
+
+def _ties_words(decoder: Any) -> bool:
+    module, tokens = decoder.adaptive_softmax, decoder.embed_tokens
+    if module is None or not isinstance(tokens, AdaptiveInput):
+        return False
+    return _head_words(module.head) is tokens.embeddings[0][0].weight
+
+
+def _ties_projections(decoder: Any) -> bool:
+    tails, bands = decoder.adaptive_softmax.tail, list(decoder.embed_tokens.embeddings)[1:]
+    return all(tail[0].weight is band[1].weight for tail, band in zip(tails, bands, strict=True))
+
+
+def _head_words(head: Any) -> Tensor:
+    """The weights (words, width) of the first band's tokens."""
+    projection = getattr(head, "word_proj", None)
+    if projection is None:
+        weight: Tensor = head.weight
+        return weight
+    words: Tensor = (projection[1] if isinstance(projection, nn.Sequential) else projection).weight
+    return words
+
+
+def _of_decoder(decoder: Any) -> dict[str, Tensor]:
+    weights = {f"decoder.{name}": value for name, value in _weights(decoder).items()}
+    if decoder.adaptive_softmax is None:
+        return weights | {"lm_head.weight": decoder.output_projection.weight}
+    return weights | {f"lm_head.{k}": v for k, v in _of_adaptive_softmax(decoder).items()}
+
+
+def _of_adaptive_softmax(decoder: Any) -> dict[str, Tensor]:
+    module = decoder.adaptive_softmax
+    head, words = module.head, module.cutoff[0]
+    if hasattr(head, "word_proj"):
+        weights = {"words.weight": _head_words(head), "bands.weight": head.class_proj.weight}
+        if isinstance(head.word_proj, nn.Sequential):
+            weights["word_projection.weight"] = head.word_proj[0].weight
+    else:
+        weights = {"words.weight": head.weight[:words], "bands.weight": head.weight[words:]}
+    for number, tail in enumerate(module.tail):
+        projection = tail[0].weight
+        is_transposed = getattr(tail[0], "transpose", False)
+        weights[f"tails.{number}.projection"] = projection if is_transposed else projection.t()
+        weights[f"tails.{number}.words.weight"] = tail[2].weight
+    return weights
+
+
+def _weights(stack: Any) -> dict[str, Tensor]:
+    """The parameters of a stack but those of its outputs, under their names in fairseq."""
+    skipped = ("output_projection.", "adaptive_softmax.")
+    ignored = ("version", "_float_tensor")
+    return {
+        name: value
+        for name, value in stack.state_dict().items()
+        if not name.startswith(skipped) and name.split(".")[-1] not in ignored
+    }
+
+
+def _loaded(model: Any, weights: dict[str, Tensor]) -> Any:
+    model.load_state_dict({name: value.float() for name, value in weights.items()})
+    model.tie_weights()
+    if model.can_generate():
+        model.generation_config.min_new_tokens = 1
+    return model

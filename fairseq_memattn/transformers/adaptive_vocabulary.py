@@ -1,0 +1,85 @@
+"""Adaptive inputs and outputs: frequent tokens have wide embeddings, rare ones narrow ones.
+
+Source: Baevski and Auli, "Adaptive Input Representations for Neural Language Modeling"; Grave et
+al., "Efficient softmax approximation for GPUs".
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+class AdaptiveInput(nn.Module):
+    """Embeddings in bands: band i has `initial_dim // factor**i` numbers a token.
+
+    cutoffs: the first token of each band after the first, and the number of tokens
+    """
+
+    def __init__(self, cutoffs: list[int], initial_dim: int, factor: float, embed_dim: int) -> None:
+        super().__init__()
+        self.cutoffs, self.embed_dim = cutoffs, embed_dim
+        starts = [0, *cutoffs[:-1]]
+        self.embeddings = nn.ModuleList()
+        for band, (start, end) in enumerate(zip(starts, cutoffs, strict=True)):
+            width = int(initial_dim // factor**band)
+            self.embeddings.append(
+                nn.Sequential(
+                    nn.Embedding(end - start, width), nn.Linear(width, embed_dim, bias=False)
+                )
+            )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, T, E) of tokens (B, T)."""
+        out = self.embeddings[0][1].weight.new_zeros(*tokens.shape, self.embed_dim)  # type: ignore
+        start = 0
+        for band, end in zip(self.embeddings, self.cutoffs, strict=True):
+            chosen = (tokens >= start) & (tokens < end)
+            out = out.masked_scatter(chosen.unsqueeze(-1), band(tokens[chosen] - start))
+            start = end
+        return out
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Log probabilities by bands: the head has the first band's tokens and one entry a band.
+
+    cutoffs: as of `AdaptiveInput`; widths: of the embeddings of each band
+    """
+
+    def __init__(self, cutoffs: list[int], widths: list[int], embed_dim: int) -> None:
+        super().__init__()
+        self.project = widths[0] != embed_dim
+        if self.project:
+            self.word_projection = nn.Linear(embed_dim, widths[0], bias=False)
+        self.words = nn.Linear(widths[0], cutoffs[0], bias=False)
+        self.bands = nn.Linear(embed_dim, len(cutoffs) - 1, bias=False)
+        sizes = [end - start for start, end in pairwise(cutoffs)]
+        self.tails = nn.ModuleList(
+            Tail(embed_dim, width, size) for width, size in zip(widths[1:], sizes, strict=True)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, V) of x (B, T, E)."""
+        words = self.words(self.word_projection(x) if self.project else x)
+        head = torch.cat([words, self.bands(x)], dim=-1).log_softmax(dim=-1)
+        words, bands = head.split([words.shape[-1], len(self.tails)], dim=-1)
+        tails = [
+            tail(x).log_softmax(dim=-1) + band
+            for tail, band in zip(self.tails, bands.split(1, dim=-1), strict=True)
+        ]
+        return torch.cat([words, *tails], dim=-1)
+
+
+class Tail(nn.Module):
+    """The tokens of one band. projection: (E, width), as that of an input, so that both tie."""
+
+    def __init__(self, embed_dim: int, width: int, tokens: int) -> None:
+        super().__init__()
+        self.projection = nn.Parameter(torch.empty(embed_dim, width))
+        nn.init.xavier_uniform_(self.projection)
+        self.words = nn.Linear(width, tokens, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, tokens) of x (B, T, E)."""
+        out: Tensor = self.words(x @ self.projection)
+        return out

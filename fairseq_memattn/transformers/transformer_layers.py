@@ -1,0 +1,125 @@
+"""Layers of an encoder or a decoder, with attention to bounded memories or to all tokens."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from fairseq_memattn.attention.nn.control_pool import LayerControl
+from fairseq_memattn.transformers.cache import MemoryLayer
+from fairseq_memattn.transformers.memory_attention import MemoryAttention
+from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
+from fairseq_memattn.transformers.transformer_config import StackConfig
+
+
+def attention(
+    config: StackConfig,
+    control: LayerControl | None,
+    *,
+    causal: bool = False,
+    source_dim: int | None = None,
+) -> Any:
+    """Softmax attention without a control."""
+    sizes = (config.embed_dim, config.heads)
+    options: dict[str, Any] = {"causal": causal, "source_dim": source_dim}
+    options["dropout"] = config.attention_dropout
+    if control is None:
+        return SoftmaxAttention(*sizes, **options)
+    return MemoryAttention(*sizes, control, **options)
+
+
+class Layer(GradientCheckpointingLayer):
+    """What the layers of encoders and decoders share. Names of parameters are fairseq's."""
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.activation = ACT2FN[config.activation]
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation_dropout = nn.Dropout(config.activation_dropout)
+        self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim)
+        self.fc1 = nn.Linear(config.embed_dim, config.ffn_dim)
+        self.fc2 = nn.Linear(config.ffn_dim, config.embed_dim)
+        self.final_layer_norm = nn.LayerNorm(config.embed_dim)
+
+    def residual(self, x: Tensor, norm: nn.Module, sublayer: Any) -> Tensor:
+        """x and the sublayer's output for it, normalised before or after."""
+        out: Tensor = x + self.dropout(sublayer(norm(x) if self.norm_first else x))
+        return out if self.norm_first else norm(out)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
+        return out
+
+
+class EncoderLayer(Layer):
+    """Attention of the tokens to themselves, and a feed-forward network."""
+
+    def __init__(self, config: StackConfig, control: LayerControl | None) -> None:
+        super().__init__(config)
+        self.self_attn = attention(config, control)
+
+    def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """x: (B, S, E); padding: (B, S)."""
+        norm = self.self_attn_layer_norm
+        x = self.residual(x, norm, lambda y: self.self_attn(y, None, padding))
+        return self.residual(x, self.final_layer_norm, self.feed_forward)
+
+
+class DecoderLayer(Layer):
+    """Causal attention, cross attention if the decoder has a source, and a feed-forward network."""
+
+    def __init__(
+        self, config: StackConfig, causal: LayerControl | None, cross: LayerControl | None
+    ) -> None:
+        super().__init__(config)
+        self.self_attn = attention(config, causal, causal=True)
+        self.encoder_attn = None
+        if config.source_dim:
+            self.encoder_attn = attention(config, cross, source_dim=config.source_dim)
+            self.encoder_attn_layer_norm = nn.LayerNorm(config.embed_dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        source: Tensor | None,
+        source_padding: Tensor | None,
+        cache: MemoryLayer | None,
+    ) -> Tensor:
+        """x: (B, T, E); source: (B, S, source_dim), with the mask of its padding (B, S)."""
+        x = self.residual(
+            x, self.self_attn_layer_norm, lambda y: self._look_back(y, padding, cache)
+        )
+        if self.encoder_attn is not None:
+            x = self.residual(
+                x,
+                self.encoder_attn_layer_norm,
+                lambda y: self._look_at_source(y, source, source_padding, cache),
+            )
+        return self.residual(x, self.final_layer_norm, self.feed_forward)
+
+    def _look_back(self, x: Tensor, padding: Tensor | None, cache: MemoryLayer | None) -> Tensor:
+        if cache is None:
+            whole: Tensor = self.self_attn(x, None, padding)
+            return whole
+        out, cache.state = self.self_attn.step(x, cache.state, padding)
+        cache.length += x.shape[1]
+        return out
+
+    def _look_at_source(
+        self,
+        x: Tensor,
+        source: Tensor | None,
+        padding: Tensor | None,
+        cache: MemoryLayer | None,
+    ) -> Tensor:
+        assert self.encoder_attn is not None
+        if cache is None:
+            whole: Tensor = self.encoder_attn(x, source, padding)
+            return whole
+        if cache.memory is None:
+            cache.memory = self.encoder_attn.write(source, padding)
+        out: Tensor = self.encoder_attn.read(x, cache.memory)
+        return out

@@ -1,0 +1,292 @@
+"""Translation, language modelling and masked language modelling with bounded memories."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    Seq2SeqLMOutput,
+)
+
+from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
+from fairseq_memattn.transformers.cache import MemoryCache
+from fairseq_memattn.transformers.search import FairseqSearch
+from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
+from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
+from fairseq_memattn.transformers.transformer_stacks import Decoder, Encoder
+
+
+class BoundedTransformer(PreTrainedModel):
+    """What the models share. Sequences are (B, T); attention masks are 0 at padding.
+
+    Where a mask is not given, padding is where tokens are `pad_token_id`, as in fairseq. It may be
+    on either side.
+    """
+
+    config_class = BoundedTransformerConfig
+    config: BoundedTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
+    _supports_sdpa = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """As fairseq initialises; the controls initialise their own weights when they are made."""
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            if module.padding_idx is not None:
+                nn.init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, BoundedAttention):
+            module.reset_parameters()
+        elif isinstance(module, SoftmaxAttention):
+            for projection in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
+                nn.init.xavier_uniform_(projection.weight)
+                nn.init.zeros_(projection.bias)
+        elif isinstance(module, Tail):
+            nn.init.xavier_uniform_(module.projection)
+
+    def padding(self, tokens: Tensor, mask: Tensor | None) -> Tensor | None:
+        """(B, T), True at padding; None where it is known that there is none."""
+        if mask is None:
+            return tokens.eq(self.config.pad_token_id)
+        return mask[:, -tokens.shape[1] :].eq(0)
+
+    def tie(self, output: str, source: str, stack: StackConfig) -> None:
+        """Ties an output projection, or the bands of an adaptive one, to the input embeddings."""
+        adaptive = stack.adaptive_softmax
+        ties = dict(self._tied_weights_keys or {})
+        if adaptive is None:
+            ties[f"{output}.weight"] = f"{source}.weight"
+        elif adaptive.get("tied_words"):
+            bands = len(adaptive["cutoffs"])
+            ties[f"{output}.words.weight"] = f"{source}.embeddings.0.0.weight"
+            for band in range(1, bands):
+                place = f"{output}.tails.{band - 1}"
+                ties[f"{place}.words.weight"] = f"{source}.embeddings.{band}.0.weight"
+                if adaptive.get("tied_projections"):
+                    ties[f"{place}.projection"] = f"{source}.embeddings.{band}.1.weight"
+        self._tied_weights_keys = ties
+
+
+def output_of(stack: StackConfig) -> nn.Module:
+    """The projection of a decoder's outputs to logits, or to log probabilities by bands."""
+    adaptive = stack.adaptive_softmax
+    if adaptive is None:
+        return nn.Linear(stack.output_dim, stack.vocab_size, bias=False)
+    return AdaptiveSoftmax(adaptive["cutoffs"], adaptive["widths"], stack.output_dim)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
+    """The mean over all labels but -100; None without labels."""
+    if labels is None:
+        return None
+    return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+class BoundedTransformerForConditionalGeneration(
+    BoundedTransformer, FairseqSearch, GenerationMixin
+):
+    """fairseq's encoder-decoder: `transformer`, `abc_*_transformer` and those of kernels."""
+
+    def __init__(self, config: BoundedTransformerConfig) -> None:
+        super().__init__(config)
+        encoder, decoder = config.stack("encoder"), config.stack("decoder")
+        self.encoder, self.decoder = Encoder(encoder), Decoder(decoder)
+        self.lm_head = output_of(decoder)
+        if config.share_all_embeddings:
+            self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+        if config.share_all_embeddings or config.share_decoder_embeddings:
+            source = "encoder" if config.share_all_embeddings else "decoder"
+            self.tie("lm_head", f"{source}.embed_tokens", decoder)
+        self.post_init()
+
+    def get_encoder(self, *args: Any, **kwargs: Any) -> Any:
+        return _EncoderCall(self)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def get_output_embeddings(self) -> Any:
+        return self.lm_head
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """(B, S, E) of the source (B, S)."""
+        states: Tensor = self.encoder(input_ids, self.padding(input_ids, attention_mask))
+        return states
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: MemoryCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Logits (B, T, V) of the tokens after `decoder_input_ids` (B, T).
+
+        labels: (B, T), -100 at padding; without `decoder_input_ids` the decoder reads
+            `decoder_start_token_id` and the labels but the last
+        encoder_outputs: what the encoder returned before; `input_ids` is not read then
+        past_key_values: the cache of the tokens before
+
+        Raises ValueError for more positions than the model has.
+        """
+        if decoder_input_ids is None:
+            if labels is None:
+                raise ValueError("`decoder_input_ids` or `labels` must be given.")
+            decoder_input_ids = self.shifted(labels)
+        if encoder_outputs is None:
+            assert input_ids is not None, "`input_ids` or `encoder_outputs` must be given."
+            if attention_mask is None:
+                attention_mask = input_ids.ne(self.config.pad_token_id)
+            encoder_outputs = (self.encode(input_ids, attention_mask),)
+        source = encoder_outputs[0]
+        source_padding = None if attention_mask is None else attention_mask.eq(0)
+        if use_cache and past_key_values is None:
+            past_key_values = MemoryCache(len(self.decoder.layers))
+        features = self.decoder(
+            decoder_input_ids,
+            self.padding(decoder_input_ids, decoder_attention_mask),
+            source,
+            source_padding,
+            past_key_values,
+        )
+        logits = self.lm_head(features)
+        return Seq2SeqLMOutput(
+            loss=cross_entropy(logits, labels),
+            logits=logits,
+            past_key_values=past_key_values,
+            encoder_last_hidden_state=source,
+        )
+
+    def shifted(self, labels: Tensor) -> Tensor:
+        """What the decoder reads for labels (B, T)."""
+        start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
+        before = labels.masked_fill(labels == -100, self.config.pad_token_id)
+        return torch.cat([start, before[:, :-1]], dim=1)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """transformers' hook for data collators."""
+        return self.shifted(labels)
+
+
+class _EncoderCall:
+    """The encoder as `generate` calls it."""
+
+    main_input_name = "input_ids"
+    _hf_hook = None
+
+    def __init__(self, model: BoundedTransformerForConditionalGeneration) -> None:
+        self.model = model
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=self.model.encode(input_ids, attention_mask))
+
+    __call__ = forward
+
+
+class BoundedTransformerForCausalLM(BoundedTransformer, FairseqSearch, GenerationMixin):
+    """fairseq's language model: `transformer_lm`, `abc_*_transformer_lm` and those of kernels.
+
+    With an adaptive softmax, the logits are log probabilities.
+    """
+
+    def __init__(self, config: BoundedTransformerConfig) -> None:
+        super().__init__(config)
+        stack = config.stack("decoder")
+        self.decoder, self.lm_head = Decoder(stack), output_of(stack)
+        if config.share_decoder_embeddings:
+            self.tie("lm_head", "decoder.embed_tokens", stack)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.decoder.embed_tokens
+
+    def get_output_embeddings(self) -> Any:
+        return self.lm_head
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: MemoryCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits (B, T, V) of the tokens after `input_ids` (B, T).
+
+        attention_mask: (B, T), or of the tokens before them too, as `generate` gives it
+        labels: (B, T), the input_ids themselves, -100 where no loss is wanted
+        past_key_values: the cache of the tokens before
+
+        Raises ValueError for more positions than the model has.
+        """
+        if use_cache and past_key_values is None:
+            past_key_values = MemoryCache(len(self.decoder.layers))
+        padding = self.padding(input_ids, attention_mask)
+        logits = self.lm_head(self.decoder(input_ids, padding, cache=past_key_values))
+        loss = None if labels is None else cross_entropy(logits[:, :-1], labels[:, 1:])
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+
+
+class MaskedLMHead(nn.Module):
+    """fairseq's head of RoBERTa."""
+
+    def __init__(self, config: StackConfig, activation: str) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.embed_dim, config.embed_dim)
+        self.activation = ACT2FN[activation]
+        self.layer_norm = nn.LayerNorm(config.embed_dim)
+        self.decoder = nn.Linear(config.embed_dim, config.vocab_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.decoder(self.layer_norm(self.activation(self.dense(x))))
+        return logits
+
+
+class BoundedTransformerForMaskedLM(BoundedTransformer):
+    """fairseq's RoBERTa: `roberta`, `abc_*_roberta` and those of kernels."""
+
+    def __init__(self, config: BoundedTransformerConfig) -> None:
+        super().__init__(config)
+        stack = config.stack("encoder")
+        self.encoder = Encoder(stack)
+        self.lm_head = MaskedLMHead(stack, stack.activation)
+        if config.share_all_embeddings:
+            self._tied_weights_keys = {"lm_head.decoder.weight": "encoder.embed_tokens.weight"}
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head.decoder
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Logits (B, S, V). labels: (B, S), the masked tokens, -100 elsewhere.
+
+        Raises ValueError for more positions than the model has.
+        """
+        states = self.encoder(input_ids, self.padding(input_ids, attention_mask))
+        logits = self.lm_head(states)
+        return MaskedLMOutput(loss=cross_entropy(logits, labels), logits=logits)

@@ -1,0 +1,184 @@
+"""The encoder and the decoder, without the heads of a task."""
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_memattn.attention.controls.options import Sizes
+from fairseq_memattn.attention.controls.registry import control_class
+from fairseq_memattn.attention.nn.control_pool import ControlPool
+from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveInput
+from fairseq_memattn.transformers.cache import MemoryCache
+from fairseq_memattn.transformers.positions import (
+    LearnedPositions,
+    SinusoidalPositions,
+    positions_of,
+)
+from fairseq_memattn.transformers.transformer_config import ControlConfig, StackConfig
+from fairseq_memattn.transformers.transformer_layers import DecoderLayer, EncoderLayer
+
+
+def pool(config: StackConfig, control: ControlConfig | None, kind: str) -> ControlPool | None:
+    """The controls of one kind of attention: "causal", "cross" or "encoder"."""
+    if control is None:
+        return None
+    sizes = Sizes(
+        embed_dim=config.source_dim if kind == "cross" else config.embed_dim,
+        slots=control.slots,
+        heads=control.heads,
+        attention_heads=config.heads,
+        head_dim=config.embed_dim // config.heads,
+        max_positions=control.max_positions,
+        kind=kind,
+    )
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in control.options.items()
+    }
+    options = control_class(control.name).Options(**given)
+    return ControlPool(control.name, sizes, options, tied=control.tied)
+
+
+def embeddings(config: StackConfig) -> nn.Module:
+    """Of the tokens, by bands if the configuration has an adaptive input."""
+    adaptive = config.adaptive_input
+    if adaptive is None:
+        return nn.Embedding(config.vocab_size, config.input_dim, config.pad_token_id)
+    return AdaptiveInput(
+        adaptive["cutoffs"], adaptive["initial_dim"], adaptive["factor"], config.input_dim
+    )
+
+
+class Stack(nn.Module):
+    """The embeddings and the layers of an encoder or a decoder."""
+
+    def __init__(self, config: StackConfig, embed_tokens: nn.Module | None) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = embeddings(config) if embed_tokens is None else embed_tokens
+        self.scale = math.sqrt(config.input_dim) if config.scale_embeddings else 1.0
+        self.embed_positions: Any = None
+        if config.positions == "sinusoidal":
+            self.embed_positions = SinusoidalPositions(config.embed_dim, config.pad_token_id)
+        elif config.positions == "learned":
+            self.embed_positions = LearnedPositions(
+                config.max_positions, config.embed_dim, config.pad_token_id
+            )
+        norms = (config.norm_embeddings, config.norm_output)
+        self.layernorm_embedding, self.layer_norm = (
+            nn.LayerNorm(config.embed_dim) if wanted else None for wanted in norms
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def embed(
+        self, tokens: Tensor, padding: Tensor | None, start: Tensor, project: Any = None
+    ) -> Tensor:
+        """(B, T, E) of tokens (B, T). start: (B,), how many each row has read before."""
+        x = self.scale * self.embed_tokens(tokens)
+        x = x if project is None else project(x)
+        if self.embed_positions is not None:
+            positions = positions_of(padding, tuple(tokens.shape), start)  # type: ignore[arg-type]
+            x = x + self.embed_positions(positions).to(x.dtype)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        dropped: Tensor = self.dropout(x)
+        return dropped
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError for more positions than the embeddings have."""
+        if self.config.positions == "learned" and length > self.config.max_positions:
+            raise ValueError(
+                f"the model has {self.config.max_positions} learned positions, but the text has "
+                f"{length}."
+            )
+
+
+class Encoder(Stack):
+    """fairseq's encoder."""
+
+    def __init__(self, config: StackConfig, embed_tokens: nn.Module | None = None) -> None:
+        super().__init__(config, embed_tokens)
+        self.controls = pool(config, config.full, "encoder")
+        self.layers = nn.ModuleList(
+            EncoderLayer(config, None if self.controls is None else self.controls.for_next_layer())
+            for _ in range(config.layers)
+        )
+
+    def forward(
+        self, tokens: Tensor, padding: Tensor | None, hidden_states: list[Tensor] | None = None
+    ) -> Tensor:
+        """(B, S, E) of tokens (B, S); padding: (B, S), True at padding, on either side.
+
+        hidden_states: a list that takes the inputs of the layers
+
+        Raises ValueError for more positions than the model has.
+        """
+        self.check_length(tokens.shape[1])
+        start = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
+        x = self.embed(tokens, padding, start)
+        if padding is not None:
+            x = x.masked_fill(padding.unsqueeze(2), 0.0)
+        with nullcontext() if self.controls is None else self.controls.forward_pass():
+            for layer in self.layers:
+                if hidden_states is not None:
+                    hidden_states.append(x)
+                x = layer(x, padding)
+        return x if self.layer_norm is None else self.layer_norm(x)
+
+
+class Decoder(Stack):
+    """fairseq's decoder, with cross attention if `source_dim` is given."""
+
+    def __init__(self, config: StackConfig, embed_tokens: nn.Module | None = None) -> None:
+        super().__init__(config, embed_tokens)
+        self.causal_controls = pool(config, config.causal, "causal")
+        self.cross_controls = pool(config, config.cross, "cross")
+        pools = (self.causal_controls, self.cross_controls)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, *(None if x is None else x.for_next_layer() for x in pools))
+            for _ in range(config.layers)
+        )
+        self.project_in_dim = self.project_out_dim = None
+        if config.input_dim != config.embed_dim:
+            self.project_in_dim = nn.Linear(config.input_dim, config.embed_dim, bias=False)
+        if config.output_dim != config.embed_dim:
+            self.project_out_dim = nn.Linear(config.embed_dim, config.output_dim, bias=False)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        padding: Tensor | None,
+        source: Tensor | None = None,
+        source_padding: Tensor | None = None,
+        cache: MemoryCache | None = None,
+        hidden_states: list[Tensor] | None = None,
+    ) -> Tensor:
+        """(B, T, output_dim) of tokens (B, T), which follow those that the cache has read.
+
+        padding: (B, T), True at padding, on either side
+        source: (B, S, source_dim), and the mask of its padding (B, S)
+        hidden_states: a list that takes the inputs of the layers
+
+        Raises ValueError for more positions than the model has.
+        """
+        batch, length = tokens.shape
+        past = 0 if cache is None else cache.get_seq_length()
+        self.check_length(past + length)
+        if cache is None:
+            start = torch.zeros(batch, dtype=torch.long, device=tokens.device)
+        else:
+            start = cache.started(batch, tokens.device)
+            read = length if padding is None else (~padding).sum(dim=1)
+            cache.read = start + read
+        x = self.embed(tokens, padding, start, self.project_in_dim)
+        with nullcontext() if self.cross_controls is None else self.cross_controls.forward_pass():
+            for number, layer in enumerate(self.layers):
+                if hidden_states is not None:
+                    hidden_states.append(x)
+                of_layer = None if cache is None else cache.layers[number]
+                x = layer(x, padding, source, source_padding, of_layer)
+        x = x if self.layer_norm is None else self.layer_norm(x)
+        return x if self.project_out_dim is None else self.project_out_dim(x)
