@@ -66,7 +66,6 @@ def language_model(model: Any, task: Any) -> BoundedTransformerForCausalLM:
     config = BoundedTransformerConfig(
         decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
         share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),
-        is_decoder=True,
         architectures=["BoundedTransformerForCausalLM"],
         **_special(task.target_dictionary),
     )
@@ -97,7 +96,7 @@ def masked_language_model(model: Any, task: Any) -> BoundedTransformerForMaskedL
     return _loaded(BoundedTransformerForMaskedLM(config), weights)
 
 
-def _special(dictionary: Any) -> dict[str, int]:
+def _special(dictionary: Any) -> dict[str, Any]:
     return {
         "pad_token_id": dictionary.pad(),
         "bos_token_id": dictionary.bos(),
@@ -221,7 +220,8 @@ def _head_words(head: Any) -> Tensor:
     if projection is None:
         weight: Tensor = head.weight
         return weight
-    words: Tensor = (projection[1] if isinstance(projection, nn.Sequential) else projection).weight
+    last: Any = projection[1] if isinstance(projection, nn.Sequential) else projection
+    words: Tensor = last.weight
     return words
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from fairseq_memattn.attention.controls.base import PositionedState
@@ -60,17 +61,18 @@ class MemoryLayer(CacheLayerMixin):
 class MemoryCache(Cache):
     """The states of all layers of a decoder, and how many tokens each row has read.
 
-    layers: of the decoder. With bounded memories its size is constant; layers of softmax attention
+    config: of the model. With bounded memories its size is constant; layers of softmax attention
     keep all keys and values.
 
     `torch.save(cache.state_dict(), file)` saves it, without any code in the file, and
     `load_state_dict(torch.load(file))` takes it back.
     """
 
-    layers: list[MemoryLayer]
+    layers: Any
 
-    def __init__(self, layers: int) -> None:
-        super().__init__(layers=[MemoryLayer() for _ in range(layers)])
+    def __init__(self, config: PreTrainedConfig) -> None:
+        made: list[Any] = [MemoryLayer() for _ in range(config.num_hidden_layers)]
+        super().__init__(layers=made)
         self.read: Tensor | None = None
 
     def started(self, batch: int, device: torch.device) -> Tensor:
@@ -85,7 +87,8 @@ class MemoryCache(Cache):
         return sum(x.nbytes for state in states for x in state or () if x is not None)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        super().reorder_cache(beam_idx)
+        for layer in self.layers:
+            layer.reorder_cache(beam_idx)
         if self.read is not None:
             self.read = self.read.index_select(0, beam_idx)
 

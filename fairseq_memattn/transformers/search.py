@@ -4,7 +4,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    GenerationMixin,
+    LogitsProcessor,
+    LogitsProcessorList,
+)
 
 from fairseq_memattn.transformers.cache import MemoryCache
 
@@ -29,7 +34,7 @@ class OwnLimits(LogitsProcessor):
         return scores
 
 
-class FairseqSearch:
+class FairseqSearch(GenerationMixin):
     """What a model adds to `generate`: its cache, and the limits of the rows.
 
     With `max_len_a` or `max_len_b` in the generation configuration, the limit of a row is
@@ -39,11 +44,14 @@ class FairseqSearch:
     """
 
     config: Any
-    generation_config: GenerationConfig
+    generation_config: Any
 
     def generate(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' `generate`; see there."""
         source = kwargs.get("input_ids", inputs)
+        if source is not None and kwargs.get("attention_mask") is None:
+            # transformers infers no mask for the source of an encoder-decoder.
+            kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
         settings = kwargs.get("generation_config") or self.generation_config
         given = {"max_new_tokens", "max_length"} & kwargs.keys()
         limits = None if given else _limits(self, source, settings, kwargs)
@@ -58,13 +66,12 @@ class FairseqSearch:
             kwargs["max_new_tokens"] = int(limits.max()) + 1
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _prepare_cache_for_generation(
+    def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """transformers' hook: makes the cache, if the caller has none."""
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            layers = len(self.decoder.layers)  # type: ignore[attr-defined]
-            model_kwargs["past_key_values"] = MemoryCache(layers)
+            model_kwargs["past_key_values"] = MemoryCache(self.config)
 
 
 def _limits(
@@ -74,8 +81,6 @@ def _limits(
     a, b = (given.pop(x, getattr(settings, x, None)) for x in ("max_len_a", "max_len_b"))
     if (a is None and b is None) or source is None or not model.config.is_encoder_decoder:
         return None
-    mask = given.get("attention_mask")
-    mask = source.ne(model.config.pad_token_id) if mask is None else mask
-    lengths = ((a or 0) * mask.sum(dim=1).double() + (b or 0)).long()
+    lengths = ((a or 0) * given["attention_mask"].sum(dim=1).double() + (b or 0)).long()
     most = model.config.decoder_stack["max_positions"] - 1
     return lengths.clamp(max=most)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -31,7 +31,7 @@ class BoundedTransformer(PreTrainedModel):
     """
 
     config_class = BoundedTransformerConfig
-    config: BoundedTransformerConfig
+    config: Any
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
@@ -90,9 +90,7 @@ def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
     return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-class BoundedTransformerForConditionalGeneration(
-    BoundedTransformer, FairseqSearch, GenerationMixin
-):
+class BoundedTransformerForConditionalGeneration(BoundedTransformer, FairseqSearch):
     """fairseq's encoder-decoder: `transformer`, `abc_*_transformer` and those of kernels."""
 
     def __init__(self, config: BoundedTransformerConfig) -> None:
@@ -154,7 +152,7 @@ class BoundedTransformerForConditionalGeneration(
         source = encoder_outputs[0]
         source_padding = None if attention_mask is None else attention_mask.eq(0)
         if use_cache and past_key_values is None:
-            past_key_values = MemoryCache(len(self.decoder.layers))
+            past_key_values = MemoryCache(self.config)
         features = self.decoder(
             decoder_input_ids,
             self.padding(decoder_input_ids, decoder_attention_mask),
@@ -166,7 +164,7 @@ class BoundedTransformerForConditionalGeneration(
         return Seq2SeqLMOutput(
             loss=cross_entropy(logits, labels),
             logits=logits,
-            past_key_values=past_key_values,
+            past_key_values=past_key_values,  # type: ignore[arg-type]
             encoder_last_hidden_state=source,
         )
 
@@ -184,9 +182,6 @@ class BoundedTransformerForConditionalGeneration(
 class _EncoderCall:
     """The encoder as `generate` calls it."""
 
-    main_input_name = "input_ids"
-    _hf_hook = None
-
     def __init__(self, model: BoundedTransformerForConditionalGeneration) -> None:
         self.model = model
 
@@ -198,7 +193,7 @@ class _EncoderCall:
     __call__ = forward
 
 
-class BoundedTransformerForCausalLM(BoundedTransformer, FairseqSearch, GenerationMixin):
+class BoundedTransformerForCausalLM(BoundedTransformer, FairseqSearch):
     """fairseq's language model: `transformer_lm`, `abc_*_transformer_lm` and those of kernels.
 
     With an adaptive softmax, the logits are log probabilities.
@@ -236,7 +231,7 @@ class BoundedTransformerForCausalLM(BoundedTransformer, FairseqSearch, Generatio
         Raises ValueError for more positions than the model has.
         """
         if use_cache and past_key_values is None:
-            past_key_values = MemoryCache(len(self.decoder.layers))
+            past_key_values = MemoryCache(self.config)
         padding = self.padding(input_ids, attention_mask)
         logits = self.lm_head(self.decoder(input_ids, padding, cache=past_key_values))
         loss = None if labels is None else cross_entropy(logits[:, :-1], labels[:, 1:])

@@ -55,6 +55,8 @@ def embeddings(config: StackConfig) -> nn.Module:
 class Stack(nn.Module):
     """The embeddings and the layers of an encoder or a decoder."""
 
+    layers: nn.ModuleList
+
     def __init__(self, config: StackConfig, embed_tokens: nn.Module | None) -> None:
         super().__init__()
         self.config = config
@@ -87,6 +89,16 @@ class Stack(nn.Module):
         dropped: Tensor = self.dropout(x)
         return dropped
 
+    def sharing(self, controls: ControlPool | None) -> Any:
+        """A context in which the layers share what a control computes once.
+
+        Not with gradient checkpoints, which compute each layer again on its own.
+        """
+        is_alone = self.training and any(
+            getattr(layer, "gradient_checkpointing", False) for layer in self.layers
+        )
+        return nullcontext() if controls is None or is_alone else controls.forward_pass()
+
     def check_length(self, length: int) -> None:
         """Raises ValueError for more positions than the embeddings have."""
         if self.config.positions == "learned" and length > self.config.max_positions:
@@ -98,6 +110,8 @@ class Stack(nn.Module):
 
 class Encoder(Stack):
     """fairseq's encoder."""
+
+    main_input_name = "input_ids"  # which `generate` asks for
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module | None = None) -> None:
         super().__init__(config, embed_tokens)
@@ -121,7 +135,7 @@ class Encoder(Stack):
         x = self.embed(tokens, padding, start)
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(2), 0.0)
-        with nullcontext() if self.controls is None else self.controls.forward_pass():
+        with self.sharing(self.controls):
             for layer in self.layers:
                 if hidden_states is not None:
                     hidden_states.append(x)
@@ -174,7 +188,7 @@ class Decoder(Stack):
             read = length if padding is None else (~padding).sum(dim=1)
             cache.read = start + read
         x = self.embed(tokens, padding, start, self.project_in_dim)
-        with nullcontext() if self.cross_controls is None else self.cross_controls.forward_pass():
+        with self.sharing(self.cross_controls):
             for number, layer in enumerate(self.layers):
                 if hidden_states is not None:
                     hidden_states.append(x)

@@ -1,0 +1,245 @@
+"""fairseq's transformers in transformers' format against fairseq."""
+
+from types import SimpleNamespace
+
+import abc_models
+import pytest
+import test_gmat
+import torch
+from fairseq.models.transformer_lm import TransformerLanguageModelConfig
+from fairseq.sequence_generator import SequenceGenerator
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+import fairseq_memattn.export.transformer_converter  # noqa: F401
+import fairseq_memattn.transformers  # noqa: F401
+from fairseq_memattn import register
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.export.converters import converted
+from fairseq_memattn.transformers.cache import MemoryCache
+
+register()
+WORDS = test_gmat.WORDBOOK
+TASK = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS)
+PRE_NORM = {
+    "encoder_normalize_before": True,
+    "decoder_normalize_before": True,
+    "share_decoder_input_output_embed": True,
+    "encoder_learned_pos": True,
+    "decoder_learned_pos": True,
+    "layernorm_embedding": True,
+    "activation_fn": "gelu_accurate",
+}
+TRANSLATORS = [
+    *((arch, "", {}) for arch in [*abc_models.TRANSLATORS, "transformer"]),
+    *abc_models.VARIANTS,
+    ("abc_mlp_transformer", "share", {"share_all_embeddings": True}),
+    ("transformer", "before", PRE_NORM),
+    ("abc_window_transformer", "before", PRE_NORM),
+]
+ADAPTIVE = {"adaptive_softmax_cutoff": "6,10", "decoder_output_dim": 16, "decoder_input_dim": 16}
+ADAPTIVE_INPUT = {
+    "adaptive_input": True,
+    "adaptive_input_cutoff": "6,10",
+    "adaptive_input_factor": 2,
+    "adaptive_softmax_factor": 2,
+    "tie_adaptive_weights": True,
+}
+LANGUAGE_MODELS = [
+    *((arch, "", {}) for arch in [*abc_models.LANGUAGE_MODELS, "transformer_lm"]),
+    ("abc_mlp_transformer_lm", "adaptive softmax", ADAPTIVE),
+    ("abc_mlp_transformer_lm", "adaptive", ADAPTIVE | ADAPTIVE_INPUT),
+    ("transformer_lm", "tied", ADAPTIVE | ADAPTIVE_INPUT | {"tie_adaptive_proj": True}),
+]
+SHARED = {"share_all_embeddings": True}
+IDS = [f"{arch} {name}".strip() for arch, name, _ in TRANSLATORS]
+LM_IDS = [f"{arch} {name}".strip() for arch, name, _ in LANGUAGE_MODELS]
+
+
+def assert_equal_at_words(actual, expected, tokens, tolerance=1e-5):
+    words = tokens.ne(WORDS.pad())
+    torch.testing.assert_close(actual[words], expected[words], rtol=0, atol=tolerance)
+
+
+def language_model(arch, **options):
+    extra = {}
+    if arch == "transformer_lm":
+        defaults = vars(TransformerLanguageModelConfig())
+        extra = {name: value for name, value in defaults.items() if name not in test_gmat.TINY}
+        extra["decoder_input_dim"] = extra["decoder_output_dim"] = 16
+    options = {"abc_causal_slots": 4, "abc_stride": 8, "max_target_positions": 32} | options
+    return test_gmat.build(arch, longest=32, **extra | options)
+
+
+@pytest.mark.parametrize(("arch", "name", "options"), TRANSLATORS, ids=IDS)
+@torch.no_grad()
+def test_translators(arch, name, options):
+    """At once, and a prompt of two tokens before the others, with padding on both sides."""
+    model = abc_models.translator(arch, **options)
+    new = converted(model, TASK)
+    source, target = test_gmat.rows(9, 5, left=True), test_gmat.rows(6, 4)
+    expected = model(source, None, target)[0]
+    actual = new(input_ids=source, decoder_input_ids=target).logits
+    assert_equal_at_words(actual, expected, target)
+    first = new(input_ids=source, decoder_input_ids=target[:, :2], use_cache=True)
+    last = new(
+        attention_mask=source.ne(WORDS.pad()),
+        encoder_outputs=(first.encoder_last_hidden_state,),
+        decoder_input_ids=target[:, 2:],
+        past_key_values=first.past_key_values,
+    )
+    assert_equal_at_words(torch.cat([first.logits, last.logits], dim=1), expected, target)
+
+
+@pytest.mark.parametrize(("arch", "name", "options"), LANGUAGE_MODELS, ids=LM_IDS)
+@torch.no_grad()
+def test_language_models(arch, name, options):
+    model = language_model(arch, **options)
+    new = converted(model, TASK)
+    tokens = test_gmat.rows(9, 5)
+    out = model(tokens)
+    expected = model.get_normalized_probs(out, log_probs=True, sample=None)
+    whole = new(tokens).logits.log_softmax(dim=2)
+    assert_equal_at_words(whole, expected, tokens)
+    cache = MemoryCache(new.config)
+    parts = [
+        new(x, past_key_values=cache, use_cache=True).logits for x in tokens.split([3, 1, 5], 1)
+    ]
+    assert_equal_at_words(torch.cat(parts, dim=1).log_softmax(dim=2), expected, tokens)
+
+
+@pytest.mark.parametrize("arch", [*abc_models.ROBERTAS, "roberta"])
+@torch.no_grad()
+def test_robertas(arch):
+    model = abc_models.roberta(arch)
+    for tokens in (test_gmat.rows(11, 6, left=True), test_gmat.rows(4, 7)):
+        logits = converted(model, TASK)(tokens).logits
+        assert_equal_at_words(logits, model(tokens)[0], tokens)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("lenpen", [0.6, 1.0])
+@pytest.mark.parametrize("arch", ["abc_mlp_transformer", "abc_window_transformer", "transformer"])
+@torch.no_grad()
+def test_generate_is_fairseqs_search(arch, lenpen, beam):
+    """The tokens and the score of every sentence, each with its own limit."""
+    model = abc_models.translator(arch, share_all_embeddings=True)
+    source = test_gmat.rows(9, 5, 3, 7, left=True)
+    limits = {"max_len_a": 0.5, "max_len_b": 4}
+    search = SequenceGenerator([model], WORDS, beam_size=beam, len_penalty=lenpen, **limits)
+    lengths = source.ne(WORDS.pad()).sum(dim=1)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    expected = search.generate([model], sample)
+    new = converted(model, TASK)
+    out = new.generate(
+        source,
+        num_beams=beam,
+        length_penalty=lenpen,
+        early_stopping=beam > 1,
+        **limits,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    for row, (hypothesis, *_) in zip(out.sequences, expected, strict=True):
+        assert row[1:][row[1:] != WORDS.pad()].tolist() == hypothesis["tokens"].tolist()
+    if beam > 1:
+        scores = torch.stack([best["score"] for best, *_ in expected])
+        torch.testing.assert_close(out.sequences_scores, scores, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ["abc_mlp_transformer_lm", "abc_window_transformer_lm"])
+@torch.no_grad()
+def test_left_padded_prompts(arch):
+    """A batch continues each prompt as it would alone; the cache does not grow."""
+    new = converted(language_model(arch), TASK)
+    prompts = test_gmat.rows(7, 3, left=True)
+    settings = {"max_new_tokens": 8, "min_new_tokens": 8, "do_sample": False}
+    both = new.generate(prompts, attention_mask=prompts.ne(WORDS.pad()), **settings)
+    for row, prompt in zip(both, prompts, strict=True):
+        alone = new.generate(prompt[prompt != WORDS.pad()][None], **settings)
+        assert row[-8:].tolist() == alone[0, -8:].tolist()
+    uncached = new.generate(prompts[:1], **settings, use_cache=False)
+    assert uncached[0, -8:].tolist() == both[0, -8:].tolist()
+    sizes = []
+    cache = MemoryCache(new.config)
+    for token in prompts[:1].split(1, dim=1):
+        new(token, past_key_values=cache)
+        sizes.append(cache.nbytes())
+    assert len(set(sizes)) == 1 and sizes[0] > 0
+
+
+@torch.no_grad()
+def test_a_saved_cache(tmp_path):
+    new = converted(abc_models.translator("abc_local_global_transformer"), TASK)
+    source, target = test_gmat.rows(9, 5), test_gmat.rows(6, 6)
+    first = new(input_ids=source, decoder_input_ids=target[:, :3], use_cache=True)
+    torch.save(first.past_key_values.state_dict(), tmp_path / "cache.pt")
+    cache = MemoryCache(new.config)
+    cache.load_state_dict(torch.load(tmp_path / "cache.pt"))
+    rest = {
+        "encoder_outputs": (first.encoder_last_hidden_state,),
+        "decoder_input_ids": target[:, 3:],
+    }
+    saved = new(**rest, past_key_values=cache).logits
+    assert torch.equal(saved, new(**rest, past_key_values=first.past_key_values).logits)
+    with pytest.raises(ValueError, match="3 layers of the cache, but has 1"):
+        cache.load_state_dict({"layers": [None]})
+
+
+@pytest.mark.parametrize(
+    ("model", "auto"),
+    [
+        (
+            lambda: abc_models.translator("abc_mlp_transformer", share_all_embeddings=True),
+            "seq2seq",
+        ),
+        (lambda: language_model("abc_mlp_transformer_lm", **ADAPTIVE, **ADAPTIVE_INPUT), "lm"),
+        (lambda: abc_models.roberta("abc_mlp_roberta"), "masked"),
+    ],
+    ids=["translator", "language model", "roberta"],
+)
+def test_a_folder(model, auto, tmp_path):
+    """What is saved is what is loaded, each tied weight once."""
+    new = converted(model(), TASK)
+    new.save_pretrained(tmp_path)
+    classes = {
+        "seq2seq": AutoModelForSeq2SeqLM,
+        "lm": AutoModelForCausalLM,
+        "masked": AutoModelForMaskedLM,
+    }
+    loaded = classes[auto].from_pretrained(tmp_path)
+    assert type(loaded) is type(new)
+    for (name, old), again in zip(
+        new.state_dict().items(), loaded.state_dict().values(), strict=True
+    ):
+        assert torch.equal(old, again), name
+    assert sum(x.numel() for x in loaded.parameters()) == sum(x.numel() for x in new.parameters())
+
+
+def test_training(tmp_path):
+    """Gradients of the loss are fairseq's, with and without checkpoints."""
+    model = abc_models.translator("abc_mlp_transformer", dropout=0.0)
+    source, target = test_gmat.rows(9, 5), test_gmat.rows(6, 4)
+    new = converted(model, TASK).train()
+    labels = target.masked_fill(target == WORDS.pad(), -100)
+    grads = []
+    for checkpoints in (False, True):
+        if checkpoints:
+            new.activation_checkpointing_enable()
+        new.zero_grad()
+        new(input_ids=source, labels=labels).loss.backward()
+        grads.append([x.grad.clone() for x in new.parameters()])
+    torch.testing.assert_close(*grads)
+    logits = model(source, None, new.shifted(labels))[0]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    loss.backward()
+    expected = model.encoder.layers[0].fc1.weight.grad
+    torch.testing.assert_close(new.encoder.layers[0].fc1.weight.grad, expected)
+
+
+def test_what_cannot_be_exported():
+    with pytest.raises(MemAttnError, match="a Linear cannot be exported: the models that can be"):
+        converted(torch.nn.Linear(2, 2), TASK)
+    model = abc_models.translator("abc_mlp_transformer")
+    model.encoder.cfg.activation_fn = "relu_squared"
+    with pytest.raises(MemAttnError, match="--activation-fn relu_squared"):
+        converted(model, TASK)
