@@ -1,5 +1,7 @@
 """Every refusal of the public functions says what is wanted and what was given."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from abc_cases import Case, inputs
@@ -9,8 +11,21 @@ from fairseq_memattn.attention import (
     Window,
     abc_attention,
     abc_step,
+    abc_write,
+    additive_attention,
+    additive_step,
+    kernel_attention,
     kernel_read,
+    kernel_step,
+    use_backend,
+    window_attention,
     window_read,
+    window_step,
+)
+from fairseq_memattn.attention.nn import (
+    ABCAttention,
+    GlobalMemoryAttention,
+    MemorySlotAttention,
 )
 
 CASE = Case(5)  # 2 sentences, 2 heads, 5 tokens, 4 wide, 3 slots
@@ -28,6 +43,12 @@ def step(*args, **options):
     return abc_step(*args, None, **options)
 
 
+def by_triton():
+    pytest.importorskip("triton")
+    return use_backend("triton")
+
+
+BACKENDS = pytest.mark.parametrize("backend", [nullcontext, by_triton])
 EVERY_FORM = pytest.mark.parametrize("form", [full, causal, step])
 WRONG_SHAPES = {
     "batch of k": (dict(k=(3, 2, 5, 4)), r"`k` must match `q` \(2, 2, 5, 4\), but is \(3, 2, 5, 4"),
@@ -82,10 +103,132 @@ def test_causal_attention_over_another_length(form):
         form(*inputs(CASE.replace(length=4, source=5)))
 
 
-@pytest.mark.parametrize("chunk_size", [0, -3])
-def test_chunk_size(chunk_size):
-    with pytest.raises(ValueError, match=f"must be at least 1, but is {chunk_size} instead"):
-        causal(*inputs(CASE), chunk_size=chunk_size)
+def kernels(q, k, v, log_alpha, **options):
+    return kernel_attention(q, k, v, log_gate=None, **options)
+
+
+def windows(q, k, v, log_alpha, **options):
+    return window_attention(q, k, v, Window(3), **options)
+
+
+WRONG_OPTIONS = {
+    "no chunk": (dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
+    "less": (dict(chunk_size=-3), "`chunk_size` must be at least 1, but is -3 instead"),
+    "half": (dict(chunk_size=7.5), "`chunk_size` must be an int or None, but is of the type float"),
+    "scale": (dict(scale="1"), "`scale` must be a float or an int or None, but is of the type str"),
+    "causal": (dict(causal="yes"), "`causal` must be a bool, but is of the type str"),
+    "ends": (dict(cu_seqlens=[0, 5]), "`cu_seqlens` must be a Tensor, but is of the type list"),
+    "one": (dict(cu_seqlens=torch.zeros(1).int()), "at least two numbers in one axis, of torch"),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("options, message", WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
+def test_options(options, message, backend):
+    forms = {abc_attention: (), additive_attention: ("cu_seqlens",)}
+    forms |= {kernels: ("scale", "cu_seqlens"), windows: ("chunk_size", "cu_seqlens")}
+    for form, unknown in forms.items():
+        if options.keys().isdisjoint(unknown):
+            with backend(), pytest.raises((TypeError, ValueError), match=message):
+                form(*inputs(CASE.replace(batch=1)), **{"causal": True, **options})
+
+
+def test_a_wrong_scale_of_a_step():
+    with pytest.raises(TypeError, match="`scale` must be a float or an int or None, but is of"):
+        step(*inputs(CASE), scale="1")
+
+
+WRONG_TENSORS = {
+    "list": (torch.Tensor.tolist, "{} must be a Tensor, but is of the type list instead"),
+    **{
+        str(dtype): (
+            lambda x, dtype=dtype: x.to(dtype),
+            f"{{}} must be of torch.float16, .* float64, but is of {dtype} instead",
+        )
+        for dtype in (torch.int64, torch.bool, torch.complex64, torch.float8_e5m2)
+    },
+}
+# The names of a function's arguments: q, k, v and log_alpha, or what is in their places.
+NAMES = {
+    full: "q k v log_alpha",
+    causal: "q k v log_alpha",
+    step: "q k v log_alpha",
+    lambda q, k, v, phi: additive_attention(q, k, v, phi, causal=True): "q k v phi",
+    lambda q, k, v, phi: additive_step(q, k, v, phi, None): "q k v phi",
+    lambda q, k, v, _: window_step(q, k, v, Window(3), None): "q k v",
+    lambda q, k, v, _: kernel_step(q, k, v, None): "phi_q phi_k v",
+    lambda k, v, log_alpha, _: abc_write(k, v, log_alpha): "k v log_alpha",
+}
+
+
+@pytest.mark.parametrize("change, message", WRONG_TENSORS.values(), ids=WRONG_TENSORS)
+def test_other_than_floating_point_tensors(change, message):
+    for form, names in NAMES.items():
+        for place, name in enumerate(names.split()):
+            args = [*inputs(CASE.replace(width=3))]
+            args[place] = change(args[place])
+            with pytest.raises((TypeError, ValueError), match=message.format(f"`{name}`")):
+                form(*args)
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("name", ["k", "v", "log_alpha"])
+def test_tensors_that_differ_from_q(form, name):
+    args = inputs(CASE)
+    wider, elsewhere = args.replace(**{name: getattr(args, name).double()}), args.to("meta")
+    wanted = "`log_alpha` must be of torch.float32 or" if name == "log_alpha" else f"`{name}` must"
+    with pytest.raises(ValueError, match=f"{wanted} .*torch.float32, but is of torch.float64"):
+        form(*wider)
+    with pytest.raises(ValueError, match=f"`{name}` must be on the device of `q`, cpu, but is on "):
+        form(*args.replace(**{name: getattr(elsewhere, name)}))
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("shared", [False, True])
+def test_heads_after_positions(form, shared):
+    args = inputs(CASE.replace(shared=shared))
+    turned = args.replace(**{name: getattr(args, name).transpose(1, 2) for name in "qkv"})
+    with pytest.raises(ValueError, match=r"instead; if `q` is \(B, T, H, D\), transpose `q`, `k`"):
+        form(*turned)
+
+
+@BACKENDS
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize(
+    "operation",
+    [abc_step, additive_step, lambda *x: window_step(*x[:3], Window(3), x[4]),
+     lambda *x: kernel_step(*x[:3], x[4])],
+)  # fmt: skip
+def test_state_of_another_dtype(operation, length, backend, device):
+    args = inputs(CASE).to(device)
+    with backend():
+        _, state = operation(*args, None)
+        field = state._fields[0]
+        wider = state._replace(**{field: state[0].double()})
+        elsewhere = state._replace(**{field: state[0].to("meta")})
+        for given, message in (
+            (wider, "of torch.float32 for these inputs, but is of torch.float64 instead"),
+            (elsewhere, f"on the device of the inputs, {args.q.device}, but is on meta instead"),
+        ):
+            with pytest.raises(ValueError, match=f"`state.{field}` must be {message}"):
+                operation(*inputs(CASE.replace(length=length)).to(device), given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ABCAttention(4, 2, slots=3),
+        lambda x: ABCAttention(4, 2, slots=3, causal=True).step(x),
+        lambda x: ABCAttention(4, 2, slots=3, source_dim=4).write(x),
+        lambda x: GlobalMemoryAttention(4, 2)(x, x),
+        lambda x: MemorySlotAttention(4, 2)(x[None], x[None]),
+    ],
+)
+def test_inputs_of_another_dtype_than_the_layer(layer, dtype):
+    message = f"must be of the layer's dtype, torch.float32, without autocast, but is of {dtype}"
+    with pytest.raises(ValueError, match=message):
+        layer(torch.randn(2, 5, 4, dtype=dtype))
 
 
 @pytest.mark.parametrize("length", [1, 5])
@@ -124,12 +267,16 @@ def test_state_of_another_type(state):
         ([0, 6], r"`cu_seqlens` must rise from 0 to at most 5, but is \[0, 6\] instead"),
         ([1, 5], "`cu_seqlens` must rise from 0 to at most 5"),
         ([0, 3, 2], "`cu_seqlens` must rise from 0 to at most 5"),
-        ([0.0, 5.0], r"`cu_seqlens` must be \(N \+ 1,\) of torch.int32 or torch.int64, but is"),
+        (
+            [0.0, 5.0],
+            "`cu_seqlens` must be at least two numbers in one axis, of torch.int32 or torch",
+        ),
     ],
     ids=str,
 )
-def test_lengths_of_packed_sequences(ends, message):
-    with pytest.raises(ValueError, match=message):
+@BACKENDS
+def test_lengths_of_packed_sequences(ends, message, backend):
+    with backend(), pytest.raises(ValueError, match=message):
         causal(*inputs(CASE.replace(batch=1)), cu_seqlens=torch.tensor(ends))
 
 
@@ -143,5 +290,7 @@ def test_a_state_that_cannot_be_overwritten():
     given = inputs(CASE)
     state = MemoryState.empty(given.k, given.v, given.log_alpha)
     expanded = state._replace(keys=state.keys[:1].expand_as(state.keys))
-    with pytest.raises(ValueError, match="`in_place` needs a `state` whose tensors are contiguous"):
+    with pytest.raises(
+        ValueError, match="`in_place` needs contiguous tensors, but `state.keys` has the strides"
+    ):
         abc_step(*given, expanded, in_place=True)

@@ -42,6 +42,7 @@ class BoundedAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(embed_dim, num_heads)
+        check_type("causal", causal, bool)
         check_dropout(dropout)
         if source_dim is not None and source_dim < 1:
             raise ValueError(f"`source_dim` must be at least 1, but is {source_dim} instead.")
@@ -303,7 +304,7 @@ class ABCAttention(BoundedAttention):
         if self.causal:
             raise ValueError("`write` needs causal=False; a causal layer has `step`.")
         self._check_not_centred()
-        check_batch("source", source, self.source_dim, key_padding_mask)
+        check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
         return self.write_memory(Tokens(source, key_padding_mask))
 
     def read(self, x: Tensor, memory: Any) -> Tensor:
@@ -311,13 +312,13 @@ class ABCAttention(BoundedAttention):
 
         Raises ValueError for shapes that do not fit, and TypeError for a memory of another control.
         """
-        check_batch("x", x, self.embed_dim)
+        check_batch("x", x, self.embed_dim, projection=self.q_proj)
         self._check_state("memory", memory, x)
         return self.join(self.control.read(self.split(self.q_proj(x)), memory))
 
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
-        check_batch("x", x, self.embed_dim)
-        check_batch("source", source, self.source_dim, key_padding_mask)
+        check_batch("x", x, self.embed_dim, projection=self.q_proj)
+        check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
         if len(source) != len(x):
             raise ValueError(
                 f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."

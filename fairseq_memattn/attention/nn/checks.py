@@ -1,9 +1,10 @@
 """Checks of sizes and shapes that the layers have in common."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fairseq_memattn.attention.ops.checks import check_mask, check_type
+from fairseq_memattn.attention.ops.checks import DTYPES, check_mask, check_type
+from fairseq_memattn.attention.ops.precision import is_autocast
 
 
 def check_heads(embed_dim: int, num_heads: int) -> None:
@@ -21,13 +22,19 @@ def check_dropout(dropout: float) -> None:
 
 
 def check_batch(
-    name: str, x: Tensor, embed_dim: int, key_padding_mask: Tensor | None = None
+    name: str,
+    x: Tensor,
+    embed_dim: int,
+    key_padding_mask: Tensor | None = None,
+    *,
+    projection: nn.Module,
 ) -> None:
     """Raises ValueError unless x is (B, S, embed_dim) and the mask (B, S) of torch.bool.
 
-    Raises TypeError for what is no tensor.
+    Raises TypeError for what is no tensor, and ValueError for another dtype than that of the
+    projection of x.
     """
-    check_floating(name, x, f"(B, length, {embed_dim})")
+    check_floating(name, x, f"(B, length, {embed_dim})", projection)
     if x.dim() != 3 or x.shape[2] != embed_dim or x.numel() == 0:
         raise ValueError(
             f"`{name}` must be (B, length, {embed_dim}), none of them empty, "
@@ -36,12 +43,24 @@ def check_batch(
     check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
 
 
-def check_floating(name: str, x: Tensor, axes: str) -> None:
-    """Raises TypeError for what is no tensor, and ValueError for one of integers or booleans."""
+def check_floating(name: str, x: Tensor, axes: str, projection: nn.Module | None = None) -> None:
+    """Raises TypeError for what is no tensor, and ValueError for one of integers or booleans.
+
+    Without autocast, raises ValueError for another dtype than that of the projection of x.
+    """
     check_type(name, x, Tensor)
     if not x.is_floating_point():
         hint = "; a mask is given as `key_padding_mask`" if x.dtype == torch.bool else ""
         raise ValueError(
             f"`{name}` must be floating-point {axes}, "
             f"but is {tuple(x.shape)} of {x.dtype} instead{hint}."
+        )
+    weight = getattr(projection, "weight", None)
+    # Quantised projections have weights of other kinds.
+    if not isinstance(weight, Tensor) or weight.dtype not in DTYPES:
+        return
+    if x.dtype != weight.dtype and not is_autocast(x):
+        raise ValueError(
+            f"`{name}` must be of the layer's dtype, {weight.dtype}, without autocast, "
+            f"but is of {x.dtype} instead."
         )

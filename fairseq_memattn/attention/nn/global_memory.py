@@ -266,8 +266,8 @@ class GlobalMemoryAttention(nn.Module):
                 )
 
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
-        check_floating("x", x, f"(B, S, {self.embed_dim})")
-        check_floating("memory", memory, f"(B, M, {self.embed_dim})")
+        check_floating("x", x, f"(B, S, {self.embed_dim})", self.q_proj)
+        check_floating("memory", memory, f"(B, M, {self.embed_dim})", self.q_proj)
         if x.dim() != 3 or x.shape[2] != self.embed_dim:
             raise ValueError(
                 f"`x` must be (B, S, {self.embed_dim}), but is {tuple(x.shape)} instead."

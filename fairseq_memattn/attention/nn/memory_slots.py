@@ -196,8 +196,8 @@ class MemorySlotAttention(nn.Module):
         key_padding_mask: Tensor | None,
         position_bias: Tensor | None,
     ) -> None:
-        check_floating("tokens", tokens, f"(B, K, S, {self.embed_dim})")
-        check_floating("memory", memory, f"(B, K, M, {self.embed_dim})")
+        check_floating("tokens", tokens, f"(B, K, S, {self.embed_dim})", self.q_proj)
+        check_floating("memory", memory, f"(B, K, M, {self.embed_dim})", self.slot_q_proj)
         if tokens.dim() != 4 or tokens.shape[3] != self.embed_dim or not tokens.numel():
             raise ValueError(
                 f"`tokens` must be (B, K, S, {self.embed_dim}), none of them empty, "

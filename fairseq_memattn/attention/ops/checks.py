@@ -6,20 +6,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_shapes(
-    q: Tensor,
+    q: Tensor | None,
     k: Tensor,
     v: Tensor,
     control: Tensor,
     key_padding_mask: Tensor | None,
     name_of_control: str = "log_alpha",
 ) -> None:
-    """q, k, v: (B, H, T or S, D); control: (B, H or 1, S, M); key_padding_mask: (B, S)."""
+    """q, k, v: (B, H, T or S, D); control: (B, H or 1, S, M); key_padding_mask: (B, S).
+
+    q: None where nothing is read yet. q, k and v have one dtype; that of the control may also be
+        float32
+    """
+    tokens = {"k": k, "v": v} if q is None else {"q": q, "k": k, "v": v}
+    check_tensors(**tokens, **{name_of_control: control})
+    check_same_dtype(**tokens)
+    if control.dtype not in (k.dtype, torch.float32):
+        raise ValueError(
+            f"`{name_of_control}` must be of torch.float32 or of `k`'s {k.dtype}, "
+            f"but is of {control.dtype} instead."
+        )
+    q = k if q is None else q
     for name, tensor in (("q", q), ("k", k)):
         if tensor.dim() != 4 or tensor.numel() == 0:
+            name = name if name in tokens else "k"
             raise ValueError(
                 f"`{name}` must have the four axes (B, H, length, D), none of them empty, "
                 f"but is {tuple(tensor.shape)} instead."
@@ -33,11 +49,72 @@ def check_shapes(
     if control.dim() != 4 or control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`{name_of_control}` must be ({batch}, {heads} or 1, {source}, slots), "
-            f"but is {tuple(control.shape)} instead."
+            f"but is {tuple(control.shape)} instead{_hint_of_layout(k, control)}."
         )
     if control.shape[3] < 1:
         raise ValueError(f"`{name_of_control}` must have at least one slot, but has 0 instead.")
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
+    if key_padding_mask is not None:
+        check_devices("k", k.device, key_padding_mask=key_padding_mask)
+
+
+def _hint_of_layout(k: Tensor, control: Tensor) -> str:
+    """What may be wrong where the control fits keys of (B, S, H, D)."""
+    batch, source, heads, width = k.shape
+    if control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
+        return ""
+    wanted = (batch, heads, source, width)
+    return f"; if `q` is (B, T, H, D), transpose `q`, `k` and `v` to (B, H, T, D), {wanted}"
+
+
+def check_tensors(**tensors: Tensor) -> None:
+    """Raises TypeError for what is no tensor, ValueError for other dtypes than those of `DTYPES`.
+
+    Raises ValueError for another device than that of the first.
+    """
+    for name, x in tensors.items():
+        check_type(name, x, Tensor)
+        if x.dtype not in DTYPES:
+            raise ValueError(
+                f"`{name}` must be of torch.float16, bfloat16, float32 or float64, "
+                f"but is of {x.dtype} instead."
+            )
+    first, *_ = tensors
+    check_devices(first, tensors[first].device, **tensors)
+
+
+def check_devices(first: str, device: torch.device, **tensors: Tensor | None) -> None:
+    """Raises ValueError for a tensor on another device than that of the argument `first`."""
+    for name, x in tensors.items():
+        if x is not None and x.device != device:
+            raise ValueError(
+                f"`{name}` must be on the device of `{first}`, {device}, "
+                f"but is on {x.device} instead."
+            )
+
+
+def check_same_dtype(**tensors: Tensor) -> None:
+    """Raises ValueError for a tensor of another dtype than the first."""
+    first, *_ = tensors
+    wanted = tensors[first].dtype
+    for name, x in tensors.items():
+        if x.dtype != wanted:
+            raise ValueError(
+                f"`{name}` must have the dtype of `{first}`, {wanted}, but is of {x.dtype} instead."
+            )
+
+
+def check_options(causal: bool, scale: float | None, chunk_size: int | None) -> None:
+    """Raises TypeError for an option of another type, and ValueError for a chunk size below 1."""
+    check_type("causal", causal, bool)
+    check_scale(scale)
+    check_type("chunk_size", chunk_size, int, NoneType)
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"`chunk_size` must be at least 1, but is {chunk_size} instead.")
+
+
+def check_scale(scale: float | None) -> None:
+    check_type("scale", scale, float, int, NoneType)
 
 
 def check_causal(q: Tensor, k: Tensor) -> None:
@@ -55,6 +132,7 @@ def check_packed(
     """N sequences in one row. Their ends are not read, so that a GPU is not waited for."""
     if not causal or key_padding_mask is not None:
         raise ValueError("`cu_seqlens` needs causal=True and no `key_padding_mask`.")
+    check_type("cu_seqlens", cu_seqlens, Tensor)
     if q.shape[0] != 1:
         raise ValueError(
             f"`cu_seqlens` needs a batch of one row, but `q` has {q.shape[0]} instead."
@@ -62,14 +140,10 @@ def check_packed(
     is_integer = cu_seqlens.dtype in (torch.int32, torch.int64)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2 or not is_integer:
         raise ValueError(
-            "`cu_seqlens` must be (N + 1,) of torch.int32 or torch.int64, "
+            "`cu_seqlens` must be at least two numbers in one axis, of torch.int32 or torch.int64, "
             f"but is {tuple(cu_seqlens.shape)} of {cu_seqlens.dtype} instead."
         )
-    if cu_seqlens.device != q.device:
-        raise ValueError(
-            f"`cu_seqlens` must be on the device of `q`, {q.device}, "
-            f"but is on {cu_seqlens.device} instead."
-        )
+    check_devices("q", q.device, cu_seqlens=cu_seqlens)
 
 
 def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
@@ -78,14 +152,22 @@ def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
         raise ValueError("`in_place` needs a `state` to overwrite; `MemoryState.empty` makes one.")
     if needs_gradient:
         raise ValueError("`in_place` overwrites what gradients need; use torch.no_grad().")
-    if not all(x.is_contiguous() for x in state):
-        raise ValueError("`in_place` needs a `state` whose tensors are contiguous.")
+    for name, x in zip(state._fields, state, strict=True):
+        if not x.is_contiguous():
+            raise ValueError(
+                f"`in_place` needs contiguous tensors, but `state.{name}` has the strides "
+                f"{x.stride()} for {tuple(x.shape)} instead."
+            )
 
 
 def check_type(name: str, value: object, *types: type) -> None:
     """Raises TypeError for a value of none of these types."""
     if not isinstance(value, types):
-        wanted = " or ".join("None" if kind is NoneType else f"a {kind.__name__}" for kind in types)
+        names = [kind.__name__ for kind in types]
+        wanted = " or ".join(
+            "None" if name == "NoneType" else f"a{'n' * (name[0] in 'aeiou')} {name}"
+            for name in names
+        )
         raise TypeError(
             f"`{name}` must be {wanted}, but is of the type {type(value).__name__} instead."
         )
@@ -94,17 +176,35 @@ def check_type(name: str, value: object, *types: type) -> None:
 def check_memory_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
     """A memory of as many slots as the control has, and of k's sizes."""
     memory = (*k.shape[:2], control.shape[3], k.shape[3])
-    check_state(state, MemoryState, memory, memory, (*control.shape[:2], control.shape[3]))
+    mass = (*control.shape[:2], control.shape[3])
+    check_state(state, MemoryState, k, accumulation_dtype(k), memory, memory, mass)
 
 
-def check_state(state: Any, kind: type, *shapes: tuple[int, ...]) -> None:
-    """Raises TypeError for a state of another kind, and ValueError for one of other shapes."""
+def check_state(
+    state: Any, kind: type, like: Tensor, dtype: torch.dtype, *shapes: tuple[int, ...]
+) -> None:
+    """Raises TypeError for a state of another kind.
+
+    Raises ValueError for one of other shapes, of floating-point numbers of another dtype, or on
+    another device than `like`.
+    """
     check_type("state", state, kind)
     given, wanted = [tuple(tensor.shape) for tensor in state], [*shapes]
     if given != wanted:
         raise ValueError(
             f"`state` must have the shapes {wanted} for these inputs, but has {given} instead."
         )
+    for name, x in zip(state._fields, state, strict=True):
+        # The others count tokens.
+        if x.dtype != dtype and x.is_floating_point():
+            raise ValueError(
+                f"`state.{name}` must be of {dtype} for these inputs, but is of {x.dtype} instead."
+            )
+        if x.device != like.device:
+            raise ValueError(
+                f"`state.{name}` must be on the device of the inputs, {like.device}, "
+                f"but is on {x.device} instead."
+            )
 
 
 def check_mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:

@@ -18,15 +18,19 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        first = next(iter((*args, *kwargs.values())))
-        assert isinstance(first, Tensor)
-        device = first.device.type
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        if not tensors or not is_autocast(tensors[0]):
             return function(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
+        with torch.autocast(tensors[0].device.type, enabled=False):
             return function(*args, **kwargs)
 
     return wrapped
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of x."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def read_scale(q: Tensor, scale: float | None) -> float:

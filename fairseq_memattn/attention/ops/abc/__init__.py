@@ -24,9 +24,13 @@ from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_in_place,
     check_memory_state,
+    check_options,
     check_packed,
+    check_scale,
     check_shapes,
+    check_type,
 )
+from fairseq_memattn.attention.ops.host import is_immediate
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
@@ -60,7 +64,8 @@ def abc_attention(
     """ABC over whole sequences, in time and memory linear in their length.
 
     q: (B, H, T, D); k, v: (B, H, S, D)
-    log_alpha: (B, H, S, M), or (B, 1, S, M) if the heads share one control; -inf writes nothing
+    log_alpha: (B, H, S, M), or (B, 1, S, M) if the heads share one control; -inf writes nothing.
+        In q's dtype or float32
     causal: position t reads only what positions <= t wrote, normalised over that prefix
         (footnote 5 and appendix B.1); needs T == S
     key_padding_mask: (B, S), True at padding, on either side; padding writes nothing
@@ -74,9 +79,11 @@ def abc_attention(
     Returns (B, H, T, D) in q's dtype. A query before which nothing was written gets zeros.
     Normalisers and memories are in float32 (float64 for float64 inputs).
 
-    Raises ValueError for shapes that do not fit together.
+    Raises ValueError for shapes, dtypes and devices that do not fit together, and TypeError for
+    what is no tensor.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
+    check_options(causal, scale, chunk_size)
     if cu_seqlens is not None:
         check_packed(q, cu_seqlens, causal, key_padding_mask)
         return _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
@@ -100,20 +107,28 @@ def _packed(
     """The causal form of each sequence. The kernels read the lengths on the device."""
     attend = choose(BACKENDS, q, log_alpha.shape[3])
     if attend is BACKENDS["triton"]:
+        if is_immediate(cu_seqlens) and not torch.compiler.is_compiling():
+            _ends(cu_seqlens, q)
         from fairseq_memattn.attention.ops.abc.triton import causal_attention
 
         return causal_attention(q, k, v, log_alpha, None, None, scale, cu_seqlens=cu_seqlens)[0]
-    ends = cu_seqlens.tolist()
-    if ends[0] != 0 or ends != sorted(ends) or ends[-1] > q.shape[2]:
-        raise ValueError(
-            f"`cu_seqlens` must rise from 0 to at most {q.shape[2]}, but is {ends} instead."
-        )
+    ends = _ends(cu_seqlens, q)
     outs = []
     for start, end in itertools.pairwise(ends):
         if end > start:
             q_, k_, v_, control = (x[:, :, start:end] for x in (q, k, v, log_alpha))
             outs.append(attend(q_, k_, v_, control, None, None, scale, chunk_size)[0])
     return torch.cat([*outs, torch.zeros_like(q[:, :, ends[-1] :])], dim=2)
+
+
+def _ends(cu_seqlens: Tensor, q: Tensor) -> list[int]:
+    """The numbers, read from the device."""
+    ends: list[int] = cu_seqlens.tolist()
+    if ends[0] != 0 or ends != sorted(ends) or ends[-1] > q.shape[2]:
+        raise ValueError(
+            f"`cu_seqlens` must rise from 0 to at most {q.shape[2]}, but is {ends} instead."
+        )
+    return ends
 
 
 @full_precision
@@ -137,9 +152,11 @@ def abc_step(
     in_place: overwrites the given state and returns it, for loops that keep its tensors, such as
         CUDA graphs; without gradients
 
-    Raises ValueError for shapes, or a state, that do not fit.
+    Raises ValueError for inputs, or a state, that do not fit, and TypeError for what is no tensor
+    or no `MemoryState`.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
+    check_scale(scale)
     check_causal(q, k)
     if state is not None:
         check_memory_state(state, k, log_alpha)
@@ -200,7 +217,7 @@ def abc_write(
     Shapes and errors as in `abc_attention`; k and v may be one tensor, which is then written once.
     Cross attention does this once per sentence.
     """
-    check_shapes(k, k, v, log_alpha, key_padding_mask)
+    check_shapes(None, k, v, log_alpha, key_padding_mask)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
     control = log_alpha.softmax(dim=2)
     # The largest share is that of the largest logit: exp(0) over what the sum then is.
@@ -216,6 +233,8 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
 
     q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Empty slots get no softmax mass.
     """
+    check_type("q", q, Tensor)
+    check_scale(scale)
     dtype = state.keys.dtype
     # Where nothing at all was written the weights are even, over values that are zero.
     unwritten = torch.where(is_written(state.log_mass), 0.0, EMPTY).unsqueeze(2).to(dtype)

@@ -59,8 +59,6 @@ def causal_attention(
     the device to choose between the factored and the pairwise form.
     """
     length = q.shape[2]
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"`chunk_size` must be at least 1, but is {chunk_size} instead.")
     chunk = min(chunk_size or CHUNK_SIZE, length)
     with torch.no_grad():
         writing = _factor(chunked(s, chunk, EMPTY), state.log_mass)

@@ -20,7 +20,13 @@ from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.backends import choose, needs_gradient
-from fairseq_memattn.attention.ops.checks import check_causal, check_memory_state, check_shapes
+from fairseq_memattn.attention.ops.checks import (
+    check_causal,
+    check_memory_state,
+    check_options,
+    check_scale,
+    check_shapes,
+)
 from fairseq_memattn.attention.ops.precision import full_precision
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
 
@@ -56,6 +62,7 @@ def additive_attention(
     included, as in `abc_attention`.
     """
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
+    check_options(causal, scale, chunk_size)
     if not causal:
         return abc_read(q, additive_write(k, v, phi, key_padding_mask), scale)
     check_causal(q, k)
@@ -77,6 +84,7 @@ def additive_step(
 ) -> tuple[Tensor, MemoryState]:
     """Continues causal attention by T >= 1 positions (equation 5), as `abc_step` does."""
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
+    check_scale(scale)
     check_causal(q, k)
     if state is not None:
         check_memory_state(state, k, phi)
@@ -125,7 +133,7 @@ def additive_write(
     k: Tensor, v: Tensor, phi: Tensor, key_padding_mask: Tensor | None = None
 ) -> MemoryState:
     """Writes a whole sequence into a memory (equation 3); `abc_read` reads it."""
-    check_shapes(k, k, v, phi, key_padding_mask, "phi")
+    check_shapes(None, k, v, phi, key_padding_mask, "phi")
     return _written(k, v, _masked(phi, key_padding_mask, accumulation_dtype(k)))
 
 

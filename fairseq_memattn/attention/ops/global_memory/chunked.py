@@ -15,7 +15,7 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined
-from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.ops.checks import check_mask, check_same_dtype, check_tensors
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY
 from fairseq_memattn.attention.ops.window.chunked import Window, window_attention
@@ -146,6 +146,8 @@ def check_inputs(
 
     tokens, memory: tensors by the names of the caller's arguments, queries first
     """
+    check_tensors(**tokens, **memory)
+    check_same_dtype(**tokens, **memory)
     first, q = next(iter(tokens.items()))
     if q.dim() != 4 or q.numel() == 0:
         raise ValueError(

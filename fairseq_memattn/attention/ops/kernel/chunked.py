@@ -24,7 +24,14 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE, chunked
-from fairseq_memattn.attention.ops.checks import check_mask, check_state, check_type
+from fairseq_memattn.attention.ops.checks import (
+    check_devices,
+    check_mask,
+    check_options,
+    check_state,
+    check_tensors,
+    check_type,
+)
 from fairseq_memattn.attention.ops.precision import full_precision
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
@@ -95,14 +102,13 @@ def kernel_attention(
     Raises ValueError for shapes that do not fit together.
     """
     _check_shapes(phi_q, phi_k, v, key_padding_mask)
+    check_options(causal, None, chunk_size)
     _check_floor(floor)
     if not causal:
         if log_gate is not None:
             raise ValueError("`log_gate` needs causal attention: there is no order to forget in.")
         return kernel_read(phi_q, kernel_write(phi_k, v, key_padding_mask), floor=floor)
     _check_causal(phi_q, phi_k, log_gate)
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"`chunk_size` must be at least 1, but is {chunk_size} instead.")
     tokens = _tokens(phi_q, phi_k, v, key_padding_mask, log_gate)
     out, _ = _in_chunks(tokens, KernelState.empty(phi_k, v), chunk_size or CHUNK_SIZE, floor)
     return out.to(phi_q.dtype)
@@ -147,7 +153,7 @@ def kernel_write(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = Non
 
     Shapes and errors as in `kernel_attention`.
     """
-    _check_shapes(phi_k, phi_k, v, key_padding_mask)
+    _check_shapes(None, phi_k, v, key_padding_mask)
     tokens = _tokens(phi_k, phi_k, v, key_padding_mask, None)
     return KernelState(tokens.k.transpose(2, 3) @ tokens.v, tokens.k.sum(dim=2))
 
@@ -159,6 +165,7 @@ def kernel_read(phi_q: Tensor, state: KernelState, *, floor: float = 0.0) -> Ten
     phi_q: (B, H, T, F). floor and errors as in `kernel_attention`. Returns (B, H, T, D) in
     phi_q's dtype.
     """
+    check_tensors(phi_q=phi_q)
     _check_axes("phi_q", phi_q)
     _check_floor(floor)
     check_type("state", state, KernelState)
@@ -274,9 +281,15 @@ def _check_axes(name: str, tensor: Tensor) -> None:
         )
 
 
-def _check_shapes(phi_q: Tensor, phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
-    for name, tensor in (("phi_q", phi_q), ("phi_k", phi_k), ("v", v)):
+def _check_shapes(
+    phi_q: Tensor | None, phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None
+) -> None:
+    """phi_q: None where nothing is read yet."""
+    given = {"phi_k": phi_k, "v": v} if phi_q is None else {"phi_q": phi_q, "phi_k": phi_k, "v": v}
+    check_tensors(**given)
+    for name, tensor in given.items():
         _check_axes(name, tensor)
+    phi_q = phi_k if phi_q is None else phi_q
     batch, heads, _, features = phi_q.shape
     source = phi_k.shape[2]
     if phi_k.shape != (batch, heads, source, features):
@@ -288,6 +301,8 @@ def _check_shapes(phi_q: Tensor, phi_k: Tensor, v: Tensor, key_padding_mask: Ten
             f"`v` must be ({batch}, {heads}, {source}, D), but is {tuple(v.shape)} instead."
         )
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
+    if key_padding_mask is not None:
+        check_devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)
 
 
 def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None:
@@ -297,6 +312,8 @@ def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None
             "causal attention needs as many queries as keys, "
             f"but got {phi_q.shape[2]} queries and {source} keys instead."
         )
+    if log_gate is not None:
+        check_tensors(phi_k=phi_k, log_gate=log_gate)
     if log_gate is not None and log_gate.shape not in (
         (batch, heads, source),
         (batch, 1, source),
@@ -314,4 +331,5 @@ def _check_floor(floor: float) -> None:
 
 def _check_state(state: KernelState, phi: Tensor, width: int) -> None:
     normaliser = (*phi.shape[:2], phi.shape[3])
-    check_state(state, KernelState, (*normaliser, width), normaliser)
+    dtype = accumulation_dtype(phi)
+    check_state(state, KernelState, phi, dtype, (*normaliser, width), normaliser)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.ops.checks import check_mask, check_same_dtype, check_tensors
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY
 
@@ -94,6 +94,8 @@ def _unseen(key_padding_mask: Tensor, slots: int) -> Tensor:
 
 
 def _check_inputs(q: Tensor, k: Tensor, v: Tensor, slots: int, bias: Tensor | None) -> None:
+    check_tensors(q=q, k=k, v=v)
+    check_same_dtype(q=q, k=k, v=v)
     if q.dim() != 5 or q.numel() == 0:
         raise ValueError(
             "`q` must have the five axes (B, K, H, slots + length, D), none of them empty, "

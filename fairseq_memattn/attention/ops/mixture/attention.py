@@ -27,7 +27,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.ops.checks import check_mask, check_state, check_type
+from fairseq_memattn.attention.ops.checks import (
+    check_mask,
+    check_state,
+    check_tensors,
+    check_type,
+)
 from fairseq_memattn.attention.ops.precision import full_precision, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
@@ -91,6 +96,7 @@ def select_sequences(
 
     Raises ValueError for shapes that do not fit together.
     """
+    check_tensors(query=query, key=key)
     for name, tensor in (("query", query), ("key", key)):
         if tensor.dim() != 3 or tensor.numel() == 0:
             raise ValueError(
@@ -151,6 +157,7 @@ def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) 
 
     Shapes and errors as in `mixture_attention`.
     """
+    check_tensors(k=k, v=v)
     if k.dim() != 5 or k.numel() == 0:
         raise ValueError(
             "`k` must have the five axes (B, K, H, S, D), none of them empty, "
@@ -204,6 +211,7 @@ def _log_share(selection: Tensor, state: MixtureState) -> Tensor:
 
 
 def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
+    check_tensors(q=q, selection=selection)
     if q.dim() != 4 or q.numel() == 0:
         raise ValueError(
             "`q` must have the four axes (B, H, T, D), none of them empty, "
@@ -218,4 +226,5 @@ def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
         )
     source, sequences = state.keys.shape[2], selection.shape[2]
     keys = (batch, heads, source, sequences * width)
-    check_state(state, MixtureState, keys, keys, (batch, sequences, source))
+    dtype = accumulation_dtype(q)
+    check_state(state, MixtureState, q, dtype, keys, keys, (batch, sequences, source))

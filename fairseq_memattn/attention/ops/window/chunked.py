@@ -24,7 +24,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
-from fairseq_memattn.attention.ops.checks import check_causal, check_mask, check_shapes, check_state
+from fairseq_memattn.attention.ops.checks import (
+    check_causal,
+    check_mask,
+    check_scale,
+    check_shapes,
+    check_state,
+    check_type,
+)
 from fairseq_memattn.attention.ops.host import possibly_any
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
@@ -132,7 +139,8 @@ def window_attention(
     Raises ValueError for shapes that do not fit together, and RuntimeError for more global tokens
     than `max_global`; on a GPU that is a device-side assertion, as nothing waits for the number.
     """
-    _check_inputs(q, k, v, key_padding_mask)
+    _check_inputs(q, k, v, key_padding_mask, scale)
+    check_type("causal", causal, bool)
     check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
     _check_memory(k, memory)
     packing = _Packing.of(k, key_padding_mask)
@@ -170,7 +178,7 @@ def window_step(
 
     Raises ValueError for shapes, or a state, that do not fit.
     """
-    _check_inputs(q, k, v, key_padding_mask)
+    _check_inputs(q, k, v, key_padding_mask, scale)
     if state is None:
         state = WindowState.empty(k, v, window)
     _check_state(state, k, window)
@@ -199,7 +207,7 @@ def window_write(
 
     Shapes and errors as in `window_attention`.
     """
-    _check_inputs(k, k, v, key_padding_mask)
+    check_shapes(None, k, v, k, key_padding_mask)
     packing = _Packing.of(k, key_padding_mask)
     state = WindowState.empty(k, v, window)
     queue = _queue(state, packing.pack(k), packing.pack(v), packing.real, window)
@@ -220,7 +228,7 @@ def window_read(
 
     Raises ValueError for shapes, or a state, that do not fit.
     """
-    _check_inputs(q, q, q, None)
+    _check_inputs(q, q, q, None, scale)
     _check_state(state, q, window)
     last_phase = slice(window.dilation - 1, None, window.dilation)
     # Where nothing at all was written the weights are even, over values that are zero.
@@ -507,9 +515,12 @@ def _empty(k: Tensor, v: Tensor, size: int) -> WindowState:
     )
 
 
-def _check_inputs(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
+def _check_inputs(
+    q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, scale: float | None
+) -> None:
     # There are no write logits; k has a shape that they could have.
     check_shapes(q, k, v, k, key_padding_mask)
+    check_scale(scale)
     check_causal(q, k)
 
 
@@ -533,4 +544,4 @@ def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
 
 def _check_state(state: WindowState, k: Tensor, window: Window) -> None:
     queue = (*k.shape[:2], window.capacity, k.shape[3])
-    check_state(state, WindowState, queue, queue, (k.shape[0],))
+    check_state(state, WindowState, k, k.dtype, queue, queue, (k.shape[0],))

@@ -24,7 +24,6 @@ row of the batch has `chunks` chunks.
 follows from shapes.
 """
 
-import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc.triton import launch
@@ -56,28 +55,21 @@ def causal_attention(
 
     Raises ValueError for tensors on a CPU, unless Triton interprets the kernels.
     """
-    _check_device(q, k, v, control, key_padding_mask, cu_seqlens, *(state or ()))
-    dtype = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
-    q_, k, v = (x.to(dtype) for x in (q, k, v))
+    _check_device(q)
     scale = q.shape[3] ** -0.5 if scale is None else scale
     start = (None,) * 3 if state is None else tuple(state)
     out, keys, values, log_mass, *_ = abc_causal(
-        q_, k, v, control, key_padding_mask, *start, cu_seqlens, scale, normalised
+        q, k, v, control, key_padding_mask, *start, cu_seqlens, scale, normalised
     )
-    return out.to(q.dtype), MemoryState(keys, values, log_mass)
+    return out, MemoryState(keys, values, log_mass)
 
 
-def _check_device(q: Tensor, *others: Tensor | None) -> None:
+def _check_device(q: Tensor) -> None:
     if not (q.is_cuda or launch.INTERPRETED):
         raise ValueError(
             f"the backend triton needs tensors on a GPU, but `q` is on {q.device} instead; "
             "TRITON_INTERPRET=1 runs its kernels on a CPU, slowly."
         )
-    for x in others:
-        if x is not None and x.device != q.device:
-            raise ValueError(
-                f"all tensors must be on the device of `q`, {q.device}, but one is on {x.device}."
-            )
 
 
 def step(
@@ -96,7 +88,7 @@ def step(
 
     in_place: overwrites the state, whose tensors must be contiguous, and returns it
     """
-    _check_device(q, k, v, control, key_padding_mask, *state)
+    _check_device(q)
     inputs = (q, k, v, control, key_padding_mask)
     scale = q.shape[3] ** -0.5 if scale is None else scale
     if in_place:
