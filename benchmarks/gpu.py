@@ -1,6 +1,7 @@
 """ABC on a GPU beside what one would use instead: forward, backward, memory, and decoding steps.
 
     python benchmarks/gpu.py --out results/gpu
+    python benchmarks/gpu.py --device cpu --out results/cpu   # small sizes, within a minute
 
 Needs torch and triton alone, and no network. The contenders are `abc_attention`, flash attention
 (`scaled_dot_product_attention`), `flex_attention`, and, where the package is installed,
@@ -13,6 +14,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -34,6 +36,26 @@ from fairseq_memattn.attention.ops.state import MemoryState  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 FORMAT = 1  # of the report
+RESULTS = Path(__file__).parent / "results"
+# What is measured by default on a GPU, and what a CPU measures within a minute.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "cuda": {
+        "shapes": ["8x1024x8x64", "1x8192x16x64", "1x32768x16x128"],
+        "slots": [32, 64, 128],
+        "step_lengths": [1024, 4096, 16384, 65536],
+        "dtype": "bf16",
+        "repeats": 20,
+        "out": RESULTS / "gpu",
+    },
+    "cpu": {
+        "shapes": ["1x512x8x64", "1x2048x8x64"],
+        "slots": [32, 64],
+        "step_lengths": [1024, 4096, 16384],
+        "dtype": "fp32",
+        "repeats": 5,
+        "out": RESULTS / "cpu",
+    },
+}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 MIB = 2**20
 Attention = Callable[..., Tensor]
@@ -66,8 +88,7 @@ def abc(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Tensor:
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> Tensor:
-    kind = SDPBackend.FLASH_ATTENTION if q.is_cuda else SDPBackend.MATH
-    with sdpa_kernel(kind):
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
@@ -313,23 +334,70 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    shapes = "8x1024x8x64 1x8192x16x64 1x32768x16x128".split()
-    add("--shapes", type=Shape.read, nargs="+", default=[Shape.read(text) for text in shapes])
-    add("--slots", type=int, nargs="+", default=[32, 64, 128])
-    add("--step-lengths", type=int, nargs="+", default=[1024, 4096, 16384, 65536])
-    add("--dtype", choices=DTYPES, default="bf16")
-    add("--repeats", type=int, default=20, help="timed rounds (%(default)s)")
-    add("--budget", type=float, default=450.0, help="seconds after which nothing new begins")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    default = Path(__file__).parent / "results/gpu"
-    add("--out", type=Path, default=default, help="of the report, without its ending")
+    add(
+        "--shapes",
+        type=Shape.read,
+        nargs="+",
+        metavar="BxTxHxD",
+        help=f"batch, length, heads and head size, such as 8x1024x8x64 ({defaults('shapes')})",
+    )
+    add("--slots", type=int, nargs="+", metavar="M", help=f"memory slots ({defaults('slots')})")
+    add(
+        "--step-lengths",
+        type=int,
+        nargs="+",
+        metavar="T",
+        help="tokens before the decoding step that is measured, in the batch, heads and head size "
+        f"of the first shape ({defaults('step_lengths')})",
+    )
+    add("--dtype", choices=DTYPES, help=f"of the inputs ({defaults('dtype')})")
+    add("--repeats", type=int, metavar="N", help=f"timed rounds ({defaults('repeats')})")
+    add(
+        "--budget",
+        type=float,
+        default=450.0,
+        metavar="SECONDS",
+        help="after which nothing new begins (%(default)s)",
+    )
+    add("--device", default="cuda", help="cuda, cuda:N or cpu (%(default)s)")
+    add(
+        "--out",
+        type=Path,
+        help=f"the report, without its ending ({defaults('out')})",
+    )
     args = parser.parse_args(argv)
-    for name in ("slots", "step_lengths"):
-        if min(getattr(args, name)) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    if args.repeats < 1:
-        parser.error(f"--repeats must be at least 1, but is {args.repeats}")
+    if problem := wrong_device(args.device):
+        parser.exit(2, f"{parser.prog}: error: {problem}\n")
+    for name, value in DEFAULTS[args.device.split(":")[0]].items():
+        if getattr(args, name) is None:
+            setattr(args, name, [*map(Shape.read, value)] if name == "shapes" else value)
+    for name in ("slots", "step_lengths", "repeats"):
+        value = getattr(args, name)
+        least = value if isinstance(value, int) else min(value)
+        if least < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, but is {least}")
     return args
+
+
+def defaults(name: str) -> str:
+    """The default of an option on either device, for `--help`."""
+    values = (DEFAULTS[device][name] for device in ("cuda", "cpu"))
+    told = [" ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]
+    return f"default {told[0]}; on a CPU {told[1]}"
+
+
+def wrong_device(name: str) -> str | None:
+    """What is wrong with --device, in a sentence."""
+    found = torch.cuda.device_count()
+    if name == "cpu":
+        return None
+    if not re.fullmatch(r"cuda(:\d+)?", name):
+        return f"--device must be cuda, cuda:N or cpu, but is {name}"
+    if not found:
+        return "torch finds no GPU; --device cpu measures small sizes on the CPU"
+    if int(name.partition(":")[2] or 0) >= found:
+        return f"--device must be below cuda:{found}, as torch finds {found} GPUs, but is {name}"
+    return None
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -337,6 +405,12 @@ def main(argv: list[str] | None = None) -> None:
     end = time.monotonic() + args.budget
     device, dtype = torch.device(args.device), DTYPES[args.dtype]
     report = Report(args.out, device, args)
+    print(
+        f"{report.data['device']}: {len(args.step_lengths)} decoding steps and "
+        f"{len(args.shapes) * len(args.slots)} settings of attention, nothing new after "
+        f"{args.budget:g} s",
+        file=sys.stderr,
+    )
     try:
         run_all(args, report, device, dtype, end)
     except KeyboardInterrupt:
@@ -358,11 +432,13 @@ def run_all(
             except Exception as error:  # of one contender; the others are measured
                 row["error"] = f"{type(error).__name__}: {error}"[:300]
             report.add("correctness", row)
+            print(f"{name} against float64: done", file=sys.stderr)
     for length in args.step_lengths:
         if time.monotonic() < end:
             shape = args.shapes[0]._replace(length=length)
             taken = measure_steps(shape, args.slots[0], dtype, device, args.repeats)
             report.add("steps", {"length": length, **taken})
+            print(f"a step after {length} tokens: done", file=sys.stderr)
     for shape in args.shapes:
         attends = contenders(shape, device)
         for slots in args.slots:

@@ -3,12 +3,14 @@
     python benchmarks/kernel_resources.py --capability 80 90 --width 64 128 --slots 32 64 128
 
 Every kernel is compiled for each GPU and size in the blocks that `abc.triton` chooses. A stack
-is what is spilled to memory. Needs triton, and torch in any build.
+is what is spilled to memory. Needs triton, tqdm, and torch in any build.
 """
 
 import argparse
+import importlib.util
 import re
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -16,14 +18,24 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-import triton
-from tqdm import tqdm
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+if importlib.util.find_spec("triton") is None:
+    sys.exit("kernel_resources.py: error: the package triton is not installed")
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fairseq_memattn.attention.ops.abc.triton import backward, decoding, forward, launch
-from fairseq_memattn.evaluation.tables import table
+import torch  # noqa: E402
+import triton  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from fairseq_memattn.attention.ops.abc.triton import (  # noqa: E402
+    backward,
+    decoding,
+    forward,
+    launch,
+)
+from fairseq_memattn.attention.ops.backends import LARGEST  # noqa: E402
+from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SCANS = ("states", "states_back")
@@ -62,6 +74,11 @@ class Row(NamedTuple):
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
+    if launch.INTERPRETED:
+        sys.exit(
+            "kernel_resources.py: error: TRITON_INTERPRET must not be set, as Triton then "
+            "interprets the kernels, and compiles none"
+        )
     warnings.simplefilter("ignore")
     cases = list(product(args.capability, args.dtype, args.width, args.slots, args.kernels))
     rows = [row for case in tqdm(cases, unit="kernel") for row in compiled(*case)]
@@ -74,12 +91,25 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--capability", type=int, nargs="+", choices=SHARED_MEMORY, default=[80, 90])
-    add("--dtype", nargs="+", choices=DTYPES, default=["bf16"])
-    add("--width", type=int, nargs="+", default=[64, 128], help="D (%(default)s)")
-    add("--slots", type=int, nargs="+", default=[32, 64, 128], help="M (%(default)s)")
-    add("--kernels", nargs="+", choices=MODULES, default=list(MODULES))
+    add(
+        "--capability",
+        type=int,
+        nargs="+",
+        choices=SHARED_MEMORY,
+        default=[80, 90],
+        help="of the GPU (80 90)",
+    )
+    add("--dtype", nargs="+", choices=DTYPES, default=["bf16"], help="of the inputs (bf16)")
+    add("--width", type=size, nargs="+", default=[64, 128], metavar="D", help="D (64 128)")
+    add("--slots", type=size, nargs="+", default=[32, 64, 128], metavar="M", help="M (32 64 128)")
+    add("--kernels", nargs="+", choices=MODULES, default=list(MODULES), help="(all)")
     return parser.parse_args(argv)
+
+
+def size(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= LARGEST:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {LARGEST}, but is {text}")
+    return int(text)
 
 
 def compiled(capability: int, dtype: str, width: int, slots: int, name: str) -> Iterator[Row]:

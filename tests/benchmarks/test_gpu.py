@@ -31,6 +31,7 @@ def test_report(tmp_path):
             assert row["contenders"][name]["forward_backward_ms"] > 0
     assert [row["length"] for row in report["steps"]] == [4, 8]
     assert "A decoding step" in done.stdout
+    assert done.stderr.startswith("CPU: 2 decoding steps and 2 settings of attention, nothing new")
     assert (tmp_path / "report.png").stat().st_size > 0
 
 
@@ -41,8 +42,41 @@ def test_a_budget_that_is_spent(tmp_path):
     assert report["attention"] == []
 
 
-@pytest.mark.parametrize("shape", ["8x0x8x64"])
-def test_a_wrong_shape(shape, tmp_path):
-    done = run_forked([str(SCRIPT), "--shapes", shape], None, None, dict(os.environ))
+SENTENCES = {
+    "": "gpu.py: error: torch finds no GPU; --device cpu measures small sizes on the CPU",
+    "--device cuda": "gpu.py: error: torch finds no GPU; --device cpu measures small sizes on the ",
+    "--device cuda:1": "gpu.py: error: torch finds no GPU; ",
+    "--device gpu": "gpu.py: error: --device must be cuda, cuda:N or cpu, but is gpu",
+}
+
+
+@pytest.mark.parametrize("options, message", SENTENCES.items())
+def test_no_gpu(options, message):
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = run_forked([str(SCRIPT), *options.split()], None, None, environ)
     assert done.returncode == 2
-    assert f"must be BxTxHxD, four numbers, but is '{shape}'" in done.stderr
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("--shapes 8x0x8x64", "--shapes: must be BxTxHxD, four numbers, but is '8x0x8x64'"),
+        ("--device cpu --slots 8 0", "--slots must be at least 1, but is 0"),
+        ("--device cpu --step-lengths -1", "--step-lengths must be at least 1, but is -1"),
+        ("--device cpu --repeats 0", "--repeats must be at least 1, but is 0"),
+    ],
+)
+def test_wrong_values(options, message):
+    done = run_forked([str(SCRIPT), *options.split()], None, None, dict(os.environ))
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_help():
+    done = run_forked([str(SCRIPT), "--help"], None, None, dict(os.environ))
+    text = " ".join(done.stdout.split())
+    assert "--shapes BxTxHxD [BxTxHxD ...]" in text
+    assert "(default 32 64 128; on a CPU 32 64)" in text
+    assert "None" not in text

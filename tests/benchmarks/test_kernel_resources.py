@@ -1,6 +1,8 @@
 """The kernels compile for GPUs that are not there, and fit them."""
 
+import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +10,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks/kernel_resources.py"
 SHARED_MEMORY = {"80": 166912, "90": 232448}  # bytes that a program can have, by capability
 FEW = "--capability 90 --width 64 --slots 64 --kernels attend_queries"
 ALL = "--dtype bf16 fp16 fp32 --width 16 64 128 256 --slots 16 64 128 256"
+
+
+@pytest.mark.parametrize(
+    "options, interpreted, message",
+    [
+        ("", "1", "error: TRITON_INTERPRET must not be set, as Triton then interprets"),
+        ("--width 257", "0", "argument --width: must be from 1 to 256, but is 257"),
+        ("--slots 0", "0", "argument --slots: must be from 1 to 256, but is 0"),
+    ],
+)
+def test_refusals(options, interpreted, message, monkeypatch, capsys):
+    pytest.importorskip("triton")
+    from fairseq_memattn.attention.ops.abc.triton import launch
+
+    monkeypatch.setattr(launch, "INTERPRETED", interpreted == "1")
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(SCRIPT))["main"](options.split())
+    assert message in f"{stop.value}{capsys.readouterr().err}"
+
+
+def test_no_triton(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="kernel_resources.py: error: the package triton is not"):
+        runpy.run_path(str(SCRIPT))
 
 
 def test_the_kernels_fit(request):
