@@ -5,13 +5,16 @@
 #
 #   recipes/gpu.sh [--tiny]
 #
-#   --tiny  tiny models for 150 s on the CPU, which shows that the script works, and no more
+#   --tiny  tiny models on the CPU, which shows that the script works, and no more
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt and multi30k-en-de (default: data)
 #   WORK    results (default: outputs/gpu)            SEED    default 1
-#   BUDGET  seconds for all of it (default: 480)      BIN     programs (default: .venv/bin)
-#   LAYERS  of the language models (default: 16)      SIZE    their width (default: 512)
-#   TOKENS  of an update of theirs (default: 8192, as many as the longest input)
+#   BUDGET  seconds for all of it (default: 480, with --tiny 150)
+#   BIN     programs (default: .venv/bin)
+#   LAYERS  of the language models (default: 16, with --tiny 2)
+#   SIZE    their width (default: 512, with --tiny 32)
+#   TOKENS  of an update of theirs, at least as many as the longest input (default: 8192, with --tiny
+#           256)
 #
 # The table is in WORK/results.md and WORK/results.json, and has what there is if this is stopped. A
 # further call replaces it, but keeps the prepared data. Paths are the repository's unless they begin
@@ -152,15 +155,22 @@ run() {
   echo "$status $((SECONDS - start))" > "${log%.log}.status"
 }
 
-echo "data"
-if [ ! -e "$WORK/wikitext-2/ready" ]; then
-  rm -rf "$WORK/wikitext-2/bin"  # what an interrupted run may have left
-  "$BIN/fairseq-preprocess" --only-source --trainpref "$DATA/wikitext-2/train.txt" \
-    --validpref "$DATA/wikitext-2/valid.txt" --destdir "$WORK/wikitext-2/bin"
-  touch "$WORK/wikitext-2/ready"
-fi
-raw=$DATA/multi30k-en-de data=$WORK/multi30k
-prepare "$raw" en de train="$raw/train" valid="$raw/val" test="$raw/test_2016_flickr"
+prepare_all() {
+  if [ ! -e "$WORK/wikitext-2/ready" ]; then
+    rm -rf "$WORK/wikitext-2/bin"  # what an interrupted run may have left
+    "$BIN/fairseq-preprocess" --only-source --trainpref "$DATA/wikitext-2/train.txt" \
+      --validpref "$DATA/wikitext-2/valid.txt" --destdir "$WORK/wikitext-2/bin" || return
+    touch "$WORK/wikitext-2/ready"
+  fi
+  local raw=$DATA/multi30k-en-de data=$WORK/multi30k
+  prepare "$raw" en de train="$raw/train" valid="$raw/val" test="$raw/test_2016_flickr"
+}
+echo "preparing the data; the log is $runs/data.log"
+prepare_all > "$runs/data.log" 2>&1 || {
+  tail -n 1 "$runs/data.log" >&2
+  echo "error: the data could not be prepared, see above and $runs/data.log" >&2
+  exit 1
+}
 
 shares=0
 for row in "${plan[@]}"; do shares=$((shares + ${row##* })); done

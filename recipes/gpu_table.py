@@ -17,6 +17,7 @@ from typing import Any
 
 FORMAT = 1  # of the JSON
 TIMED_OUT = (124, 137)  # the exit status of `timeout`
+OUT_OF_TIME, NOT_RUN, INTERRUPTED = "out of time", "not run", "interrupted"
 PARTS = {
     "speed": "Words a second and peak memory",
     "modes": "Half precision, abc-32",
@@ -46,7 +47,7 @@ def read_run(folder: Path, part: str, system: str, length: str) -> dict[str, Any
         run["length"] = int(length)
     log = folder / f"{part}-{system}-{length}.log"
     if not log.exists():
-        return {**run, "result": "not run"}
+        return {**run, "result": NOT_RUN}
     text = log.read_text("utf-8", errors="replace")
     status = log.with_suffix(".status")
     code, seconds = map(int, status.read_text().split()) if status.exists() else (None, None)
@@ -86,9 +87,9 @@ def result(text: str, code: int | None) -> str:
     if "OOM in all workers" in text or "OutOfMemoryError" in text:
         return "out of memory"
     if code is None:
-        return "interrupted"
+        return INTERRUPTED
     if code in TIMED_OUT:
-        return "out of time"
+        return OUT_OF_TIME
     if code:
         lines = text.strip().splitlines() or [f"exit status {code}"]
         return f"failed: {lines[-1][:200]}"
@@ -113,7 +114,15 @@ def page(machine: str, runs: list[dict[str, Any]]) -> str:
     parts = [machine]
     for part, title in PARTS.items():
         if rows := [run for run in runs if run["part"] == part]:
+            is_measured = part != "speed" or any("peak_gb" in run for run in rows)
+            title = title if is_measured else title.removesuffix(" and peak memory")
             parts += [f"## {title}", table(rows)]
+    results = [run["result"] for run in runs]
+    short = sum(result in (OUT_OF_TIME, NOT_RUN) for result in results)
+    if short and INTERRUPTED not in results and set(results) != {NOT_RUN}:
+        parts.append(
+            f"{short} of {len(runs)} runs had too little time; raise BUDGET, the seconds for all."
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -43,15 +43,17 @@ if "$python" -c 'import lzma' 2> /dev/null; then
 else
   tar -xJf "${archives[0]}" -C "$work"
 fi
+anew="try a new environment: $python -m venv --system-site-packages ENV; PYTHON=ENV/bin/python $0"
 echo "installing beside torch $torch"
-install -r "$work/requirements.txt" "$@"
+install -r "$work/requirements.txt" "$@" || fail "pip does not install the wheels, see above; $anew"
 # fairseq-fixed names torchaudio and Cython too, which nothing here imports, and an earlier build of
 # fairseq-memattn may have the same version.
 install --no-deps --force-reinstall "$@" "$work"/fairseq_*.whl
 cd "$work"  # in a copy of the repository, Python would import that
 "$python" -W ignore -c 'import fairseq_memattn; fairseq_memattn.register()' 2> registered || {
-  tail -n 1 registered >&2
-  fail "the packages are installed, but fairseq_memattn does not register, see above"
+  # Without the advice to install from a network.
+  tail -n 1 registered | sed 's/\(; replace it\)\{0,1\}: run `make env`.*//' >&2
+  fail "the packages are installed, but fairseq_memattn does not register, see above; $anew"
 }
 echo "installed; --user-dir takes this folder:"
 "$python" -c 'import fairseq_memattn; print(fairseq_memattn.__path__[0])'

@@ -89,6 +89,7 @@ def test_table(tmp_path):
     assert "| softmax | 512 | 95.0 | 17.5 | 15 | 12 | 256.5 |  |" in lines
     assert "| abc-32 | 512 | 1,234 | 10.0 | 5 | 12 | 256.5 | out of time |" in lines
     assert "| softmax | 5.0 | 1.0 | 5 | 12 | 256.5 | 128.2 |" in lines
+    assert lines[-2] == "1 of 3 runs had too little time; raise BUDGET, the seconds for all."
 
 
 EPOCH = 'INFO | train | {"epoch": 1, "train_ppl": "300.5", "train_num_updates": "3"}\n'
@@ -123,7 +124,9 @@ def test_a_run_that_ends_within_its_first_interval(tmp_path):
 def test_what_a_run_ended_with(tmp_path, log, status, result):
     report, lines = tabulate(tmp_path, [("modes fp16 512", log, status)])
     assert report["runs"][0]["result"] == result
-    assert result.replace("|", "\\|") in lines[-2]
+    rows = [line for line in lines if line.startswith("| abc-32 ") or line.startswith("| fp16 ")]
+    assert result.replace("|", "\\|") in rows[-1]
+    assert "raise BUDGET" not in lines[-2]
 
 
 PYTHON = """#!/bin/bash
@@ -149,7 +152,7 @@ def settings(tmp_path):
     for name, text in [
         ("python", PYTHON),
         ("fairseq-train", TRAIN),
-        ("fairseq-preprocess", '#!/bin/bash\nmkdir -p "$WORK/wikitext-2"\n'),
+        ("fairseq-preprocess", '#!/bin/bash\nmkdir -p "$WORK/wikitext-2"; echo "Namespace()"\n'),
     ]:
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
@@ -230,8 +233,10 @@ def test_it_needs_a_gpu(settings):
 
 def test_half_precision_is_skipped_on_a_cpu(settings):
     script = start({**settings, "GPUS": "0"}, "--tiny")
-    out, _ = script.communicate()
-    assert script.returncode == 0
-    assert "half precision needs a GPU, and is not tried" in out
+    out, err = script.communicate()
+    assert script.returncode == 0 and not err
+    assert out.startswith("half precision needs a GPU, and is not tried\npreparing the data; ")
+    assert "Namespace" not in out
+    assert "Namespace" in Path(settings["WORK"], "runs", "data.log").read_text()
     assert len(results(settings)) == 8 + 4 + 2
     assert all("--cpu" in call for call in Path(settings["CALLS"]).read_text().splitlines())
