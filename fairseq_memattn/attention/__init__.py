@@ -15,7 +15,7 @@ from fairseq_memattn.attention.ops.additive import (
     additive_step,
     additive_write,
 )
-from fairseq_memattn.attention.ops.backends import use_backend
+from fairseq_memattn.attention.ops.backends import chosen_backend, use_backend
 from fairseq_memattn.attention.ops.global_memory import (
     global_memory_attention,
     window_memory_attention,
@@ -66,6 +66,7 @@ __all__ = [
     "additive_attention",
     "additive_step",
     "additive_write",
+    "chosen_backend",
     "global_memory_attention",
     "kernel_attention",
     "kernel_read",

@@ -248,7 +248,7 @@ def test_a_graph_of_a_layer(device):
     """The example of docs/library.md."""
     attn = ABCAttention(64, 2, slots=8, causal=True).to(device).eval()
     tokens = torch.randn(9, 3, 1, 64, device=device)
-    prompt, x = torch.randn(3, 5, 64, device=device), torch.empty(3, 1, 64, device=device)
+    prompt, x = torch.randn(3, 5, 64, device=device), torch.zeros(3, 1, 64, device=device)
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
         y, state = attn.step(prompt)

@@ -162,8 +162,9 @@ class ABCAttention(BoundedAttention):
 
     `torch.compile` works. The graph breaks where numbers are read back from the device to choose
     between equal forms:
-    - causal attention, but for windows and kernel attention: whether every slot is written, and
-      whether write logits rise slowly enough for the fast form
+    - causal attention by PyTorch operations, but for windows and kernel attention: whether every
+      slot is written, and whether write logits rise slowly enough for the fast form. The Triton
+      kernels of a GPU decide this there
     - windows and `local_global`, if there is a `key_padding_mask`: whether any padding is before
       a token. On a GPU tokens move without looking
     - sequences longer than the control's maximum, and steps of controls that have one: whether

@@ -60,16 +60,24 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def choose(backends: Mapping[str, F], q: Tensor, slots: int, needs_gradient: bool = False) -> F:
-    """The implementation for queries q: the forced one, or else the fastest on their device.
+    """The implementation for queries q: that of `chosen_backend`."""
+    return backends[chosen_backend(q, slots, needs_gradient)]
+
+
+def chosen_backend(q: Tensor, slots: int, needs_gradient: bool = False) -> str:
+    """The name of what runs for queries q: the forced form, or else the fastest on their device.
 
     Looks at the device, dtype and shapes alone, so that a GPU is never waited for.
 
-    needs_gradient: of an operation whose kernel has none
+    q: (B, H, T, D); slots: M
+    needs_gradient: of an operation whose kernel has none: a decoding step of one position
+
+    Returns "chunked", "naive" or "triton", as in `use_backend`.
     """
     name = _Forced.name or ("triton" if HAS_TRITON and _runs_kernels(q.device) else "chunked")
     if name == "triton" and (needs_gradient or not _fits_kernels(q, slots)):
         name = "chunked"
-    return backends[name]
+    return name
 
 
 def _runs_kernels(device: torch.device) -> bool:
