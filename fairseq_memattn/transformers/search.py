@@ -4,12 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    GenerationConfig,
-    GenerationMixin,
-    LogitsProcessor,
-    LogitsProcessorList,
-)
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from fairseq_memattn.transformers.cache import MemoryCache
 
@@ -34,7 +29,7 @@ class OwnLimits(LogitsProcessor):
         return scores
 
 
-class FairseqSearch(GenerationMixin):
+class FairseqSearch:
     """What a model adds to `generate`: its cache, and the limits of the rows.
 
     With `max_len_a` or `max_len_b` in the generation configuration, the limit of a row is
@@ -66,7 +61,7 @@ class FairseqSearch(GenerationMixin):
             kwargs["max_new_tokens"] = int(limits.max()) + 1
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _prepare_cache_for_generation(  # type: ignore[override]
+    def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """transformers' hook: makes the cache, if the caller has none."""

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -90,7 +90,9 @@ def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
     return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-class BoundedTransformerForConditionalGeneration(BoundedTransformer, FairseqSearch):
+class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
+    BoundedTransformer, FairseqSearch, GenerationMixin
+):
     """fairseq's encoder-decoder: `transformer`, `abc_*_transformer` and those of kernels."""
 
     def __init__(self, config: BoundedTransformerConfig) -> None:
@@ -193,7 +195,9 @@ class _EncoderCall:
     __call__ = forward
 
 
-class BoundedTransformerForCausalLM(BoundedTransformer, FairseqSearch):
+class BoundedTransformerForCausalLM(  # type: ignore[misc]
+    BoundedTransformer, FairseqSearch, GenerationMixin
+):
     """fairseq's language model: `transformer_lm`, `abc_*_transformer_lm` and those of kernels.
 
     With an adaptive softmax, the logits are log probabilities.
