@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import functools
+import importlib.util
 import os
 import pickle
 import queue
@@ -44,7 +45,7 @@ from fairseq_memattn.text_checks import check_text_of_commands
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
 INSTALL = (
-    f"run `make env`, or `pip install {TORCH}` and then "
+    f"on Python 3.11 or 3.12, run `make env`, or `pip install {TORCH}` and then "
     f"`pip install --no-build-isolation --no-deps {FAIRSEQ}`"
 )
 
@@ -86,6 +87,15 @@ def prepare_fairseq() -> None:
     install_excepthook()
 
 
+def require_fairseq(what: str) -> None:
+    """Raises ImportError, which says how to install fairseq, if it is missing. Imports nothing.
+
+    what: what needs it, the beginning of the message
+    """
+    if importlib.util.find_spec("fairseq") is None:
+        raise ImportError(f"{what} needs fairseq, which is missing: {INSTALL}")
+
+
 def check_environment() -> None:
     """Raise one ImportError that says what to install where torch or fairseq does not work."""
     try:
@@ -99,13 +109,10 @@ def check_environment() -> None:
             f"fairseq_memattn needs torch 2.6 or newer, but torch {torch.__version__} is "
             f"installed: {INSTALL}"
         )
+    require_fairseq("fairseq_memattn")
     try:
         import fairseq  # noqa: F401
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "fairseq":
-            raise ImportError(
-                f"fairseq_memattn needs fairseq, which is missing: {INSTALL}"
-            ) from None
         # fairseq 0.12.2 fails on Python 3.11 with a ValueError (a mutable default in a dataclass),
         # other mismatches with whatever they happen to meet first: hence any exception.
         reason = f"{type(error).__name__}: {_first_line(error)}"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from fairseq_memattn.compat import INSTALL
+from fairseq_memattn.compat import INSTALL, require_fairseq
 from fairseq_memattn.errors import TRACEBACK, unforeseen
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
@@ -47,6 +47,9 @@ WITH_MODELS = (
     "plot",
     "spans",
 )
+
+# The commands that work without fairseq. Two of them need it for a model only, and ask for it then.
+WITHOUT_FAIRSEQ = ("answers", "average", "contrast", "decompress", "prepare", "score")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,6 +102,8 @@ def _run(argv: Sequence[str]) -> None:
                     "take it; this plugin's are known without it",
                 )
     args = parser.parse_args(argv)
+    if args.command not in WITHOUT_FAIRSEQ:
+        require_fairseq("the command")
     if getattr(args, "user_dir", None):
         _import_user_dir(args)
     with _unwinding_when_terminated():

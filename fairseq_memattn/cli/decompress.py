@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.archive_limits import RefusedArchive, safe_path
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs, replacing
+from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.errors import check_least
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def check(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if not args.check and not args.list:
+        require_fairseq("the command without --check and --list")
     check(args)
     from fairseq_memattn.compression.store import Store
 

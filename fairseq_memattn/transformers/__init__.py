@@ -4,11 +4,25 @@ After it, the Auto classes of transformers load a folder that `memattn export` w
 `AutoModelForCausalLM.from_pretrained(FOLDER)`. fairseq is not needed.
 """
 
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+from importlib.util import find_spec
 
-from fairseq_memattn.transformers.auto_classes import register
-from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig
-from fairseq_memattn.transformers.transformer_models import (
+if find_spec("transformers") is None:
+    raise ImportError(
+        "fairseq_memattn.transformers needs transformers, which is missing: run "
+        "`pip install 'fairseq-memattn[transformers]'`"
+    )
+
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+)
+
+from fairseq_memattn.transformers.auto_classes import register  # noqa: E402
+from fairseq_memattn.transformers.transformer_config import (  # noqa: E402
+    BoundedTransformerConfig,
+)
+from fairseq_memattn.transformers.transformer_models import (  # noqa: E402
     BoundedTransformerForCausalLM,
     BoundedTransformerForConditionalGeneration,
     BoundedTransformerForMaskedLM,
