@@ -1,4 +1,7 @@
-"""`memattn contrast`: the accuracy of a translation model on right and wrong translations."""
+"""`memattn contrast`: the accuracy of a translation model on right and wrong translations.
+
+With the scores that a file has, instead of a model, it needs neither torch nor fairseq.
+"""
 
 import argparse
 import sys
@@ -9,8 +12,10 @@ from typing import Any
 
 from fairseq_memattn.cli import models, segmentation
 from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
+from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
+from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
 
 # Above this share of unknown tokens, the text was probably not segmented as in training.
@@ -18,7 +23,7 @@ MANY_UNKNOWN = 0.02
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    models.add_arguments(parser)
+    models.add_arguments(parser, required=False)
     parser.add_argument(
         "--sets",
         type=Path,
@@ -40,11 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores",
         type=Path,
-        help="also write the log-likelihood of every candidate to this file, one per line",
+        help="the log-likelihood of every candidate, one a line: a file to write with a model, and "
+        "to read without data and --path",
     )
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.data is None and args.path is None:
+        judge_scores(args)
+        return
+    if args.data is None or args.path is None:
+        given, missing = ("--path", "data") if args.data is None else ("data", "--path")
+        raise ValueError(f"a model has {given} and {missing}, but {missing} is missing")
+    require_fairseq("the command with a model")
     inputs = [
         *args.sets,
         *models.checkpoints(args.path),
@@ -73,6 +86,46 @@ def run(args: argparse.Namespace) -> None:
             "exchanged": reports,
         }
         write_json(args.json, {"settings": settings, "results": summary})
+
+
+def judge_scores(args: argparse.Namespace) -> None:
+    """Prints the accuracies of the scores in a file.
+
+    Raises ValueError for scores that are not those of the sets.
+    """
+    if args.scores is None:
+        raise ValueError("needs data and --path of a model, or --scores without a model")
+    check_outputs({"--json": args.json}, [*args.sets, args.scores])
+    groups, reports = _read(args)
+    scores = read_scores(args.scores)
+    try:
+        summary = results(groups, scores)
+    except ValueError as error:
+        raise ValueError(f"--scores {args.scores}: {error}") from None
+    print(results_text(summary))
+    print(f"log-likelihoods of {args.scores}, ties never right")
+    if args.json:
+        settings = {
+            "scores": str(args.scores),
+            "sets": [str(path) for path in args.sets],
+            "exchanged": reports,
+        }
+        write_json(args.json, {"settings": settings, "results": summary})
+
+
+def read_scores(path: Path) -> list[float]:
+    """The numbers in a file, one a line. Raises ValueError for a line that is no number."""
+    if not path.is_file():
+        raise ValueError(f"--scores {path}: there is no such file")
+    scores = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            scores.append(float(line))
+        except ValueError:
+            raise ValueError(
+                f"--scores {path}, line {number}: must be a log-likelihood, but is {line!r:.60}"
+            ) from None
+    return scores
 
 
 def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:

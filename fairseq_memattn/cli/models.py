@@ -28,13 +28,15 @@ UNBUILDABLE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `load`."""
+def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """The flags of `load`. required: whether data and --path must be given"""
     parser.add_argument(
-        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
+        "data",
+        nargs=None if required else "?",
+        help="folder made by fairseq-preprocess; its dictionaries are the model's",
     )
     parser.add_argument(
-        "--path", required=True, help="checkpoint; several of an ensemble separated by colons"
+        "--path", required=required, help="checkpoint; several of an ensemble separated by colons"
     )
     for side in ("source", "target"):
         parser.add_argument(
