@@ -1,6 +1,7 @@
 """Conversion of segmented text to fairseq's binary data, with the document ids of each split."""
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ if not __package__:  # run as `python data_prep/binarise.py`
 
 from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
 from data_prep.argument_types import split_and_prefix
+from data_prep.binary_data import Symbols, count_symbols, read_symbols, write_binary, write_symbols
 from data_prep.dictionary import read_words
 from data_prep.download import digest
 from data_prep.files import DataError, make_folders, run_command, unwritten
@@ -51,6 +53,7 @@ Binarise segmented text with fairseq-preprocess, and keep its document ids.
       one language: data for language modelling (bin/train.bin, bin/dict.txt)
 
 Document ids are needed for all splits or for none. All input is checked before fairseq starts.
+Where fairseq is not installed, this command writes the same data in one process.
 The output folder appears when everything is done. The same input is not binarised again.
 """
 
@@ -92,7 +95,10 @@ def binarise(
         return False
     with replaced_when_done(output) as folder:
         counts = {split: write_checked(splits, split, folder) for split in text}
-        preprocess(splits, folder, joined_dictionary, dictionary, workers)
+        if importlib.util.find_spec("fairseq") is None:
+            write_data(splits, folder, joined_dictionary, dictionary)
+        else:
+            preprocess(splits, folder, joined_dictionary, dictionary, workers)
         for split, count in counts.items():
             check_count(splits, split, folder, count)
         sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
@@ -225,6 +231,39 @@ def write_checked(splits: Splits, split: str, folder: Path) -> int:
     if count == 0:
         raise DataError(f"{paths[0]}: no lines")
     return count
+
+
+def write_data(
+    splits: Splits,
+    folder: Path,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+) -> None:
+    """Write what fairseq-preprocess writes, its log excepted."""
+    symbols = symbols_by_language(splits, joined_dictionary, dictionary)
+    for language in splits.languages:
+        name = f"dict.{language}.txt" if len(splits.languages) == 2 else "dict.txt"
+        write_symbols(symbols[language], folder / name)
+    for split in splits.text:
+        names = splits.binarised(split, "bin")
+        for language, text, name in zip(splits.languages, splits.texts(split), names, strict=True):
+            content = write_binary(text, symbols[language], folder / name.removesuffix(".bin"))
+            print(f"{text}: {content}", file=sys.stderr)
+
+
+def symbols_by_language(
+    splits: Splits, joined_dictionary: bool, dictionary: Path | Mapping[str, Path] | None
+) -> dict[str, Symbols]:
+    """The symbols of each language, from the given dictionaries or the training text."""
+    if isinstance(dictionary, Mapping):
+        return {language: read_symbols(path) for language, path in dictionary.items()}
+    if dictionary is not None:
+        return dict.fromkeys(splits.languages, read_symbols(dictionary))
+    texts = splits.texts("train")
+    if joined_dictionary:
+        return dict.fromkeys(splits.languages, count_symbols(texts))
+    pairs = zip(splits.languages, texts, strict=True)
+    return {language: count_symbols([text]) for language, text in pairs}
 
 
 def preprocess(

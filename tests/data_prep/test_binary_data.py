@@ -1,0 +1,68 @@
+"""The data that is written without fairseq, byte for byte that of fairseq-preprocess."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep import binarise as script
+from data_prep.splits import find_splits
+
+ODD = ["a  b\tc", "", "b </s> <unk> b", "ü\u00a0e\u0301 \x1c b", " 中 文 ", "a <pad> <s>"]
+TEXT = {
+    "train": {"en": [*ODD, "the end"], "de": ["eins b", "zwei", "c a a", "ü", "b", "e", "<unk>"]},
+    "valid": {"en": ["new words a"], "de": ["neue b"]},
+    "test": {"en": ["the", "b new"], "de": ["zwei", "zwei"]},
+    "test1": {"en": ["a"], "de": ["a"]},
+}
+DICTIONARY = "the 7\na 3\n<unk> 2 #fairseq:overwrite\na 1 #fairseq:overwrite\nb 0\n"
+
+
+def written(folder: Path, text: dict[str, dict[str, list[str]]] = TEXT) -> dict[str, Path]:
+    """The prefixes of the splits."""
+    for split, languages in text.items():
+        for language, lines in languages.items():
+            content = "".join(f"{line}\n" for line in lines)
+            (folder / f"{split}.{language}").write_text(content, encoding="utf-8")
+    return {split: folder / split for split in text}
+
+
+def check(splits: dict[str, Path], languages: list[str], folder: Path, **options: object) -> None:
+    joined, dictionary = options.get("joined", True), options.get("dictionary")
+    ours, theirs = folder / "ours", folder / "theirs"
+    found = find_splits(splits, languages)
+    ours.mkdir()
+    theirs.mkdir()
+    script.write_data(found, ours, joined, dictionary)
+    script.preprocess(found, theirs, joined, dictionary, workers=1)
+    (theirs / "preprocess.log").unlink()
+    assert {p.name for p in ours.iterdir()} == {p.name for p in theirs.iterdir()}
+    for path in ours.iterdir():
+        assert path.read_bytes() == (theirs / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("languages", [["en"], ["en", "de"], ["de", "en"]])
+@pytest.mark.parametrize("joined", [True, False])
+def test_dictionaries_of_the_text(languages: list[str], joined: bool, tmp_path: Path) -> None:
+    check(written(tmp_path), languages, tmp_path, joined=joined)
+
+
+@pytest.mark.parametrize("languages", [["en"], ["en", "de"]])
+def test_a_dictionary_that_overwrites_symbols(languages: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "given.txt"
+    path.write_text(DICTIONARY, encoding="utf-8")
+    check(written(tmp_path), languages, tmp_path, dictionary=path)
+
+
+def test_a_dictionary_for_each_language(tmp_path: Path) -> None:
+    given = {"en": tmp_path / "given.en", "de": tmp_path / "given.de"}
+    given["en"].write_text(DICTIONARY, encoding="utf-8")
+    given["de"].write_text("zwei 1\nb 1\n", encoding="utf-8")
+    check(written(tmp_path), ["en", "de"], tmp_path, joined=False, dictionary=given)
+
+
+@pytest.mark.parametrize("symbols", [65_496, 65_504])  # 2 and 4 bytes a token
+def test_the_type_of_the_numbers(symbols: int, tmp_path: Path) -> None:
+    path = tmp_path / "given.txt"
+    path.write_text("".join(f"w{i} 1\n" for i in range(symbols - 4)), encoding="utf-8")
+    text = {"test": {"en": [f"w0 w{symbols - 5} w{symbols}", "w1"]}}
+    check(written(tmp_path, text), ["en"], tmp_path, dictionary=path)
