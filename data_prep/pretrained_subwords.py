@@ -14,6 +14,7 @@ from tqdm import tqdm
 from data_prep.dictionary import read_words
 from data_prep.download import Archive, obtain
 from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.gpt2_bpe import GPT2BPE
 from data_prep.lines import LineFunction, map_lines
 from data_prep.pipeline import Pipeline
 from data_prep.round_trip import RoundTrip, from_sentencepiece
@@ -110,11 +111,9 @@ def gpt2_subwords(files: list[Path]) -> Subwords:
 
 
 def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
-    """fairseq's GPT-2 BPE, from a line to the numbers of its pieces."""
-    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder  # slow, and brings torch
-
+    """GPT-2's BPE, from a line to the numbers of its pieces."""
     try:
-        bpe = get_encoder(str(encoder), str(merges))
+        bpe = GPT2BPE(encoder, merges)
     except ValueError as error:
         raise DataError(f"{merges}: not the merges of GPT-2's BPE ({error})") from None
 
