@@ -108,8 +108,8 @@ def statements(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
         yield from statements(child, functions)
 
 
-def imported(path: Path, *, functions: bool) -> set[str]:
-    """The modules of the package that a file imports."""
+def named(path: Path, *, functions: bool) -> set[str]:
+    """The modules that a file imports."""
     found = set()
     for node in statements(ast.parse(path.read_text(encoding="utf-8")), functions):
         if isinstance(node, ast.Import):
@@ -118,7 +118,12 @@ def imported(path: Path, *, functions: bool) -> set[str]:
             assert node.level == 0, f"{path}: a relative import"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= names & MODULES.keys() or {str(node.module)}
-    return {name for name in found if name.split(".")[0] == PACKAGE}
+    return found
+
+
+def imported(path: Path, *, functions: bool) -> set[str]:
+    """The modules of the package that a file imports."""
+    return {name for name in named(path, functions=functions) if name.split(".")[0] == PACKAGE}
 
 
 def test_every_import_runs_down():
@@ -176,6 +181,22 @@ def loaded(code: str) -> set[str]:
 
 
 HOST = {"fairseq", "omegaconf", "hydra"}
+
+
+def test_the_library_imports_no_fairseq():
+    """In functions neither."""
+    library = [
+        path
+        for module, path in MODULES.items()
+        if module.startswith((f"{PACKAGE}.attention", f"{PACKAGE}.transformers"))
+    ]
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in library
+        for name in sorted(named(path, functions=True))
+        if name.split(".")[0] in {*HOST, "fairseq_cli"}
+    ]
+    assert not wrong
 
 
 def test_commands_and_preparations_import_no_fairseq():

@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> None:
         judge_scores(args)
         return
     if args.data is None or args.path is None:
-        given, missing = ("--path", "data") if args.data is None else ("data", "--path")
-        raise ValueError(f"a model has {given} and {missing}, but {missing} is missing")
+        missing = "the data" if args.data is None else "--path"
+        raise ValueError(f"{missing} is missing; a model needs both the data and --path")
     require_fairseq("the command with a model")
     inputs = [
         *args.sets,
@@ -94,7 +94,7 @@ def judge_scores(args: argparse.Namespace) -> None:
     Raises ValueError for scores that are not those of the sets.
     """
     if args.scores is None:
-        raise ValueError("needs data and --path of a model, or --scores without a model")
+        raise ValueError("give the data and --path of a model, or --scores without a model")
     check_outputs({"--json": args.json}, [*args.sets, args.scores])
     groups, reports = _read(args)
     scores = read_scores(args.scores)

@@ -155,6 +155,30 @@ def test_contrast(document_model, corpus, loaded, tmp_path):
     assert place == len(scores)
     assert summary["settings"]["source_context"] == 2
     assert "source context 2, target context 2 sentences" in done.stdout
+    again = ["--scores", tmp_path / "scores.txt", "--json", tmp_path / "again.json"]
+    judged = run("memattn", "contrast", "--sets", *sets, *again)
+    assert judged.stdout.splitlines()[:-1] == done.stdout.splitlines()[:-1]
+    assert json.loads((tmp_path / "again.json").read_text())["results"] == summary["results"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--scores nothing.txt", "--scores nothing.txt: there is no such file"),
+        ("--scores WORDS", "WORDS, line 2: must be a log-likelihood, but is 'two'"),
+        ("--scores NUMBERS", "NUMBERS: there are 2 scores for"),
+        ("--scores NUMBERS --json NUMBERS", "would overwrite the input NUMBERS"),
+        ("", "give the data and --path of a model, or --scores without a model"),
+        ("--path model.pt", "the data is missing; a model needs both the data and --path"),
+    ],
+)
+def test_bad_files_of_scores(flags, message, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "WORDS").write_text("-1\ntwo\n")
+    (tmp_path / "NUMBERS").write_text("-1\n-2\n")
+    sets = ["--sets", str(corpus / "contrast" / "deixis.json")]
+    assert main(["contrast", *sets, *flags.split()]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_contrast_without_context_is_chance(document_model, corpus, tmp_path):
