@@ -44,8 +44,11 @@ from fairseq_memattn.text_checks import check_text_of_commands
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
+# fairseq is installed without its dependencies, one of which has no CPU build. These are the ones
+# that it imports, beside those of this package, and what it is built with.
+BESIDE = "bitarray scikit-learn Cython wheel 'setuptools<81'"
 INSTALL = (
-    f"on Python 3.11 or 3.12, run `make env`, or `pip install {TORCH}` and then "
+    f"on Python 3.11 or 3.12, run `make env`, or `pip install {TORCH} {BESIDE}` and then "
     f"`pip install --no-build-isolation --no-deps {FAIRSEQ}`"
 )
 
