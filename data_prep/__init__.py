@@ -22,5 +22,5 @@ PREPARATIONS = {
     "windows": "join sentences with the sentences before them; extract the last sentence",
     "subword": "train a SentencePiece model and segment text with it",
     "moses": "convert tokenised and segmented text back to plain text",
-    "binarise": "run fairseq-preprocess and keep the document ids",
+    "binarise": "make fairseq's binary data and keep the document ids",
 }
