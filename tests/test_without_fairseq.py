@@ -24,6 +24,14 @@ MISSING = "needs fairseq, which is missing: on Python 3.11 or 3.12, run `make en
 
 # Statements, and the end of the last line that they print.
 PROGRAMS = {
+    "torch-missing": (
+        "from fairseq_memattn.cli import main\n"
+        "sys.modules['torch'] = None\n"
+        "try: main(['average'])\n"
+        "except SystemExit as error: print(error)\n"
+        "del sys.modules['torch']",
+        "; run `pip install torch==2.13.0`",
+    ),
     "attention": (
         "import torch, fairseq_memattn.attention\n"
         "from fairseq_memattn.attention.nn import ABCAttention\n"

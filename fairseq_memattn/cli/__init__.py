@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from fairseq_memattn.compat import INSTALL, require_fairseq
+from fairseq_memattn.compat import INSTALL, TORCH, require_fairseq
 from fairseq_memattn.errors import TRACEBACK, unforeseen
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
@@ -170,4 +170,5 @@ def _load(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     except ImportError as error:
-        raise SystemExit(f"memattn {name}: error: {error}; {INSTALL}") from None
+        missing = f"run `pip install {TORCH}`" if name in WITHOUT_FAIRSEQ else INSTALL
+        raise SystemExit(f"memattn {name}: error: {error}; {missing}") from None
