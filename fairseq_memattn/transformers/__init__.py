@@ -19,6 +19,10 @@ from transformers import (  # noqa: E402
 )
 
 from fairseq_memattn.transformers.auto_classes import register  # noqa: E402
+from fairseq_memattn.transformers.t5mem_config import T5MemConfig  # noqa: E402
+from fairseq_memattn.transformers.t5mem_seq2seq import (  # noqa: E402
+    T5MemForConditionalGeneration,
+)
 from fairseq_memattn.transformers.transformer_config import (  # noqa: E402
     BoundedTransformerConfig,
 )
@@ -36,3 +40,4 @@ register(
         AutoModelForMaskedLM: BoundedTransformerForMaskedLM,
     },
 )
+register(T5MemConfig, {AutoModelForSeq2SeqLM: T5MemForConditionalGeneration})

@@ -1,0 +1,116 @@
+"""The configuration of T5 and T5Mem in transformers' format."""
+
+from dataclasses import dataclass
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from fairseq_memattn.attention.ops.relative_position import check_buckets
+
+SELECTOR_QUERIES = ("embedding", "layer")
+
+
+@dataclass(frozen=True)
+class T5Sizes:
+    """The sizes of the encoder or of the decoder.
+
+    embed_dim: E; ffn_dim: inner size of the feed-forward layers; heads: H; head_dim: D
+    """
+
+    embed_dim: int
+    ffn_dim: int
+    heads: int
+    head_dim: int
+
+
+@strict
+class T5MemConfig(PreTrainedConfig):
+    """The sizes and the design of a T5 or a T5Mem.
+
+    vocab_size: symbols of the target, and of the source unless `source_vocab_size` is set
+    encoder_layers, encoder_embed_dim, encoder_ffn_dim, encoder_attention_heads, encoder_head_dim:
+        of the encoder; the decoder has its own
+    position_buckets, max_distance: of relative positions
+    dropout: of states, attention weights and feed-forward layers alike
+    share_embeddings: whether source and target have one embedding table. The decoder's input and
+        output share a table in any case
+    scale_embedding: whether the tables are stored multiplied by E^-1/2
+    max_source_positions, max_target_positions: fairseq's limits. Positions are relative, so that
+        this model works beyond them
+    slots: M, memory tokens in front of each sequence; 0 is a T5 without memory, which takes one
+        sequence and ignores the options below
+    max_sequences: the largest K, sequences of an input, the current one included
+    separate_slot_output: whether memory tokens have an output projection of their own (2Linear)
+    separate_slot_ffn: whether memory tokens have a feed-forward layer of their own (2FFN)
+    mem_attention: whether sequences attend to each other's slots; if not, each is encoded alone
+    selector: whether the decoder attends to mixtures of the sequences that a selector weighs; if
+        not, it attends to the slots alone
+    selector_query: "embedding", of the previous token, or "layer", each layer's self-attention
+        output
+    context_separator_id: the symbol between two sentences of a target; None where a target is one
+        sentence
+
+    Raises ValueError for a selector query and for position buckets that do not exist.
+    """
+
+    model_type = "memattn_t5mem"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "decoder_embed_dim",
+        "num_hidden_layers": "decoder_layers",
+        "num_attention_heads": "decoder_attention_heads",
+    }
+
+    vocab_size: int = 32128
+    source_vocab_size: int | None = None
+    encoder_layers: int = 2
+    encoder_embed_dim: int = 512
+    encoder_ffn_dim: int = 2048
+    encoder_attention_heads: int = 8
+    encoder_head_dim: int = 64
+    decoder_layers: int = 2
+    decoder_embed_dim: int = 512
+    decoder_ffn_dim: int = 2048
+    decoder_attention_heads: int = 8
+    decoder_head_dim: int = 64
+    position_buckets: int = 32
+    max_distance: int = 128
+    dropout: float | int = 0.1
+    share_embeddings: bool = True
+    scale_embedding: bool = False
+    max_source_positions: int = 1024
+    max_target_positions: int = 1024
+    slots: int = 2
+    max_sequences: int = 8
+    separate_slot_output: bool = True
+    separate_slot_ffn: bool = True
+    mem_attention: bool = True
+    selector: bool = True
+    selector_query: str = SELECTOR_QUERIES[0]
+    context_separator_id: int | None = None
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 0
+
+    def validate_architecture(self) -> None:
+        """Called by `strict` when the configuration is made."""
+        if self.selector_query not in SELECTOR_QUERIES:
+            raise ValueError(
+                f"`selector_query` must be one of {', '.join(SELECTOR_QUERIES)}, but is "
+                f"{self.selector_query!r}"
+            )
+        for bidirectional in (True, False):
+            check_buckets(
+                bidirectional=bidirectional,
+                buckets=self.position_buckets,
+                max_distance=self.max_distance,
+            )
+
+    def sizes(self, side: str) -> T5Sizes:
+        """The sizes of a side, "encoder" or "decoder"."""
+        names = ("embed_dim", "ffn_dim", "attention_heads", "head_dim")
+        return T5Sizes(*(getattr(self, f"{side}_{name}") for name in names))
