@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from torch import nn
-
 from fairseq_memattn.export.converters import converts
 from fairseq_memattn.models.t5 import T5
+from fairseq_memattn.models.t5mem import T5Mem
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
 from fairseq_memattn.transformers.t5mem_seq2seq import T5MemForConditionalGeneration
 
@@ -24,7 +23,7 @@ def to_transformers(model: Any, task: Any) -> T5MemForConditionalGeneration:
     return converted
 
 
-def configuration(model: nn.Module) -> T5MemConfig:
+def configuration(model: Any) -> T5MemConfig:
     """The configuration of a T5 of fairseq."""
     encoder, decoder = model.encoder, model.decoder
     symbols, sizes = decoder.dictionary, decoder.sizes
@@ -41,7 +40,7 @@ def configuration(model: nn.Module) -> T5MemConfig:
         scale_embedding=decoder.embed_tokens.scaled,
         max_source_positions=encoder.positions,
         max_target_positions=decoder.positions,
-        slots=0,
+        **_memory(model),
         bos_token_id=symbols.bos(),
         pad_token_id=symbols.pad(),
         eos_token_id=symbols.eos(),
@@ -49,7 +48,24 @@ def configuration(model: nn.Module) -> T5MemConfig:
     )
 
 
-def _of_side(side: str, stack: Any) -> dict[str, int]:
+def _memory(model: Any) -> dict[str, Any]:
+    """The options of T5Mem."""
+    if not isinstance(model, T5Mem):
+        return {"slots": 0}
+    sizes = model.encoder.sizes
+    return {
+        "slots": sizes.slots,
+        "max_sequences": sizes.sequences,
+        "separate_slot_output": sizes.linears == 2,
+        "separate_slot_ffn": sizes.ffns == 2,
+        "mem_attention": sizes.mem_attention,
+        "selector": model.design.selector,
+        "selector_query": sizes.selector_query,
+        "context_separator_id": getattr(model.decoder, "separator", None),
+    }
+
+
+def _of_side(side: str, stack: Any) -> dict[str, Any]:
     sizes = stack.sizes
     return {
         f"{side}_layers": len(stack.layers),

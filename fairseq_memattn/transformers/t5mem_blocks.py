@@ -207,4 +207,5 @@ def written_once(
     if not past_key_values.is_updated.get(layer):
         cache.update(*write(), layer)
         past_key_values.is_updated[layer] = True
-    return cache.layers[layer].keys, cache.layers[layer].values
+    kept: Any = cache.layers[layer]
+    return kept.keys, kept.values

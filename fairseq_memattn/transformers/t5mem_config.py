@@ -92,9 +92,9 @@ class T5MemConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
     use_cache: bool = True
     bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
+    pad_token_id: int = 1
     eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 0
+    decoder_start_token_id: int = 0
 
     def validate_architecture(self) -> None:
         """Called by `strict` when the configuration is made."""

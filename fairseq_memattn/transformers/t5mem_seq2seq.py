@@ -1,12 +1,13 @@
 """T5 and T5Mem as a model of transformers: `AutoModelForSeq2SeqLM`."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import (
-    AutoModelForSeq2SeqLM,
     DynamicCache,
     EncoderDecoderCache,
     GenerationMixin,
@@ -16,22 +17,53 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from fairseq_memattn.transformers.auto_classes import register
 from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
-from fairseq_memattn.transformers.t5mem_decoder import T5Decoder
+from fairseq_memattn.transformers.t5mem_decoder import (
+    T5Decoder,
+    T5MemDecoder,
+    T5MemSelector,
+    T5MemSlotDecoder,
+)
 from fairseq_memattn.transformers.t5mem_encoder import (
     T5Encoder,
+    T5MemAttention,
+    T5MemEncoder,
     T5MemEncoderOutput,
+    T5MemPositionBias,
     check_attentions,
 )
 
+# The parameter that the decoder's input and output share.
+TABLE = "decoder.embed_tokens.weight"
 # Added to the logit of padding, which T5 never predicts: fairseq's model adds it too.
 PADDING_LOGIT = -20.0
+# The first weight of the sequence that is being translated, beside two sequences of context.
+INITIAL_SHARE = 0.9
+
+
+@dataclass
+class T5MemSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """transformers' output of a language model, and what the sequence selector selected.
+
+    selection: weights (B, T, K) of the sequences, one for all layers or, with the selector query
+        "layer", one for each layer; None without a selector
+    """
+
+    selection: tuple[Tensor, ...] | None = None
 
 
 class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
-    """A T5 or a T5Mem with the language model's output, for translation, answers and spans.
+    """A T5 or a T5Mem with the output of a language model: translation, answers, corrupted spans.
+
+    T5Mem reads K sequences: `input_ids` is the last of them, the sentence to translate or the last
+    chunk of a long text, and `context_input_ids` are those before it:
+
+        model.generate(sentence, context_input_ids=torch.stack([two_before, one_before], dim=1))
+
+    A model of --task document_translation writes the translations of the context first, each with
+    `context_separator_id` after it. `generate` continues a target that has them already, in
+    `decoder_input_ids`, or writes them itself; `target_context` has their number in both cases.
 
     With 0 slots this is T5. It is not transformers' `T5ForConditionalGeneration`, because that
     class cannot hold every model that fairseq trains: fairseq lowers the logit of its padding
@@ -44,20 +76,20 @@ class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["T5EncoderLayer", "T5DecoderLayer"]
-    _tied_weights_keys = {"lm_head.weight": "decoder.embed_tokens.weight"}
+    _no_split_modules = ["T5EncoderLayer", "T5MemEncoderLayer", "T5DecoderLayer"]
+    _tied_weights_keys = {"lm_head.weight": TABLE}
 
     config: T5MemConfig
 
     def __init__(self, config: T5MemConfig) -> None:
         super().__init__(config)
-        self.encoder, self.decoder = T5Encoder(config), T5Decoder(config)
+        self.encoder = T5MemEncoder(config) if config.slots else T5Encoder(config)
+        self.decoder = decoder_class(config)(config)
         self.lm_head = nn.Linear(config.decoder_embed_dim, config.vocab_size, bias=False)
         if config.share_embeddings:
-            table = "decoder.embed_tokens.weight"
             self._tied_weights_keys = {
-                "lm_head.weight": table,
-                "encoder.embed_tokens.weight": table,
+                "lm_head.weight": TABLE,
+                "encoder.embed_tokens.weight": TABLE,
             }
         self.post_init()
 
@@ -66,54 +98,89 @@ class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        context_input_ids: Tensor | None = None,
+        context_attention_mask: Tensor | None = None,
+        target_context: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: T5MemEncoderOutput | tuple[Any, ...] | None = None,
+        encoder_outputs: T5MemEncoderOutput | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> Seq2SeqLMOutput:
-        """input_ids, attention_mask: as in `T5Encoder`
+    ) -> T5MemSeq2SeqLMOutput:
+        """input_ids: (B, S), the current sequences, with padding on either side
 
+        context_input_ids: (B, K - 1, S'), the sequences before them, oldest first; a sequence of
+            padding alone is absent, so that K may differ within a batch
+        attention_mask, context_attention_mask: of their shapes, 1 at tokens and 0 at padding; None
+            is found from the padding symbol
+        target_context: (B,), how many sentences of the target follow the sentence that
+            `decoder_input_ids` begin in; None is 0
         decoder_input_ids: (B, T), the target so far, or what `past_key_values` does not hold of it;
-            None is made from the labels
-        decoder_attention_mask: (B, past + T), 0 at padding
-        encoder_outputs: what `self.encoder` returns, or a tuple of it, in place of `input_ids`
+            None is made from the labels. As in fairseq, the first token means
+            `decoder_start_token_id`, whatever it is
+        decoder_attention_mask: (B, past + T), 0 at padding; None is all 1
+        encoder_outputs: what the encoder returned, in place of the arguments above it
         past_key_values: changed in place
         labels: (B, T), -100 where the loss is not computed
+        output_attentions: must not be True
 
         Returns logits (B, T, symbols), and with labels the mean cross-entropy.
+
+        Raises ValueError for a context without memory slots, for more than `max_sequences`
+        sequences, and where neither `decoder_input_ids` nor labels are given.
         """
         check_attentions(output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
-                input_ids, attention_mask, output_hidden_states=output_hidden_states
+                input_ids,
+                attention_mask,
+                **self._context(context_input_ids, context_attention_mask),
+                output_hidden_states=output_hidden_states,
             )
-        elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = T5MemEncoderOutput(*encoder_outputs)
-        if decoder_input_ids is None and labels is not None:
+        if decoder_input_ids is None:
+            if labels is None:
+                raise ValueError("`decoder_input_ids` or `labels` must be given.")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        use_cache = self.config.use_cache if use_cache is None else use_cache
-        if past_key_values is None and use_cache and labels is None and not self.training:
+        if past_key_values is None and self._caches(use_cache, labels):
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         decoded = self.decoder(
             decoder_input_ids,
             encoder_outputs,
             attention_mask=decoder_attention_mask,
+            target_context=target_context,
             past_key_values=past_key_values,
         )
         logits = self.logits(decoded.hidden_states[-1])
-        loss = None if labels is None else cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return Seq2SeqLMOutput(
-            loss=loss,
+        return T5MemSeq2SeqLMOutput(
+            loss=None if labels is None else cross_entropy(logits.flatten(0, 1), labels.flatten()),
             logits=logits,
             past_key_values=past_key_values,
             decoder_hidden_states=decoded.hidden_states if output_hidden_states else None,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
+            selection=decoded.selection or None,
         )
+
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """transformers' hook. input_ids: (B, past + T), the target so far"""
+        inputs = GenerationMixin.prepare_inputs_for_generation(self, input_ids, *args, **kwargs)  # type: ignore[arg-type]
+        separator = self.config.context_separator_id
+        if inputs.get("target_context") is not None and separator is not None:
+            past = input_ids.shape[1] - inputs["decoder_input_ids"].shape[1]
+            written = input_ids[:, :past].eq(separator).sum(dim=1)
+            inputs["target_context"] = inputs["target_context"] - written
+        return inputs
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """The labels (B, T), one position later, after the start token."""
+        start = torch.full_like(labels[:, :1], self.config.decoder_start_token_id)
+        tokens = torch.cat([start, labels[:, :-1]], dim=1)
+        return tokens.masked_fill(tokens.eq(-100), self.config.pad_token_id)
 
     def logits(self, states: Tensor) -> Tensor:
         """The decoder's last states (B, T, E) as logits (B, T, symbols)."""
@@ -122,12 +189,6 @@ class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
         logits: Tensor = self.lm_head(states)
         logits[..., self.config.pad_token_id] += PADDING_LOGIT
         return logits
-
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The labels (B, T), one position later, after the start token."""
-        start = torch.full_like(labels[:, :1], self.config.decoder_start_token_id)
-        tokens = torch.cat([start, labels[:, :-1]], dim=1)
-        return tokens.masked_fill(tokens.eq(-100), self.config.pad_token_id)
 
     def get_input_embeddings(self) -> nn.Module:
         """The decoder's table, which is also the encoder's with `share_embeddings`."""
@@ -138,19 +199,48 @@ class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
         if self.config.share_embeddings:
             self.encoder.embed_tokens = value
 
+    def _context(self, tokens: Tensor | None, mask: Tensor | None) -> dict[str, Tensor | None]:
+        """The arguments for the context that the encoder takes."""
+        if self.config.slots:
+            return {"context_input_ids": tokens, "context_attention_mask": mask}
+        if tokens is not None:
+            raise ValueError("`context_input_ids` must be left out, as the model has no slots.")
+        return {}
+
+    def _caches(self, use_cache: bool | None, labels: Tensor | None) -> bool:
+        """Whether to return a cache where none is given."""
+        if use_cache is None:
+            return self.config.use_cache and labels is None and not self.training
+        return use_cache
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """T5's first weights."""
+        """T5's first weights, and those of T5Mem's additions."""
         if isinstance(module, nn.RMSNorm):
             init.ones_(module.weight)
         elif isinstance(module, Projection):
             init.normal_(module.weight, std=module.deviation)
-        elif isinstance(module, T5PositionBias):
+        elif isinstance(module, T5PositionBias | T5MemPositionBias):
             init.normal_(module.table, std=module.deviation)
         elif isinstance(module, T5Embedding):
             init.normal_(module.weight, std=module.embedding_dim**-0.5 if module.scaled else 1.0)
             if not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, T5MemAttention):
+            for weight, deviation in module.first_weights():
+                init.normal_(weight, std=deviation)
+        elif isinstance(module, T5MemEncoder):
+            init.normal_(module.slot_tokens)
+            init.normal_(module.distances)
+        elif isinstance(module, T5MemSelector):
+            init.zeros_(module.distance_bias)
+            if not getattr(module.distance_bias, "_is_hf_initialized", False):
+                current = math.log(2 * INITIAL_SHARE / (1 - INITIAL_SHARE))
+                init.constant_(module.distance_bias[self.config.max_sequences - 1], current)
 
 
-register(T5MemConfig, {AutoModelForSeq2SeqLM: T5MemForConditionalGeneration})
+def decoder_class(config: T5MemConfig) -> type[T5Decoder]:
+    """The decoder of a design."""
+    if not config.slots:
+        return T5Decoder
+    return T5MemDecoder if config.selector else T5MemSlotDecoder
