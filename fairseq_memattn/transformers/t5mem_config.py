@@ -50,7 +50,8 @@ class T5MemConfig(PreTrainedConfig):
     context_separator_id: the symbol between two sentences of a target; None where a target is one
         sentence
 
-    Raises ValueError for a selector query and for position buckets that do not exist.
+    Raises StrictDataclassError of huggingface_hub, whose message has the reason, for a value of
+    another type, an unknown selector query, and buckets that do not fit together.
     """
 
     model_type = "memattn_t5mem"
@@ -103,12 +104,16 @@ class T5MemConfig(PreTrainedConfig):
                 f"`selector_query` must be one of {', '.join(SELECTOR_QUERIES)}, but is "
                 f"{self.selector_query!r}"
             )
-        for bidirectional in (True, False):
-            check_buckets(
-                bidirectional=bidirectional,
-                buckets=self.position_buckets,
-                max_distance=self.max_distance,
-            )
+        buckets, max_distance = self.position_buckets, self.max_distance
+        try:
+            for bidirectional in (True, False):
+                check_buckets(
+                    bidirectional=bidirectional, buckets=buckets, max_distance=max_distance
+                )
+        except ValueError as error:
+            raise ValueError(
+                f"`position_buckets` {buckets} with `max_distance` {max_distance}: {error}"
+            ) from None
 
     def sizes(self, side: str) -> T5Sizes:
         """The sizes of a side, "encoder" or "decoder"."""

@@ -15,6 +15,7 @@ from fairseq_memattn.transformers.t5mem_seq2seq import T5MemForConditionalGenera
 
 UNEQUAL = {"decoder_embed_dim": 24, "decoder_ffn_embed_dim": 20, "decoder_attention_heads": 3}
 SHARED = {"share_all_embeddings": True, "t5_scale_embeddings": True}
+LARGER = {"layers": 1, "embed_dim": 48, "ffn_embed_dim": 64, "attention_heads": 8}
 PLAIN = {
     "t5": {"t5_position_buckets": 8, "t5_max_distance": 11},
     "t5, unequal sides": {**UNEQUAL, "encoder_layers": 1, "t5_head_dim": 5},
@@ -214,3 +215,19 @@ def test_the_dictionary_s_symbols(pairs):
     assert config.vocab_size == len(WORDBOOK)
     assert config.context_separator_id == SEPARATOR
     assert pairs("t5")[1].config.context_separator_id is None
+
+
+def test_first_weights():
+    """A new model begins with weights of the deviations that fairseq's begins with."""
+    sizes = {f"{s}_{k}": n for s in ("encoder", "decoder") for k, n in LARGER.items()}
+    for name in ("t5mem_v3", "t5mem_ws_wma"):
+        options = {"t5_scale_embeddings": name != "t5mem_v3", "t5mem_sequences": 40, **sizes}
+        model = test_t5mem.build(name, **options)
+        new = T5MemForConditionalGeneration(converted(model, None).config).state_dict()
+        for key, weight in model.state_dict().items():
+            if weight.dim() == 2:
+                ratio = new[key].std() / weight.std()
+                assert 0.85 < ratio < 1.15, key
+            elif key.endswith("distance_bias"):
+                assert new[key].nonzero().tolist() == [[39]]
+                assert_close(new[key][39].exp() / (2 + new[key][39].exp()), torch.tensor(0.9))
