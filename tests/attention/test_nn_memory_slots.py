@@ -166,6 +166,15 @@ def test_compile(design):
     layers.check_compile(layer(design), *inputs(), **options("absent"))
 
 
+def test_an_exported_layer_takes_every_length():
+    """The positions too, which an exported `unfold` would fix."""
+    module, given, more = layer().eval(), inputs(), inputs(sequences=5, length=9)
+    auto = torch.export.Dim.AUTO
+    dynamic = {"tokens": {1: auto, 2: auto}, "memory": {1: auto}}
+    exported = torch.export.export(module, tuple(given), dynamic_shapes=dynamic).module()
+    assert_close(exported(*more), module(*more))
+
+
 def test_distributed(tmp_path):
     layers.check_distributed(tmp_path, (layer(), inputs(), options("right")))
 

@@ -70,7 +70,9 @@ def slot_position_bucket(
         buckets=buckets,
         max_distance=max_distance,
     )
-    own = of_pairs(bucket, columns)
+    # By an index and not by `of_pairs`, whose unfold would fix the length in an exported model.
+    position = torch.arange(columns, device=device)
+    own = bucket[position - position[:, None] + columns - 1]
     index = own.new_full((sequences, slots + length, sequences, slots), buckets)
     index.diagonal(dim1=0, dim2=2).copy_(own[:, :slots, None])
     return torch.cat([index.flatten(2), own[:, slots:].expand(sequences, -1, -1)], dim=2)
