@@ -56,14 +56,17 @@ class T5MemSeq2SeqLMOutput(Seq2SeqLMOutput):
 class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
     """A T5 or a T5Mem with the output of a language model: translation, answers, corrupted spans.
 
-    T5Mem reads K sequences: `input_ids` is the last of them, the sentence to translate or the last
-    chunk of a long text, and `context_input_ids` are those before it:
+    T5Mem reads K sequences: `input_ids` is the last of them, and `context_input_ids` are those
+    before it. They are the sentence to translate and those before it in its document, or the chunks
+    of a long text:
 
         model.generate(sentence, context_input_ids=torch.stack([two_before, one_before], dim=1))
 
     A model of --task document_translation writes the translations of the context first, each with
-    `context_separator_id` after it. `generate` continues a target that has them already, in
-    `decoder_input_ids`, or writes them itself; `target_context` has their number in both cases.
+    `context_separator_id` after it; `target_context` is their number. `generate` writes them
+    itself, or continues a target that has them already. This target is `decoder_input_ids`, begins
+    with `decoder_start_token_id`, and in a batch is padded on the left with a
+    `decoder_attention_mask`.
 
     With 0 slots this is T5. It is not transformers' `T5ForConditionalGeneration`, because that
     class cannot hold every model that fairseq trains: fairseq lowers the logit of its padding
