@@ -13,12 +13,26 @@ if find_spec("transformers") is None:
     )
 
 from transformers import (  # noqa: E402
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
+    AutoModelForTokenClassification,
 )
 
 from fairseq_memattn.transformers.auto_classes import register  # noqa: E402
+from fairseq_memattn.transformers.gmat_configuration import GMATConfig  # noqa: E402
+from fairseq_memattn.transformers.gmat_genbert import (  # noqa: E402
+    GenBERTConfig,
+    GenBERTForConditionalGeneration,
+)
+from fairseq_memattn.transformers.gmat_modeling import (  # noqa: E402
+    GMATForMaskedLM,
+    GMATForQuestionAnswering,
+    GMATForTokenClassification,
+    GMATModel,
+)
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig  # noqa: E402
 from fairseq_memattn.transformers.t5mem_seq2seq import (  # noqa: E402
     T5MemForConditionalGeneration,
@@ -41,3 +55,13 @@ register(
     },
 )
 register(T5MemConfig, {AutoModelForSeq2SeqLM: T5MemForConditionalGeneration})
+register(
+    GMATConfig,
+    {
+        AutoModel: GMATModel,
+        AutoModelForMaskedLM: GMATForMaskedLM,
+        AutoModelForQuestionAnswering: GMATForQuestionAnswering,
+        AutoModelForTokenClassification: GMATForTokenClassification,
+    },
+)
+register(GenBERTConfig, {AutoModelForSeq2SeqLM: GenBERTForConditionalGeneration})
