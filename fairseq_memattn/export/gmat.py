@@ -7,12 +7,17 @@ from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converts
+from fairseq_memattn.models.genbert import GMATGenBert
 from fairseq_memattn.models.gmat_bert import GMATBert
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.tasks.majority_tagging import MajorityTaggingTask
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
+from fairseq_memattn.transformers.gmat_genbert import (
+    GenBERTConfig,
+    GenBERTForConditionalGeneration,
+)
 from fairseq_memattn.transformers.gmat_modeling import (
     GMATForMaskedLM,
     GMATForQuestionAnswering,
@@ -55,6 +60,19 @@ def from_gmat_bert(model: GMATBert, task: Any) -> GMATPreTrainedModel:
     options["tie_word_embeddings"] = head.weight is encoder.embed_tokens.weight
     masked = GMATForMaskedLM(GMATConfig(**options))
     return loaded(masked, weights | prefixed("lm_head", head_weights(head)))
+
+
+@converts(GMATGenBert)
+def from_gmat_genbert(model: GMATGenBert, task: Any) -> GMATPreTrainedModel:
+    """The encoder that decodes too, with its head."""
+    encoder, decoder, dictionary = model.encoder, model.decoder, task.source_dictionary
+    options = encoder_options(encoder, dictionary)
+    options["decoder_layers"] = len(decoder.layers)
+    options["decoder_start_token_id"] = dictionary.eos()
+    weights = prefixed("gmat", encoder_weights(encoder))
+    weights |= prefixed("lm_head", head_weights(decoder.lm_head))
+    weights["segment"] = decoder.segment
+    return loaded(GenBERTForConditionalGeneration(GenBERTConfig(**options)), weights)
 
 
 def _question_answering(

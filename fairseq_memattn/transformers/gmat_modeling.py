@@ -139,7 +139,6 @@ class GMATHead(nn.Module):
 class GMATPreTrainedModel(PreTrainedModel):
     """Initialises weights as BERT does, and loads and saves them."""
 
-    config_class = GMATConfig
     config: GMATConfig
     base_model_prefix = "gmat"
     supports_gradient_checkpointing = True
@@ -160,9 +159,11 @@ class GMATModelOutput(BaseModelOutput):
     hidden_states: before the first layer and after each layer, without the layers that work on the
         memory alone
     memory: (B, M, E), after the last layer
+    attention_mask: (B, S), False at padding
     """
 
     memory: Tensor | None = None
+    attention_mask: Tensor | None = None
 
 
 @dataclass
@@ -234,6 +235,7 @@ class GMATModel(GMATPreTrainedModel):
             last_hidden_state=hidden[-1],
             hidden_states=tuple(hidden) if output_hidden_states else None,
             memory=memory,
+            attention_mask=~padding,
         )
 
     def compress(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -1,0 +1,62 @@
+"""GenBERT in transformers' format against fairseq's."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_genbert import DESIGNS, genbert
+from test_gmat import EOS, MASKABLE, PAD, rows
+from torch.testing import assert_close
+from transformers import AutoModelForSeq2SeqLM
+
+import fairseq_memattn.export.gmat  # noqa: F401 (registers the converters)
+from fairseq_memattn.export.converters import converted
+
+TASK = SimpleNamespace(source_dictionary=MASKABLE, target_dictionary=MASKABLE)
+each_design = pytest.mark.parametrize("design", DESIGNS)
+SOURCES = (rows(9, 5), rows(9, 5, left=True), rows(7, 11))
+
+
+def both(design, folder):
+    """fairseq's model, and the same as an Auto class loads it."""
+    theirs = genbert(design)
+    converted(theirs, TASK).save_pretrained(folder)
+    ours, report = AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
+    return theirs, ours
+
+
+@each_design
+@torch.no_grad()
+def test_logits(design, tmp_path):
+    theirs, ours = both(design, tmp_path)
+    for source in SOURCES:
+        target = rows(6, 3, seed=1)
+        real = target.ne(PAD)
+        expected = theirs(source, None, target)[0]
+        out = ours(source, decoder_input_ids=target)
+        assert_close(out.logits[real], expected[real], rtol=0, atol=1e-5)
+        assert len(out.past_key_values) >= len(theirs.decoder.layers)
+        masked = ours(source, decoder_input_ids=target, decoder_attention_mask=real)
+        assert_close(masked.logits[real], expected[real], rtol=0, atol=1e-5)
+
+
+def greedy(model, source, steps):
+    """The most probable symbols, with fairseq's model over the whole target at each step."""
+    tokens = torch.full((len(source), 1), EOS)
+    for _ in range(steps):
+        logits = model(source, None, tokens)[0][:, -1]
+        ended = tokens[:, 1:].eq(EOS).any(dim=1)
+        tokens = torch.cat([tokens, logits.argmax(1).masked_fill(ended, PAD).unsqueeze(1)], dim=1)
+        if tokens[:, 1:].eq(EOS).any(dim=1).all():
+            break
+    return tokens
+
+
+@each_design
+@torch.no_grad()
+def test_greedy_generation(design, tmp_path):
+    theirs, ours = both(design, tmp_path)
+    for source in SOURCES:
+        out = ours.generate(source, max_new_tokens=8, do_sample=False, num_beams=1)
+        assert torch.equal(out, greedy(theirs, source, 8))

@@ -1,0 +1,132 @@
+"""GenBERT in transformers' format, without fairseq."""
+
+import pytest
+import torch
+from test_gmat_models import TINY, TOKENS
+from torch.testing import assert_close
+from transformers import AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCache
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers import GenBERTConfig, GenBERTForConditionalGeneration
+
+TARGET = torch.tensor([[2, 7, 9, 4, 6, 5], [2, 8, 4, 10, 1, 1]])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(3)
+    model = GenBERTForConditionalGeneration(GenBERTConfig(**TINY)).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    return model
+
+
+def generated(model, **options):
+    torch.manual_seed(4)
+    return model.generate(TOKENS, max_new_tokens=9, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": False},
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"do_sample": True},
+        {"do_sample": True, "num_beams": 2},
+    ],
+)
+def test_a_cache_changes_nothing(model, options):
+    found = generated(model, **options)
+    assert torch.equal(found, generated(model, **options, use_cache=False))
+    assert len(found) == 2 * options.get("num_return_sequences", 1)
+
+
+@torch.no_grad()
+def test_a_target_in_parts(model):
+    whole = model(TOKENS, decoder_input_ids=TARGET)
+    past = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    source = {"encoder_outputs": model.get_encoder()(TOKENS)}
+    parts = []
+    for part in TARGET.split([3, 2, 1], dim=1):
+        out = model(**source, decoder_input_ids=part, past_key_values=past)
+        parts.append(out.logits)
+    assert_close(torch.cat(parts, dim=1), whole.logits, rtol=0, atol=1e-5)
+    assert past.get_seq_length() == 6 == whole.past_key_values.get_seq_length()
+
+
+@torch.no_grad()
+def test_a_beginning_with_padding_on_the_left(model):
+    """Each sentence continues as it does alone."""
+    beginnings = torch.tensor([[2, 7, 9, 4], [1, 1, 2, 8]])
+    found = generated(
+        model, decoder_input_ids=beginnings, decoder_attention_mask=beginnings.ne(1).long()
+    )
+    for number, first in enumerate((0, 2)):
+        alone = model.generate(
+            TOKENS[number : number + 1],
+            decoder_input_ids=beginnings[number : number + 1, first:],
+            max_new_tokens=9,
+        )
+        words = found[number, first:].tolist()
+        assert words[: alone.shape[1]] == alone[0].tolist()
+
+
+@torch.no_grad()
+def test_all_forms_of_a_source(model):
+    expected = model(TOKENS, decoder_input_ids=TARGET).logits
+    mask = TOKENS.ne(1).long()
+    embedded = model.get_input_embeddings()(TOKENS)
+    out = model(inputs_embeds=embedded, attention_mask=mask, decoder_input_ids=TARGET)
+    assert torch.equal(out.logits, expected)
+    states = (model.get_encoder()(TOKENS).last_hidden_state,)
+    out = model(encoder_outputs=states, attention_mask=mask, decoder_input_ids=TARGET)
+    assert torch.equal(out.logits, expected)
+    short = TOKENS[:1]
+    states = (model.get_encoder()(short).last_hidden_state,)
+    out = model(encoder_outputs=states, decoder_input_ids=TARGET[:1], return_dict=False)
+    assert_close(out[0], expected[:1], rtol=0, atol=1e-5)
+    with pytest.raises(MemAttnError, match="needs `decoder_input_ids` or `labels`"):
+        model(TOKENS)
+
+
+def test_training(model):
+    labels = torch.tensor([[7, 9, 4, 6, 5, 2], [8, 4, 10, 2, -100, -100]])
+    fed = torch.tensor([[2, 7, 9, 4, 6, 5], [2, 8, 4, 10, 2, 1]])
+    logits = model(TOKENS, decoder_input_ids=fed).logits
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    model.train()
+    gradients = []
+    for _ in range(2):
+        model.zero_grad()
+        out = model(TOKENS, labels=labels)
+        assert_close(out.loss, expected)
+        out.loss.backward()
+        gradients.append([weight.grad.clone() for weight in model.parameters()])
+        model.activation_checkpointing_enable()
+    assert_close(*gradients, rtol=0, atol=1e-5)
+    assert all(gradient.any() for gradient in gradients[0] if gradient.dim() > 1)
+
+
+@torch.no_grad()
+def test_hidden_states(model):
+    out = model(TOKENS, decoder_input_ids=TARGET, output_hidden_states=True)
+    assert len(out.encoder_hidden_states) == len(out.decoder_hidden_states) == 4
+    assert_close(model.lm_head(out.decoder_hidden_states[-1]), out.logits)
+    found = model.generate(
+        TOKENS, max_new_tokens=2, output_hidden_states=True, return_dict_in_generate=True
+    )
+    assert len(found.encoder_hidden_states) == 4
+
+
+def test_a_folder_holds_all(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert torch.equal(generated(again, num_beams=2), generated(model, num_beams=2))
+    assert again.lm_head.decoder.weight is again.gmat.embed_tokens.weight
+
+
+def test_options_that_cannot_be():
+    with pytest.raises(MemAttnError, match="`sparsity` lsh has no key projection"):
+        GenBERTConfig(sparsity="lsh")
+    with pytest.raises(MemAttnError, match="from 1 to the 12 `num_hidden_layers`, but is 13"):
+        GenBERTConfig(decoder_layers=13)
