@@ -103,7 +103,7 @@ def encoder_options(encoder: GMATEncoder, dictionary: Any) -> dict[str, Any]:
         )
     positions = "blocks" if cfg.encoder.learned_pos else "sinusoidal"
     return {
-        "vocab_size": len(dictionary),
+        "vocab_size": encoder.embed_tokens.num_embeddings,
         "hidden_size": encoder.embed_tokens.embedding_dim,
         "num_hidden_layers": len(encoder.layers),
         "num_attention_heads": layer.self_attn.num_heads,

@@ -214,11 +214,6 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, GenerationMixin):
                 return_dict=True,
             )
         states = encoder_outputs[0]
-        if attention_mask is None:
-            # `generate` passes no mask that it was not given.
-            attention_mask = getattr(encoder_outputs, "attention_mask", None)
-        if attention_mask is None:
-            attention_mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
         if use_cache and past_key_values is None:
@@ -227,7 +222,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, GenerationMixin):
             decoder_input_ids,
             decoder_attention_mask,
             states,
-            attention_mask[:, None, None] != 0,
+            _visible_states(encoder_outputs, attention_mask),
             past_key_values if use_cache else None,
         )
         logits = self.lm_head(features)
@@ -257,11 +252,10 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, GenerationMixin):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The features (B, T, E) that enter the head, and the states after each layer."""
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        length = tokens.shape[1]
+        length = past + tokens.shape[1]
+        self.gmat.check_length(length)
         if attention_mask is None:
-            attention_mask = torch.ones(
-                len(tokens), past + length, dtype=torch.long, device=tokens.device
-            )
+            attention_mask = torch.ones(len(tokens), length, dtype=torch.bool, device=tokens.device)
             visible = None if past == 0 else _visible(attention_mask, past)
         else:
             visible = _visible(attention_mask, past)
@@ -276,6 +270,19 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, GenerationMixin):
         if self.gmat.layer_norm is not None:
             x = hidden[-1] = self.gmat.layer_norm(x)
         return x, tuple(hidden)
+
+
+def _visible_states(encoder_outputs: Any, attention_mask: Tensor | None) -> Tensor:
+    """Where the encoder's states are not padding, (B, 1, 1, S).
+
+    `generate` passes no mask that it was not given. The mask is then that of the encoder's output,
+    if it has one.
+    """
+    if attention_mask is None:
+        attention_mask = getattr(encoder_outputs, "attention_mask", None)
+    if attention_mask is None:
+        attention_mask = torch.ones_like(encoder_outputs[0][..., 0], dtype=torch.bool)
+    return attention_mask[:, None, None] != 0
 
 
 def _visible(attention_mask: Tensor, past: int) -> Tensor:

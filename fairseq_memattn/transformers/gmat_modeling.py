@@ -291,13 +291,17 @@ class GMATModel(GMATPreTrainedModel):
             padding = input_ids == self.config.pad_token_id
         else:
             padding = torch.zeros(given.shape[:2], dtype=torch.bool, device=given.device)
-        has_limit = self.config.position_embedding_type == "blocks"
-        if has_limit and padding.shape[1] > self.config.max_position_embeddings:
-            raise MemAttnError(
-                f"a sequence must have at most {self.config.max_position_embeddings} tokens "
-                f"(`max_position_embeddings`), but has {padding.shape[1]}"
-            )
+        self.check_length(padding.shape[1])
         return padding
+
+    def check_length(self, length: int) -> None:
+        """Raises MemAttnError for more positions than the model has."""
+        most = self.config.max_position_embeddings
+        if self.config.position_embedding_type == "blocks" and length > most:
+            raise MemAttnError(
+                f"a sequence must have at most {most} tokens (`max_position_embeddings`), but has "
+                f"{length}"
+            )
 
     def embedded(
         self,
@@ -380,9 +384,9 @@ class GMATModel(GMATPreTrainedModel):
     ) -> tuple[Tensor, list[Tensor]]:
         slots, hidden = memory.shape[1], [x]
         states = torch.cat([memory, x], dim=1)
+        drop = self.config.layerdrop if self.training else 0.0
         for layer in layers:
-            is_dropped = self.training and torch.rand(()) < self.config.layerdrop
-            if not is_dropped:
+            if not drop or torch.rand(()) >= drop:
                 states = layer(states, padding)
             hidden.append(states[:, slots:])
         return states[:, :slots], hidden

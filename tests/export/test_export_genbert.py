@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 from test_genbert import DESIGNS, genbert
 from test_gmat import EOS, MASKABLE, PAD, rows
 from torch.testing import assert_close
@@ -60,3 +61,33 @@ def test_greedy_generation(design, tmp_path):
     for source in SOURCES:
         out = ours.generate(source, max_new_tokens=8, do_sample=False, num_beams=1)
         assert torch.equal(out, greedy(theirs, source, 8))
+
+
+def in_fairseq_s_length(limit):
+    """Only eos after `limit` symbols, with the score that it has."""
+    return lambda _, tokens: [EOS] if len(tokens) > limit else [*range(len(MASKABLE))]
+
+
+@pytest.mark.parametrize("lenpen", [0.6, 1.0, 2.0])
+@torch.no_grad()
+def test_five_beams(lenpen, tmp_path):
+    theirs, ours = both("untied", tmp_path)
+    search = SequenceGenerator([theirs], MASKABLE, beam_size=5, max_len_b=8, len_penalty=lenpen)
+    source = rows(9, 5, 7, left=True)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(PAD).sum(dim=1)}}
+    out = ours.generate(
+        source,
+        num_beams=5,
+        early_stopping=True,
+        length_penalty=lenpen,
+        min_new_tokens=1,
+        max_new_tokens=9,
+        suppress_tokens=[PAD],
+        prefix_allowed_tokens_fn=in_fairseq_s_length(8),
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
+    found = search.generate([theirs], sample)
+    for tokens, score, (best, *_) in zip(out.sequences, out.sequences_scores, found, strict=True):
+        assert torch.equal(tokens[1:][tokens[1:].ne(PAD)], best["tokens"])
+        assert_close(score, best["score"], rtol=0, atol=1e-5)

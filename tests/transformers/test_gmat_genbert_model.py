@@ -128,5 +128,8 @@ def test_a_folder_holds_all(model, tmp_path):
 def test_options_that_cannot_be():
     with pytest.raises(MemAttnError, match="`sparsity` lsh has no key projection"):
         GenBERTConfig(sparsity="lsh")
+    short = GenBERTForConditionalGeneration(GenBERTConfig(**TINY, max_position_embeddings=10))
+    with pytest.raises(MemAttnError, match="at most 10 tokens .* but has 11"):
+        short.generate(TOKENS, min_new_tokens=12, max_new_tokens=12)
     with pytest.raises(MemAttnError, match="from 1 to the 12 `num_hidden_layers`, but is 13"):
         GenBERTConfig(decoder_layers=13)
