@@ -13,6 +13,8 @@ from fairseq_memattn.attention.controls.registry import all_controls
 from fairseq_memattn.attention.nn.control_pool import ControlPool
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converts
+from fairseq_memattn.export.gmat import encoder_options
+from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.transformers.transformer_config import (
     BoundedTransformerConfig,
     ControlConfig,
@@ -37,13 +39,18 @@ ACTIVATIONS = {
 
 @converts(TransformerModelBase)
 def translator(model: Any, task: Any) -> BoundedTransformerForConditionalGeneration:
-    """An encoder-decoder."""
+    """An encoder-decoder, whose encoder may have a global memory."""
     encoder, decoder = model.encoder, model.decoder
-    _check_cfg(encoder.cfg, encoder)
+    of_encoder: dict[str, Any]
+    if isinstance(encoder, GMATEncoder):
+        of_encoder = {"gmat": encoder_options(encoder, task.source_dictionary)}
+    else:
+        _check_cfg(encoder.cfg, encoder)
+        of_encoder = {"encoder_stack": asdict(_stack(encoder, encoder.cfg.encoder, "encoder"))}
     _check_cfg(decoder.cfg, decoder)
     shared = encoder.embed_tokens is decoder.embed_tokens
     config = BoundedTransformerConfig(
-        encoder_stack=asdict(_stack(encoder, encoder.cfg.encoder, "encoder")),
+        **of_encoder,
         decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
         share_all_embeddings=shared,
         share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),

@@ -88,6 +88,8 @@ class BoundedTransformerConfig(PreTrainedConfig):
     """fairseq's transformer, its softmax attention replaced by attention to bounded memories.
 
     encoder_stack, decoder_stack: the fields of a `StackConfig`; None without that stack
+    gmat: the fields of a `GMATConfig`, for an encoder with a global memory in the place of
+        `encoder_stack`
     share_all_embeddings: of the encoder, the decoder and the outputs
     share_decoder_embeddings: of the decoder and the outputs
     max_len_a, max_len_b: `generate` stops a row at max_len_a * tokens of its source + max_len_b
@@ -101,6 +103,7 @@ class BoundedTransformerConfig(PreTrainedConfig):
 
     encoder_stack: dict[str, Any] | None = None
     decoder_stack: dict[str, Any] | None = None
+    gmat: dict[str, Any] | None = None
     share_all_embeddings: bool = False
     share_decoder_embeddings: bool = False
     vocab_size: int = 0

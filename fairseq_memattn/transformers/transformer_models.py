@@ -17,6 +17,8 @@ from transformers.modeling_outputs import (
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.cache import MemoryCache
+from fairseq_memattn.transformers.gmat_configuration import GMATConfig
+from fairseq_memattn.transformers.gmat_modeling import GMATModel
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
@@ -93,12 +95,19 @@ def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
 class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
     BoundedTransformer, FairseqSearch, GenerationMixin
 ):
-    """fairseq's encoder-decoder: `transformer`, `abc_*_transformer` and those of kernels."""
+    """fairseq's encoder-decoder: `transformer`, `abc_*_transformer`, those of kernels, and
+    `gmat_transformer`.
+    """
 
     def __init__(self, config: BoundedTransformerConfig) -> None:
         super().__init__(config)
-        encoder, decoder = config.stack("encoder"), config.stack("decoder")
-        self.encoder, self.decoder = Encoder(encoder), Decoder(decoder)
+        decoder = config.stack("decoder")
+        self.encoder: Any
+        if config.gmat is None:
+            self.encoder = Encoder(config.stack("encoder"))
+        else:
+            self.encoder = GMATModel(GMATConfig(**config.gmat))
+        self.decoder = Decoder(decoder)
         self.lm_head = output_of(decoder)
         if config.share_all_embeddings:
             self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
@@ -118,7 +127,13 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """(B, S, E) of the source (B, S)."""
-        states: Tensor = self.encoder(input_ids, self.padding(input_ids, attention_mask))
+        padding = self.padding(input_ids, attention_mask)
+        states: Tensor
+        if self.config.gmat is not None:
+            assert padding is not None
+            states = self.encoder(input_ids, ~padding).last_hidden_state
+        else:
+            states = self.encoder(input_ids, padding)
         return states
 
     def forward(

@@ -60,6 +60,21 @@ def assert_equal_at_words(actual, expected, tokens, tolerance=1e-5):
     torch.testing.assert_close(actual[words], expected[words], rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("decoder", test_gmat.DECODERS)
+@torch.no_grad()
+def test_translators_with_a_global_memory(decoder, positions):
+    options = {"share_all_embeddings": True, "encoder_learned_pos": positions}
+    model = test_gmat.translator(decoder, **options)
+    new = converted(model, TASK)
+    for left in (False, True):
+        source, target = test_gmat.rows(9, 5, left=left), test_gmat.rows(6, 4)
+        logits = new(input_ids=source, decoder_input_ids=target).logits
+        assert_equal_at_words(logits, model(source, None, target)[0], target)
+    limits = {"max_len_a": 0.0, "max_len_b": 6}
+    assert_searches_alike(model, new, test_gmat.rows(9, 5, left=True), 3, 1.0, limits)
+
+
 def language_model(arch, **options):
     extra = {}
     if arch == "transformer_lm":
@@ -125,11 +140,14 @@ def test_generate_is_fairseqs_search(arch, lenpen, beam):
     model = abc_models.translator(arch, share_all_embeddings=True)
     source = test_gmat.rows(9, 5, 3, 7, left=True)
     limits = {"max_len_a": 0.5, "max_len_b": 4}
+    assert_searches_alike(model, converted(model, TASK), source, beam, lenpen, limits)
+
+
+def assert_searches_alike(model, new, source, beam, lenpen, limits):
     search = SequenceGenerator([model], WORDS, beam_size=beam, len_penalty=lenpen, **limits)
     lengths = source.ne(WORDS.pad()).sum(dim=1)
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
     expected = search.generate([model], sample)
-    new = converted(model, TASK)
     out = new.generate(
         source,
         num_beams=beam,
