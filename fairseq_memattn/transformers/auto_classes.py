@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+
+from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
 
 def register(config: type[PreTrainedConfig], models: dict[Any, type[PreTrainedModel]]) -> None:
-    """Registers a configuration, and its model with each Auto class that loads it.
+    """Registers a configuration, its tokenizer, and its model with each Auto class that loads it.
 
     models: for example {AutoModelForCausalLM: ABCForCausalLM}
     """
     AutoConfig.register(config.model_type, config, exist_ok=True)
+    AutoTokenizer.register(config, MemAttnTokenizer, exist_ok=True)
     for auto_class, model in models.items():
         auto_class.register(config, model, exist_ok=True)
