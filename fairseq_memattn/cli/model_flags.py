@@ -1,7 +1,22 @@
 """The flags by which fairseq-train builds a model again."""
 
 import argparse
+import shlex
+from dataclasses import MISSING, fields
 from typing import Any
+
+from fairseq_memattn.errors import flag
+
+# Groups of fairseq's configuration that say how a model was trained, with fixed options.
+FIXED = ("common", "dataset", "optimization", "checkpoint", "distributed_training", "ema")
+CHOICES = ("criterion", "optimizer", "lr_scheduler")
+# What depends on the machine and its paths, and not on the training.
+LOCAL = {
+    *("data", "user_dir", "save_dir", "restore_file", "tensorboard_logdir", "wandb_project"),
+    *("aim_repo", "azureml_logging", "log_file", "log_format", "log_interval", "no_progress_bar"),
+    *("cpu", "num_workers", "num_workers_valid", "device_id", "distributed_init_method"),
+    *("distributed_num_procs", "nprocs_per_node", "plasma_path"),
+}
 
 
 def model_flags(arch: str, args: Any) -> list[str]:
@@ -27,4 +42,55 @@ def model_flags(arch: str, args: Any) -> list[str]:
             flags += [option, str(value)]
         elif value == action.const:
             flags.append(option)
+    return flags
+
+
+def training_flags(arch: str, cfg: Any) -> list[str]:
+    """The flags of fairseq-train whose values are not the defaults, each with its value.
+
+    cfg: the configuration in a checkpoint
+    """
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    groups = [(_values(cfg, name), FairseqConfig.__dataclass_fields__[name].type) for name in FIXED]
+    flags = [shlex.join(model_flags(arch, argparse.Namespace(**_values(cfg, "model"))))]
+    registries = {name: REGISTRIES[name]["dataclass_registry"] for name in CHOICES}
+    for name, registry in {"task": TASK_DATACLASS_REGISTRY, **registries}.items():
+        values = _values(cfg, name)
+        chosen = values.get("_name")
+        if chosen:
+            flags.append(f"{flag(name)} {chosen}")
+            groups.append((values, registry.get(chosen)))
+    for values, config in groups:
+        flags += _other_than_defaults(values, config) if config else []
+    return list(dict.fromkeys(flags))
+
+
+def _values(cfg: Any, group: str) -> dict[str, Any]:
+    """The options of a group; a group that is a name alone has no others."""
+    from omegaconf import OmegaConf
+
+    values: Any = cfg.get(group)
+    if isinstance(values, str):
+        return {"_name": values}
+    if OmegaConf.is_config(values):
+        values = OmegaConf.to_container(values, resolve=True, enum_to_str=True)
+    return dict(vars(values) if isinstance(values, argparse.Namespace) else values or {})
+
+
+def _other_than_defaults(values: dict[str, Any], config: Any) -> list[str]:
+    flags = []
+    for entry in fields(config):
+        value = values.get(entry.name)
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        default = getattr(default, "value", default)
+        of_another_group = isinstance(default, str) and default.startswith("${")
+        if entry.name in LOCAL or entry.name == "_name" or value is None or of_another_group:
+            continue
+        if value == default or str(value) == str(default):
+            continue
+        shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        flags.append(flag(entry.name) if value is True else shlex.join([flag(entry.name), shown]))
     return flags

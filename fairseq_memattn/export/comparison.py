@@ -1,0 +1,94 @@
+"""Compares the outputs of a model of fairseq and of its counterpart, on the data."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from fairseq_memattn.errors import MemAttnError
+
+BATCH = 4  # examples
+SUBSETS = ("valid", "test")
+# fairseq's names of inputs -> transformers'; others have the same name in both.
+NAMES = {"src_tokens": "input_ids", "prev_output_tokens": "decoder_input_ids"}
+
+
+class Difference(NamedTuple):
+    """logits: the largest difference; tokens: compared; others: of them with another argmax"""
+
+    logits: float
+    tokens: int
+    others: int
+
+
+def compare(
+    model: Any, converted: PreTrainedModel, task: Any, subset: str | None, batches: int
+) -> Difference:
+    """The differences of the logits on some batches of a subset, padding left out.
+
+    model: of fairseq; converted: its counterpart, which gives `logits`
+    subset: by default the first of SUBSETS that the data have
+    Raises MemAttnError for a subset that the data do not have.
+    """
+    dataset = load(task, subset)
+    model.eval()
+    converted.eval()
+    largest, tokens, others = 0.0, 0, 0
+    rows = tqdm(
+        samples(dataset, model, batches), total=batches, desc="checking", unit="batch", disable=None
+    )
+    with torch.no_grad():
+        for sample in rows:
+            first, second, kept = outputs(model, converted, sample["net_input"], task)
+            difference = (first - second).abs()[kept]
+            largest = max(largest, difference.max().item())
+            tokens += int(kept.sum())
+            others += int((first.argmax(-1) != second.argmax(-1))[kept].sum())
+    if not tokens:
+        raise MemAttnError("--check: the data have no example that the model can read")
+    return Difference(largest, tokens, others)
+
+
+def load(task: Any, subset: str | None) -> Any:
+    """A subset of the data."""
+    for name in (subset,) if subset else SUBSETS:
+        try:
+            task.load_dataset(name, combine=False, epoch=1)
+        except FileNotFoundError:
+            continue
+        dataset = task.dataset(name)
+        if hasattr(dataset, "set_epoch"):
+            dataset.set_epoch(1)
+        return dataset
+    wanted = f"subset {subset}" if subset else " and no ".join(SUBSETS)
+    raise MemAttnError(f"--check: the data have no {wanted}")
+
+
+def samples(dataset: Any, model: Any, batches: int) -> Iterator[dict[str, Any]]:
+    """The first batches of the examples that the model can read, in their order."""
+    indices = np.arange(len(dataset))
+    kept, _ = dataset.filter_indices_by_size(indices, model.max_positions())
+    for first in range(0, min(len(kept), batches * BATCH), BATCH):
+        yield dataset.collater([dataset[int(i)] for i in kept[first : first + BATCH]])
+
+
+def outputs(
+    model: Any, converted: PreTrainedModel, net_input: dict[str, Any], task: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits of both models, and where there is no padding."""
+    pad = task.source_dictionary.pad()
+    read = {NAMES.get(name, name): x for name, x in net_input.items() if name != "src_lengths"}
+    read["attention_mask"] = read["input_ids"].ne(pad).long()
+    kept = net_input.get("prev_output_tokens", net_input["src_tokens"]).ne(pad)
+    if "decoder_input_ids" in read:
+        read["decoder_attention_mask"] = kept.long()
+    found = converted(**read)
+    if getattr(found, "logits", None) is None:
+        raise MemAttnError(
+            f"--check compares logits, which a {type(converted).__name__} does not give"
+        )
+    return model(**net_input)[0].float(), found.logits.float(), kept

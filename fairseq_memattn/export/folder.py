@@ -1,0 +1,91 @@
+"""Writes a model, its tokenizer and its model card into a new folder, as a whole."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from fairseq_memattn.errors import MemAttnError
+
+MAX_LENGTH = 200  # fairseq-generate's --max-len-b
+OPTION = "--output"
+
+
+def check_new(output: Path) -> None:
+    """Raises MemAttnError for a path that exists, or in whose folder none can be made."""
+    if output.exists() or output.is_symlink():
+        raise MemAttnError(f"{OPTION} {output} exists; it must be a new folder")
+    parent = output.absolute().parent
+    if not parent.is_dir():
+        raise MemAttnError(f"{OPTION} {output}: the folder {parent} does not exist")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise MemAttnError(f"{OPTION} {output}: no folders can be made in {parent}")
+
+
+@contextmanager
+def new_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output`, which gets its name if the body does not fail.
+
+    Raises MemAttnError, which names `output`, if it cannot be written.
+    """
+    output = output.absolute()
+    unfinished = output.with_name(f"{output.name}.tmp")
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a command that was killed
+        unfinished.mkdir()
+        yield unfinished
+        check_new(output)
+        unfinished.rename(output)
+    except (OSError, SafetensorError) as error:
+        named = getattr(error, "filename", None)  # Python names no file where a write fails
+        if named is not None and not Path(named).is_relative_to(unfinished):
+            raise
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise MemAttnError(f"{OPTION} {output} cannot be written: {reason}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def kind_of(model: Any, converted: PreTrainedModel) -> str:
+    """ "seq2seq", "causal" for a language model, or "masked".
+
+    model: of fairseq; converted: the same model of transformers
+    """
+    from fairseq.models import FairseqLanguageModel
+
+    if converted.config.is_encoder_decoder:
+        return "seq2seq"
+    return "causal" if isinstance(model, FairseqLanguageModel) else "masked"
+
+
+def longest_input(model: Any) -> int | None:
+    """The maximum number of tokens of the input of a model of fairseq; None if it has none."""
+    limits = model.max_positions()
+    first = limits[0] if isinstance(limits, tuple) else limits
+    return first if isinstance(first, int) and first < 10**6 else None
+
+
+def set_generation(converted: PreTrainedModel, model: Any, dictionary: Any) -> None:
+    """Completes the generation_config.json by fairseq's symbols and its maximum length.
+
+    dictionary: of the target
+    """
+    if not converted.can_generate():
+        return
+    config = converted.generation_config
+    symbols = {"bos": dictionary.bos(), "eos": dictionary.eos(), "pad": dictionary.pad()}
+    for name, number in symbols.items():
+        if getattr(config, f"{name}_token_id") is None:
+            setattr(config, f"{name}_token_id", number)
+    if converted.config.is_encoder_decoder:
+        if config.decoder_start_token_id is None:
+            config.decoder_start_token_id = dictionary.eos()
+        if config.max_new_tokens is None and config.max_length in (None, 20):
+            limit = model.max_positions()[1]
+            config.max_length = None
+            config.max_new_tokens = min(MAX_LENGTH, (limit or MAX_LENGTH + 1) - 1)

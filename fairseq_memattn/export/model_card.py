@@ -1,0 +1,203 @@
+"""The README.md of an exported model: what it is, what it was trained on, and how to load it."""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+)
+
+from fairseq_memattn.errors import MemAttnError
+
+HEADER = struct.Struct("<9sQBQ")  # of an .idx file: magic, version, type, number of sentences
+AUTO_CLASSES = (
+    AutoModelForSeq2SeqLM,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+)
+GENERATE = (
+    'ids = model.generate(**tokenizer("Some text.", return_tensors="pt"), max_new_tokens=100)\n'
+    "print(tokenizer.batch_decode(ids, skip_special_tokens=True))"
+)
+LOGITS = 'logits = model(**tokenizer("Some text.", return_tensors="pt")).logits'
+
+
+@dataclass
+class Facts:
+    """What the card says beside the model itself.
+
+    kind: "seq2seq", "causal" or "masked"
+    flags: of fairseq-train, those whose values are not the defaults
+    data: the folder as the user gives it; dictionaries: the number of symbols of each
+    scores: rows of a measure, its value, and what it was measured on
+    """
+
+    name: str
+    arch: str
+    kind: str
+    version: str
+    flags: Sequence[str]
+    data: str
+    languages: Sequence[str] = ()
+    dictionaries: Mapping[str, int] = field(default_factory=dict)
+    scores: Sequence[Sequence[str]] = ()
+
+
+def card(model: PreTrainedModel, facts: Facts) -> str:
+    """The text of the model card."""
+    parts = [
+        front_matter(facts),
+        f"# {facts.name}",
+        f"`{facts.arch}`, trained with fairseq and fairseq-memattn, and converted by `memattn "
+        f"export` of version {facts.version}. Its license is for its author to state: add "
+        "`license:` to the first lines of this file.",
+        "## Use",
+        usage(model, facts),
+        "## Model",
+        table(["", ""], model_rows(model, facts)),
+        "## Data",
+        data_statement(facts),
+        "## Training",
+        "The flags of fairseq-train whose values are not the defaults:",
+        "```\n" + " \\\n  ".join(facts.flags) + "\n```",
+    ]
+    if facts.scores:
+        parts += ["## Scores", table(["measure", "score", "measured"], facts.scores)]
+    return "\n\n".join(parts) + "\n"
+
+
+def front_matter(facts: Facts) -> str:
+    lines = ["---", "library_name: transformers"]
+    if facts.languages:
+        lines += ["language:", *(f"- {json.dumps(name)}" for name in facts.languages)]
+    return "\n".join([*lines, "tags:", "- fairseq-memattn", f"- {json.dumps(facts.arch)}", "---"])
+
+
+def usage(model: PreTrainedModel, facts: Facts) -> str:
+    """A few lines of Python that load the model and use it."""
+    found = [auto.__name__ for auto in AUTO_CLASSES if _loads(auto, model)]
+    cls = found[0] if found else type(model).__name__
+    imports = [f"from transformers import {', '.join(['AutoTokenizer', *found[:1]])}"]
+    if not found:
+        imports.append(f"from {type(model).__module__} import {cls}")
+    code = [
+        "import fairseq_memattn.transformers",
+        *imports,
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        f'model = {cls}.from_pretrained("FOLDER")',
+        LOGITS if facts.kind == "masked" else GENERATE,
+    ]
+    return "\n".join(["```python", *code, "```"])
+
+
+def _loads(auto: Any, model: PreTrainedModel) -> bool:
+    loaded = auto._model_mapping.get(type(model.config), None)
+    return type(model) in (loaded if isinstance(loaded, tuple) else (loaded,))
+
+
+def model_rows(model: PreTrainedModel, facts: Facts) -> list[list[str]]:
+    count = sum(weight.numel() for weight in model.parameters())
+    rows = [
+        ["architecture of fairseq", f"`{facts.arch}`"],
+        ["class of transformers", f"`{type(model).__module__}.{type(model).__name__}`"],
+        ["parameters", f"{count:,}"],
+    ]
+    sizes = [f"{count:,} ({name})" for name, count in facts.dictionaries.items()]
+    return [*rows, ["symbols of the dictionaries", ", ".join(sizes)]]
+
+
+def data_statement(facts: Facts) -> str:
+    """The files of the data and their sizes, and the settings that the folder records."""
+    folder = Path(facts.data.split(":")[0])
+    rows = [
+        [f"`{path.stem}`", _count(path), f"{path.with_suffix('.bin').stat().st_size:,}"]
+        for path in sorted(folder.rglob("*.idx"))
+        if path.with_suffix(".bin").is_file()
+    ]
+    parts = [f"Binarised by fairseq-preprocess in `{facts.data}`:"]
+    if rows:
+        parts.append(table(["file", "sentences", "bytes"], rows))
+    settings = preparation(folder)
+    if settings:
+        parts += ["Settings of the preparation:", table(["stage", "options"], settings)]
+    return "\n\n".join(parts)
+
+
+def _count(index: Path) -> str:
+    """The number of sentences of a memory-mapped data set."""
+    header = index.read_bytes()[: HEADER.size]
+    if len(header) < HEADER.size or not header.startswith(b"MMIDIDX"):
+        return ""
+    return f"{HEADER.unpack(header)[-1]:,}"
+
+
+def preparation(folder: Path) -> list[list[str]]:
+    """The options of the stages of `memattn prepare`, and of its binarisation."""
+    rows = []
+    for parent in (folder.absolute().parent, folder.absolute().parent.parent):
+        for path in sorted((parent / "stages").glob("*.json")):
+            options = _object(path).get("options")
+            if isinstance(options, dict) and options:
+                rows.append([path.stem, ", ".join(f"{k} {v}" for k, v in options.items())])
+        if rows:
+            break
+    binarised = _object(folder / "binarised.json")
+    if "joined_dictionary" in binarised:
+        rows.append(["binarise", f"joined_dictionary {binarised['joined_dictionary']}"])
+    return rows
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def score_rows(path: Path, content: Any) -> list[list[str]]:
+    """The scores in the output of `memattn score --json`, `memattn perplexity --json` or sacreBLEU.
+
+    Raises MemAttnError for other content.
+    """
+    entries = content if isinstance(content, list) else [content]
+    rows = [row for entry in entries for row in _rows(entry)]
+    if not rows or not all(_rows(entry) for entry in entries):
+        raise MemAttnError(
+            f"--score-file {path} must be what `memattn score --json`, `memattn perplexity --json` "
+            "or sacrebleu writes, but has no scores in that form"
+        )
+    return rows
+
+
+def _rows(entry: Any) -> list[list[str]]:
+    try:
+        if "measures" in entry:
+            on = f"{Path(entry['reference']).name}, {entry['sentences']} sentences"
+            return [
+                [name, f"{result['score']:.2f}", f"{system} on {on}; {one['signature']}"]
+                for name, one in entry["measures"].items()
+                for system, result in one["systems"].items()
+            ]
+        if "perplexity" in entry:
+            return [["perplexity", f"{entry['perplexity']:.5g}", str(entry["way"])]]
+        return [[entry["name"], f"{entry['score']:.2f}", str(entry.get("signature", ""))]]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return []
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )

@@ -1,0 +1,294 @@
+"""`memattn export`: a folder that transformers loads, or one sentence and no folder."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import fairseq.models.roberta
+import pytest
+import torch
+from fairseq import options, tasks
+from in_process import preprocess_in_process
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer, RobertaConfig, RobertaForMaskedLM
+from transformers.models.auto import tokenization_auto
+
+from data_prep import own_corpus
+from fairseq_memattn import cli
+from fairseq_memattn.cli.hf_checkpoint import checkpoint
+from fairseq_memattn.export import folder as export_folder
+from fairseq_memattn.export.converters import CONVERTERS
+from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
+
+LINES = ["the old house is red", "a red house", "the dog sees the old dog", "is the dog red"]
+FLAGS = (
+    "--task masked_lm --arch roberta --encoder-layers 1 --encoder-embed-dim 8 --dropout 0.2 "
+    "--encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --max-positions 30 --lr 0.01 "
+    "--tokens-per-sample 30 --sample-break-mode eos --optimizer adam --adam-betas (0.9,0.98)"
+)
+NAMES = {
+    "encoder.sentence_encoder.embed_tokens": "roberta.embeddings.word_embeddings",
+    "encoder.sentence_encoder.embed_positions": "roberta.embeddings.position_embeddings",
+    "encoder.sentence_encoder.layernorm_embedding": "roberta.embeddings.LayerNorm",
+    "encoder.sentence_encoder.layers": "roberta.encoder.layer",
+    "encoder.lm_head": "lm_head",
+    "self_attn.q_proj": "attention.self.query",
+    "self_attn.k_proj": "attention.self.key",
+    "self_attn.v_proj": "attention.self.value",
+    "self_attn.out_proj": "attention.output.dense",
+    "self_attn_layer_norm": "attention.output.LayerNorm",
+    "fc1": "intermediate.dense",
+    "fc2": "output.dense",
+    "final_layer_norm": "output.LayerNorm",
+    "lm_head.weight": "lm_head.decoder.weight",
+}
+
+
+def stand_in(model, task) -> RobertaForMaskedLM:
+    """transformers' own RoBERTa with the weights of fairseq's."""
+    args, dictionary = model.args, task.source_dictionary
+    config = RobertaConfig(
+        vocab_size=len(dictionary),
+        hidden_size=args.encoder_embed_dim,
+        num_hidden_layers=args.encoder_layers,
+        num_attention_heads=args.encoder_attention_heads,
+        intermediate_size=args.encoder_ffn_embed_dim,
+        max_position_embeddings=args.max_positions + 2,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        pad_token_id=dictionary.pad(),
+    )
+    made = RobertaForMaskedLM(config)
+    weights = {}
+    for name, weight in model.state_dict().items():
+        for theirs, ours in NAMES.items():
+            name = name.replace(theirs, ours)
+        weights[name] = weight
+    weights["lm_head.decoder.bias"] = weights["lm_head.bias"]
+    weights["roberta.embeddings.token_type_embeddings.weight"] = torch.zeros(1, 8)
+    weights.pop("encoder.sentence_encoder.version", None)
+    made.load_state_dict(weights)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def a_converter(monkeypatch) -> None:
+    monkeypatch.setitem(CONVERTERS, fairseq.models.roberta.RobertaModel, stand_in)
+    # As the registration of any family of models does.
+    classes = tokenization_auto.REGISTERED_TOKENIZER_CLASSES
+    monkeypatch.setitem(classes, MemAttnTokenizer.__name__, MemAttnTokenizer)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Iterator[Path]:
+    """A folder of `memattn prepare own-corpus`, and a model for its data."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "train.en").write_text("\n".join(LINES * 3) + "\n")
+    text = f"--text train={folder}/train valid={folder}/train --langs en --vocab-size 20"
+    with preprocess_in_process():
+        assert own_corpus.main([*text.split(), "--output", str(folder / "data")]) == 0
+    argv = [str(folder / "data/bin"), *FLAGS.split()]
+    args = options.parse_args_and_arch(options.get_training_parser(), argv)
+    task = tasks.setup_task(args)
+    torch.manual_seed(1)
+    model = task.build_model(args)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    cls, weights = type(model), model.state_dict()
+    state = checkpoint(cls, FLAGS.split(), weights, task.source_dictionary, device="cpu")
+    state["cfg"]["task"]["data"] = "elsewhere"
+    torch.save(state, folder / "model.pt")
+    yield folder
+
+
+def export(prepared: Path, output: Path, *flags: object, **given: object) -> int:
+    values = {"path": prepared / "model.pt", "data": prepared / "data/bin", "output": output}
+    argv = [x for name, value in (values | given).items() for x in (f"--{name}", str(value))]
+    return cli.main(["export", *argv, *map(str, flags)])
+
+
+def test_a_folder_that_transformers_loads(prepared, tmp_path, capsys):
+    scores = tmp_path / "scores.json"
+    scores.write_text(json.dumps({"name": "BLEU", "score": 12.345, "signature": "nrefs:1|v"}))
+    flags = ["--check", 2, "--score-file", scores]
+    assert export(prepared, tmp_path / "out", *flags) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert f"tokenizer: sentencepiece, from {prepared}/data/spm.model" in said
+    assert (
+        "check: the logits of 106 tokens differ by at most " in said
+        and "and 0 tokens have another" in said
+    )
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer_config.json", "README.md"} <= names
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
+
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    state = torch.load(prepared / "model.pt")["model"]
+    weight = model.get_input_embeddings().weight
+    assert torch.equal(weight, state["encoder.sentence_encoder.embed_tokens.weight"])
+    ids = tokenizer(["the red <mask>", "a"], padding=True, return_tensors="pt")
+    assert ids.input_ids[0, -2] == tokenizer.mask_token_id == len(tokenizer) - 1
+    assert ids.input_ids[:, 0].tolist() == [0, 0] and ids.input_ids[1, -1] == 1
+    assert tokenizer.model_max_length == 30
+    assert model(**ids).logits.shape == (2, ids.input_ids.shape[1], len(tokenizer))
+
+
+def test_the_model_card(prepared, tmp_path, capsys):
+    rows = [{"way": "context 480", "perplexity": 12.3456}]
+    system = {"score": 30.126, "mean": None}
+    report = {
+        "reference": "/private/test.de",
+        "sentences": 7,
+        "measures": {"BLEU": {"signature": "nrefs:1|bs:0", "systems": {"ours": system}}},
+    }
+    for name, content in {"a": rows, "b": report}.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    files = ["--score-file", tmp_path / "a", "--score-file", tmp_path / "b"]
+    assert export(prepared, tmp_path / "out", *files) == 0, capsys.readouterr().err
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    front = ["library_name: transformers", "tags:", "- fairseq-memattn", '- "roberta"']
+    assert card.splitlines()[:6] == ["---", *front, "---"]
+    for row in (
+        "| perplexity | 12.346 | context 480 |",
+        "| BLEU | 30.13 | ours on test.de, 7 sentences; nrefs:1\\|bs:0 |",
+        "| spm | vocab_size 20, separator _eos, seed 1, model_type unigram,",
+        "| `train` | 12 |",
+        "add `license:`",
+    ):
+        assert row in card, card
+    flags = card.partition("```\n--arch")[2].partition("```")[0]
+    for flag in ("--dropout 0.2", "--adam-betas '(0.9,0.98)'", "--lr 0.01", "--task masked_lm"):
+        assert flag in flags, flags
+    for flag in ("--data", "--save-dir", "--seed", "--attention-dropout"):
+        assert flag not in flags, flags
+    count = sum(w.numel() for w in load_file(tmp_path / "out/model.safetensors").values())
+    assert f"| parameters | {count:,} |" in card
+
+
+def test_the_code_of_the_card_runs(prepared, tmp_path, capsys):
+    assert export(prepared, tmp_path / "out") == 0, capsys.readouterr().err
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    code = card.partition("```python\n")[2].partition("```")[0]
+    assert len(code.strip().splitlines()) == 5
+    made: dict[str, torch.Tensor] = {}
+    exec(code.replace("FOLDER", str(tmp_path / "out")), made)
+    assert made["logits"].dim() == 3
+
+
+def test_a_difference_is_an_error(prepared, tmp_path, capsys, monkeypatch):
+    def other(model, task):
+        made = stand_in(model, task)
+        made.lm_head.bias.data[5] += 0.5
+        return made
+
+    monkeypatch.setitem(CONVERTERS, fairseq.models.roberta.RobertaModel, other)
+    assert export(prepared, tmp_path / "out", "--check", 1) == 1
+    said = capsys.readouterr().err
+    assert (
+        "--check: the logits of " in said and "the largest difference must be --limit 1e-05" in said
+    )
+    assert not [*tmp_path.iterdir()]
+    assert export(prepared, tmp_path / "out", "--check", 1, "--limit", 0.6) == 0
+
+
+def test_nothing_is_left_of_an_export_that_fails(prepared, tmp_path, capsys, monkeypatch):
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RobertaForMaskedLM, "save_pretrained", full)
+    assert export(prepared, tmp_path / "out") == 1
+    said = capsys.readouterr().err
+    assert said.endswith(f"--output {tmp_path}/out cannot be written: No space left on device\n")
+    monkeypatch.setattr(RobertaForMaskedLM, "save_pretrained", interrupted)
+    assert export(prepared, tmp_path / "out") == 130
+    assert not [*tmp_path.iterdir()]
+
+
+def interrupted(*args, **options):
+    raise KeyboardInterrupt
+
+
+def said_of(prepared: Path, output: Path, capsys, *flags: object, **given: object) -> str:
+    """The sentence of an export that fails, which leaves nothing."""
+    before = sorted(output.parent.rglob("*"))
+    capsys.readouterr()
+    assert export(prepared, output, *flags, **given) == 1
+    said = capsys.readouterr().err
+    assert sorted(output.parent.rglob("*")) == before
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("memattn export: error: ")
+    return last.removeprefix("memattn export: error: ")
+
+
+def test_bad_options(prepared, tmp_path, capsys):
+    out = tmp_path / "out"
+    for flags, expected in [
+        (["--check", 0], "--check must be at least 1, but is 0"),
+        (["--subset", "test"], "--subset is for --check, which is not given"),
+        (["--moses"], "--moses is for --tokenizer, which is not given"),
+        (["--score-file", "none"], "--score-file none: there is no such file"),
+        (["--tokenizer", "none"], "--tokenizer none: there is no such file"),
+        (["--limit", "nan"], "--limit must be a finite number, but is nan"),
+    ]:
+        assert said_of(prepared, out, capsys, *flags) == expected
+    (tmp_path / "text").write_text("a score: 5")
+    (tmp_path / "scores").write_text("{}")
+    for name, expected in {"text": "not JSON", "scores": "but has no scores in that form"}.items():
+        assert expected in said_of(prepared, out, capsys, "--score-file", tmp_path / name)
+    two = f"{prepared}/model.pt:{prepared}/model.pt"
+    assert said_of(prepared, out, capsys, path=two).startswith("--path must be one checkpoint")
+    assert "no subset nine" in said_of(prepared, out, capsys, "--check", 1, "--subset", "nine")
+
+
+def test_a_folder_that_exists(prepared, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch, "load", interrupted)  # it is refused before the model is loaded
+    said = said_of(prepared, tmp_path, capsys)
+    assert said == f"--output {tmp_path} exists; it must be a new folder"
+    said = said_of(prepared, tmp_path / "a" / "b", capsys)
+    assert said == f"--output {tmp_path}/a/b: the folder {tmp_path}/a does not exist"
+
+
+def test_other_checkpoints_and_data(prepared, tmp_path, capsys, monkeypatch):
+    state = torch.load(prepared / "model.pt")
+    for part, name in (("model", "their_arch"), ("task", "their_task")):
+        changed = copy.deepcopy(state)
+        options = changed["cfg"][part]
+        options = options if isinstance(options, dict) else vars(options)
+        options.update(_name=name, arch=name)
+        torch.save(changed, prepared / f"{name}.pt")
+        said = said_of(prepared, tmp_path / "out", capsys, path=prepared / f"{name}.pt")
+        assert f"{name} is not registered; --user-dir must be the folder" in said
+    monkeypatch.delitem(CONVERTERS, fairseq.models.roberta.RobertaModel)
+    assert "a RobertaModel cannot be exported" in said_of(prepared, tmp_path / "out", capsys)
+    smaller = tmp_path / "bin"
+    smaller.mkdir()
+    lines = (prepared / "data/bin/dict.txt").read_text("utf-8").splitlines(keepends=True)
+    (smaller / "dict.txt").write_text("".join(lines[:5]), encoding="utf-8")
+    said = said_of(prepared, tmp_path / "out", capsys, data=smaller)
+    assert said.startswith(
+        f"{prepared}/model.pt does not fit {smaller}/dict.txt: the checkpoint has"
+    )
+
+
+def test_a_tokenizer_that_is_missing_or_of_another_kind(prepared, tmp_path, capsys):
+    alone = tmp_path / "alone" / "bin"
+    alone.mkdir(parents=True)
+    (alone / "dict.txt").write_bytes((prepared / "data/bin/dict.txt").read_bytes())
+    said = said_of(prepared, tmp_path / "out", capsys, data=alone)
+    assert said.startswith(f"--tokenizer must be given for {alone}: ")
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.2\nt h\n")
+    said = said_of(prepared, tmp_path / "out", capsys, "--tokenizer", codes)
+    assert said.startswith(f"--tokenizer {codes} is not the segmentation of the data")
+
+
+def test_the_parts_of_the_folder_are_checked_again(tmp_path):
+    """A folder that appears meanwhile is not overwritten."""
+    with (
+        pytest.raises(ValueError, match="exists; it must be a new folder"),
+        export_folder.new_folder(tmp_path / "out"),
+    ):
+        (tmp_path / "out").mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
