@@ -78,10 +78,11 @@ def run(args: argparse.Namespace) -> None:
 
     fairseq_memattn.register()
     from fairseq_memattn.export import folder
-    from fairseq_memattn.export.converters import converted
+    from fairseq_memattn.export.converters import converted, import_converters
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
 
     folder.check_new(args.output)
+    import_converters()
     scores = read_scores(args.score_file)
     segmented = given_segmentation(args)
     state, task = open_checkpoint(args.path, args.data)

@@ -1,10 +1,13 @@
 """Which function makes a model of transformers of which model of fairseq."""
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
 from transformers import PreTrainedModel
 
+import fairseq_memattn.export
 from fairseq_memattn.errors import MemAttnError
 
 # From (model of fairseq, its task) to the same model of transformers, in evaluation mode.
@@ -20,6 +23,12 @@ def converts(*classes: type) -> Callable[[Converter], Converter]:
         return converter
 
     return add
+
+
+def import_converters() -> None:
+    """Imports the modules of this package, whose converters register themselves."""
+    for module in pkgutil.iter_modules(fairseq_memattn.export.__path__):
+        importlib.import_module(f"{fairseq_memattn.export.__name__}.{module.name}")
 
 
 def converted(model: Any, task: Any) -> PreTrainedModel:

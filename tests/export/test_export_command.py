@@ -18,7 +18,7 @@ from data_prep import own_corpus
 from fairseq_memattn import cli
 from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.export import folder as export_folder
-from fairseq_memattn.export.converters import CONVERTERS
+from fairseq_memattn.export.converters import CONVERTERS, import_converters
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
 LINES = ["the old house is red", "a red house", "the dog sees the old dog", "is the dog red"]
@@ -74,6 +74,7 @@ def stand_in(model, task) -> RobertaForMaskedLM:
 
 @pytest.fixture(autouse=True)
 def a_converter(monkeypatch) -> None:
+    import_converters()
     monkeypatch.setitem(CONVERTERS, fairseq.models.roberta.RobertaModel, stand_in)
     # As the registration of any family of models does.
     classes = tokenization_auto.REGISTERED_TOKENIZER_CLASSES
