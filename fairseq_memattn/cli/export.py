@@ -11,6 +11,7 @@ The folder appears when everything is written and checked.
 """
 
 import argparse
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,14 @@ def run(args: argparse.Namespace) -> None:
     import fairseq_memattn
 
     fairseq_memattn.register()
+    from transformers.utils.logging import disable_progress_bar
+
     from fairseq_memattn.export import folder
     from fairseq_memattn.export.converters import converted, import_converters
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
 
+    if not sys.stderr.isatty():
+        disable_progress_bar()
     folder.check_new(args.output)
     import_converters()
     scores = read_scores(args.score_file)
@@ -92,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     segmented = segmented or found_segmentation(args, suffixes(task, kind == "seq2seq"))
     folder.set_generation(made, model, task.target_dictionary)
     with folder.new_folder(args.output) as unfinished, TemporaryDirectory() as files:
-        made.save_pretrained(unfinished)
+        folder.save_weights(made, unfinished)
         words = tokenizer(task, kind, segmented, Path(files), folder.longest_input(model))
         words.save_pretrained(unfinished)
         text = model_card(args, state, task, made, kind, scores)

@@ -86,11 +86,17 @@ def _other_than_defaults(values: dict[str, Any], config: Any) -> list[str]:
         value = values.get(entry.name)
         default = entry.default if entry.default_factory is MISSING else entry.default_factory()
         default = getattr(default, "value", default)
+        value = ",".join(map(str, value)) if isinstance(value, list) else value
         of_another_group = isinstance(default, str) and default.startswith("${")
         if entry.name in LOCAL or entry.name == "_name" or value is None or of_another_group:
             continue
-        if value == default or str(value) == str(default):
+        if _plain(value) == _plain(default):
             continue
-        shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        flags.append(flag(entry.name) if value is True else shlex.join([flag(entry.name), shown]))
+        option = [flag(entry.name), str(value)]
+        flags.append(option[0] if value is True else shlex.join(option))
     return flags
+
+
+def _plain(value: Any) -> str:
+    """A value without the brackets and spaces of a list or a tuple."""
+    return str(value).strip("()[]").replace(" ", "")

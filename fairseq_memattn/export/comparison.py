@@ -14,7 +14,13 @@ from fairseq_memattn.errors import MemAttnError
 BATCH = 4  # examples
 SUBSETS = ("valid", "test")
 # fairseq's names of inputs -> transformers'; others have the same name in both.
-NAMES = {"src_tokens": "input_ids", "prev_output_tokens": "decoder_input_ids"}
+NAMES = {
+    "src_tokens": "input_ids",
+    "prev_output_tokens": "decoder_input_ids",
+    "context_tokens": "context_input_ids",
+}
+# transformers find padding in the masks of tokens.
+LEFT_OUT = ("src_lengths", "context_padding_mask")
 
 
 class Difference(NamedTuple):
@@ -81,14 +87,18 @@ def outputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The logits of both models, and where there is no padding."""
     pad = task.source_dictionary.pad()
-    read = {NAMES.get(name, name): x for name, x in net_input.items() if name != "src_lengths"}
-    read["attention_mask"] = read["input_ids"].ne(pad).long()
+    read = {NAMES.get(name, name): x for name, x in net_input.items() if name not in LEFT_OUT}
+    for name in [name for name in read if name.endswith("input_ids")]:
+        read[name.replace("input_ids", "attention_mask")] = read[name].ne(pad).long()
     kept = net_input.get("prev_output_tokens", net_input["src_tokens"]).ne(pad)
-    if "decoder_input_ids" in read:
-        read["decoder_attention_mask"] = kept.long()
-    found = converted(**read)
-    if getattr(found, "logits", None) is None:
-        raise MemAttnError(
-            f"--check compares logits, which a {type(converted).__name__} does not give"
-        )
-    return model(**net_input)[0].float(), found.logits.float(), kept
+    return model(**net_input)[0].float(), logits(converted(**read)).float(), kept
+
+
+def logits(found: Any) -> Tensor:
+    """The logits of an output, those of spans stacked as `SpanHead` stacks them."""
+    if hasattr(found, "start_logits"):
+        spans = torch.stack([found.start_logits, found.end_logits], dim=-1)
+        facts = getattr(found, "fact_logits", None)
+        return spans if facts is None else torch.cat([spans, facts], dim=-1)
+    whole: Tensor = found.logits
+    return whole

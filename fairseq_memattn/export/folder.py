@@ -51,6 +51,17 @@ def new_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def save_weights(converted: PreTrainedModel, folder: Path) -> None:
+    """Writes the configuration and the weights, which others may read as they may the first.
+
+    safetensors makes files that only their owner may read.
+    """
+    converted.save_pretrained(folder)
+    mode = (folder / "config.json").stat().st_mode
+    for path in folder.iterdir():
+        path.chmod(mode)
+
+
 def kind_of(model: Any, converted: PreTrainedModel) -> str:
     """ "seq2seq", "causal" for a language model, or "masked".
 

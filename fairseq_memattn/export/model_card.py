@@ -28,7 +28,7 @@ GENERATE = (
     'ids = model.generate(**tokenizer("Some text.", return_tensors="pt"), max_new_tokens=100)\n'
     "print(tokenizer.batch_decode(ids, skip_special_tokens=True))"
 )
-LOGITS = 'logits = model(**tokenizer("Some text.", return_tensors="pt")).logits'
+FORWARD = 'outputs = model(**tokenizer("Some text.", return_tensors="pt"))'
 
 
 @dataclass
@@ -94,7 +94,7 @@ def usage(model: PreTrainedModel, facts: Facts) -> str:
         *imports,
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
         f'model = {cls}.from_pretrained("FOLDER")',
-        LOGITS if facts.kind == "masked" else GENERATE,
+        FORWARD if facts.kind == "masked" else GENERATE,
     ]
     return "\n".join(["```python", *code, "```"])
 

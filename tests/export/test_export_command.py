@@ -175,7 +175,7 @@ def test_the_code_of_the_card_runs(prepared, tmp_path, capsys):
     assert len(code.strip().splitlines()) == 5
     made: dict[str, torch.Tensor] = {}
     exec(code.replace("FOLDER", str(tmp_path / "out")), made)
-    assert made["logits"].dim() == 3
+    assert made["outputs"].logits.dim() == 3
 
 
 def test_a_difference_is_an_error(prepared, tmp_path, capsys, monkeypatch):
