@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.outputs import write_json
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def run(args: argparse.Namespace) -> None:
     segmented = segmented or found_segmentation(args, suffixes(task, kind == "seq2seq"))
     folder.set_generation(made, model, task.target_dictionary)
     with folder.new_folder(args.output) as unfinished, TemporaryDirectory() as files:
-        folder.save_weights(made, unfinished)
+        names = folder.save_weights(made, unfinished)
+        write_way_back(args, state, model, task, names, unfinished)
         words = tokenizer(task, kind, segmented, Path(files), folder.longest_input(model))
         words.save_pretrained(unfinished)
         text = model_card(args, state, task, made, kind, scores)
@@ -106,6 +108,28 @@ def run(args: argparse.Namespace) -> None:
             compare(args, model, type(made).from_pretrained(unfinished), task)
     count = sum(weight.numel() for weight in made.parameters())
     print(f"exported {count:,} weights of a {type(made).__name__}: {args.output}")
+
+
+def write_way_back(
+    args: argparse.Namespace,
+    state: dict[str, Any],
+    model: Any,
+    task: Any,
+    names: list[str],
+    unfinished: Path,
+) -> None:
+    """Writes fairseq.json, with which `memattn import-transformers` reads the folder."""
+    from fairseq_memattn.export import way_back
+
+    data = Path(args.data.split(":")[0])
+    content = way_back.record(state, model, task, data, names)
+    write_json(unfinished / way_back.FILE, content)
+    if content["lost"]:
+        print(
+            "warning: import-transformers cannot read the folder, as transformers' model keeps "
+            f"{', '.join(content['lost'])} in another form",
+            file=sys.stderr,
+        )
 
 
 def check(args: argparse.Namespace) -> None:

@@ -147,6 +147,11 @@ def checkpoint(
     )
     with torch.device(device):
         check_weights(weights, model.build_model(args, task))
+    return untrained(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), weights)
+
+
+def untrained(cfg: Any, weights: "dict[str, Tensor]") -> dict[str, Any]:
+    """A checkpoint with these weights, before the first update."""
     history = {
         "criterion_name": "",
         "optimizer_name": "",
@@ -155,7 +160,7 @@ def checkpoint(
     }
     return {
         "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "cfg": cfg,
         "model": weights,
         "optimizer_history": [history],
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from fairseq_memattn.errors import MemAttnError
@@ -16,19 +16,19 @@ MAX_LENGTH = 200  # fairseq-generate's --max-len-b
 OPTION = "--output"
 
 
-def check_new(output: Path) -> None:
+def check_new(output: Path, option: str = OPTION) -> None:
     """Raises MemAttnError for a path that exists, or in whose folder none can be made."""
     if output.exists() or output.is_symlink():
-        raise MemAttnError(f"{OPTION} {output} exists; it must be a new folder")
+        raise MemAttnError(f"{option} {output} exists; it must be a new folder")
     parent = output.absolute().parent
     if not parent.is_dir():
-        raise MemAttnError(f"{OPTION} {output}: the folder {parent} does not exist")
+        raise MemAttnError(f"{option} {output}: the folder {parent} does not exist")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise MemAttnError(f"{OPTION} {output}: no folders can be made in {parent}")
+        raise MemAttnError(f"{option} {output}: no folders can be made in {parent}")
 
 
 @contextmanager
-def new_folder(output: Path) -> Iterator[Path]:
+def new_folder(output: Path, option: str = OPTION) -> Iterator[Path]:
     """A folder beside `output`, which gets its name if the body does not fail.
 
     Raises MemAttnError, which names `output`, if it cannot be written.
@@ -39,27 +39,32 @@ def new_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)  # of a command that was killed
         unfinished.mkdir()
         yield unfinished
-        check_new(output)
+        check_new(output, option)
         unfinished.rename(output)
     except (OSError, SafetensorError) as error:
         named = getattr(error, "filename", None)  # Python names no file where a write fails
         if named is not None and not Path(named).is_relative_to(unfinished):
             raise
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise MemAttnError(f"{OPTION} {output} cannot be written: {reason}") from error
+        raise MemAttnError(f"{option} {output} cannot be written: {reason}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def save_weights(converted: PreTrainedModel, folder: Path) -> None:
+def save_weights(converted: PreTrainedModel, folder: Path) -> list[str]:
     """Writes the configuration and the weights, which others may read as they may the first.
 
-    safetensors makes files that only their owner may read.
+    safetensors makes files that only their owner may read. Returns the names of the weights.
     """
     converted.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode
     for path in folder.iterdir():
         path.chmod(mode)
+    names: list[str] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            names += file.keys()
+    return names
 
 
 def kind_of(model: Any, converted: PreTrainedModel) -> str:

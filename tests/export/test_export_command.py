@@ -5,108 +5,25 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import fairseq.models.roberta
 import pytest
 import torch
-from fairseq import options, tasks
-from in_process import preprocess_in_process
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, RobertaConfig, RobertaForMaskedLM
-from transformers.models.auto import tokenization_auto
+from tiny_roberta import ROBERTA, export, prepare, registered, stand_in
+from transformers import AutoModelForMaskedLM, AutoTokenizer, RobertaForMaskedLM
 
-from data_prep import own_corpus
-from fairseq_memattn import cli
-from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.export import folder as export_folder
-from fairseq_memattn.export.converters import CONVERTERS, import_converters
-from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
-
-LINES = ["the old house is red", "a red house", "the dog sees the old dog", "is the dog red"]
-FLAGS = (
-    "--task masked_lm --arch roberta --encoder-layers 1 --encoder-embed-dim 8 --dropout 0.2 "
-    "--encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --max-positions 30 --lr 0.01 "
-    "--tokens-per-sample 30 --sample-break-mode eos --optimizer adam --adam-betas (0.9,0.98)"
-)
-NAMES = {
-    "encoder.sentence_encoder.embed_tokens": "roberta.embeddings.word_embeddings",
-    "encoder.sentence_encoder.embed_positions": "roberta.embeddings.position_embeddings",
-    "encoder.sentence_encoder.layernorm_embedding": "roberta.embeddings.LayerNorm",
-    "encoder.sentence_encoder.layers": "roberta.encoder.layer",
-    "encoder.lm_head": "lm_head",
-    "self_attn.q_proj": "attention.self.query",
-    "self_attn.k_proj": "attention.self.key",
-    "self_attn.v_proj": "attention.self.value",
-    "self_attn.out_proj": "attention.output.dense",
-    "self_attn_layer_norm": "attention.output.LayerNorm",
-    "fc1": "intermediate.dense",
-    "fc2": "output.dense",
-    "final_layer_norm": "output.LayerNorm",
-    "lm_head.weight": "lm_head.decoder.weight",
-}
+from fairseq_memattn.export.converters import CONVERTERS
 
 
-def stand_in(model, task) -> RobertaForMaskedLM:
-    """transformers' own RoBERTa with the weights of fairseq's."""
-    args, dictionary = model.args, task.source_dictionary
-    config = RobertaConfig(
-        vocab_size=len(dictionary),
-        hidden_size=args.encoder_embed_dim,
-        num_hidden_layers=args.encoder_layers,
-        num_attention_heads=args.encoder_attention_heads,
-        intermediate_size=args.encoder_ffn_embed_dim,
-        max_position_embeddings=args.max_positions + 2,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        pad_token_id=dictionary.pad(),
-    )
-    made = RobertaForMaskedLM(config)
-    weights = {}
-    for name, weight in model.state_dict().items():
-        for theirs, ours in NAMES.items():
-            name = name.replace(theirs, ours)
-        weights[name] = weight
-    weights["lm_head.decoder.bias"] = weights["lm_head.bias"]
-    weights["roberta.embeddings.token_type_embeddings.weight"] = torch.zeros(1, 8)
-    weights.pop("encoder.sentence_encoder.version", None)
-    made.load_state_dict(weights)
-    return made
-
-
-@pytest.fixture(autouse=True)
-def a_converter(monkeypatch) -> None:
-    import_converters()
-    monkeypatch.setitem(CONVERTERS, fairseq.models.roberta.RobertaModel, stand_in)
-    # As the registration of any family of models does.
-    classes = tokenization_auto.REGISTERED_TOKENIZER_CLASSES
-    monkeypatch.setitem(classes, MemAttnTokenizer.__name__, MemAttnTokenizer)
+@pytest.fixture(scope="module", autouse=True)
+def converter() -> Iterator[None]:
+    with registered():
+        yield
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> Iterator[Path]:
-    """A folder of `memattn prepare own-corpus`, and a model for its data."""
-    folder = tmp_path_factory.mktemp("prepared")
-    (folder / "train.en").write_text("\n".join(LINES * 3) + "\n")
-    text = f"--text train={folder}/train valid={folder}/train --langs en --vocab-size 20"
-    with preprocess_in_process():
-        assert own_corpus.main([*text.split(), "--output", str(folder / "data")]) == 0
-    argv = [str(folder / "data/bin"), *FLAGS.split()]
-    args = options.parse_args_and_arch(options.get_training_parser(), argv)
-    task = tasks.setup_task(args)
-    torch.manual_seed(1)
-    model = task.build_model(args)
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    cls, weights = type(model), model.state_dict()
-    state = checkpoint(cls, FLAGS.split(), weights, task.source_dictionary, device="cpu")
-    state["cfg"]["task"]["data"] = "elsewhere"
-    torch.save(state, folder / "model.pt")
-    yield folder
-
-
-def export(prepared: Path, output: Path, *flags: object, **given: object) -> int:
-    values = {"path": prepared / "model.pt", "data": prepared / "data/bin", "output": output}
-    argv = [x for name, value in (values | given).items() for x in (f"--{name}", str(value))]
-    return cli.main(["export", *argv, *map(str, flags)])
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("prepared"))
 
 
 def test_a_folder_that_transformers_loads(prepared, tmp_path, capsys):
@@ -184,7 +101,7 @@ def test_a_difference_is_an_error(prepared, tmp_path, capsys, monkeypatch):
         made.lm_head.bias.data[5] += 0.5
         return made
 
-    monkeypatch.setitem(CONVERTERS, fairseq.models.roberta.RobertaModel, other)
+    monkeypatch.setitem(CONVERTERS, ROBERTA, other)
     assert export(prepared, tmp_path / "out", "--check", 1) == 1
     said = capsys.readouterr().err
     assert (
@@ -261,7 +178,7 @@ def test_other_checkpoints_and_data(prepared, tmp_path, capsys, monkeypatch):
         torch.save(changed, prepared / f"{name}.pt")
         said = said_of(prepared, tmp_path / "out", capsys, path=prepared / f"{name}.pt")
         assert f"{name} is not registered; --user-dir must be the folder" in said
-    monkeypatch.delitem(CONVERTERS, fairseq.models.roberta.RobertaModel)
+    monkeypatch.delitem(CONVERTERS, ROBERTA)
     assert "a RobertaModel cannot be exported" in said_of(prepared, tmp_path / "out", capsys)
     smaller = tmp_path / "bin"
     smaller.mkdir()
