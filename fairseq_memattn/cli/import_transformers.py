@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> None:
     with new_folder(args.dictionaries, "--dictionaries") as unfinished:
         way_back.write_dictionaries(content, args.folder, unfinished)
         write(untrained(cfg, weights), args.output)
-    count = sum(weight.numel() for weight in weights.values())
-    print(f"imported {count:,} weights: {args.output}")
+    print(f"imported {len(weights)} weights: {args.output}")
     print(f"dictionaries: {', '.join(content['dictionaries'])} in {args.dictionaries}")
 
 
@@ -65,6 +64,9 @@ def check(file: Path, content: dict[str, Any]) -> None:
     if not content.keys() >= PARTS:
         missing = ", ".join(sorted(PARTS - content.keys()))
         raise MemAttnError(f"{file} is not what `memattn export` writes: it has no {missing}")
+    for name in content["dictionaries"]:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise MemAttnError(f"{file} is refused: the dictionary {name} is not in its folder")
     if content["lost"]:
         raise MemAttnError(
             f"{file}: the model cannot be imported, as the export does not keep its weights "

@@ -10,7 +10,9 @@ from transformers import PreTrainedModel
 import fairseq_memattn.export
 from fairseq_memattn.errors import MemAttnError
 
-# From (model of fairseq, its task) to the same model of transformers, in evaluation mode.
+# From (model of fairseq, its task) to the same model of transformers, in evaluation mode. It copies
+# the weights as they are: `way_back` finds each of them again, and a model with a weight that is
+# transposed, joined or scaled cannot be imported from the folder.
 Converter = Callable[[Any, Any], PreTrainedModel]
 CONVERTERS: dict[type, Converter] = {}
 

@@ -92,6 +92,10 @@ def test_other_folders(folder, tmp_path, capsys):
     wrong = content | {"names": content["names"] | {name: "none"}}
     for text, expected in (
         ("{}", "is not what `memattn export` writes: it has no cfg, constants"),
+        (
+            json.dumps(content | {"dictionaries": {"../a": {}}}),
+            "refused: the dictionary ../a is not",
+        ),
         (json.dumps(content | {"lost": ["a", "b"]}), "the export does not keep its weights a, b"),
         (json.dumps(wrong), f"{changed} has no weight 'none', which {changed}/fairseq.json names"),
     ):
