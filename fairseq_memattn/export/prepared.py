@@ -20,8 +20,10 @@ from fairseq_memattn.transformers.pieces import (
     SentencePieces,
     check_codes,
 )
+from fairseq_memattn.transformers.vocabulary import Vocabulary
 
 TEXTS = ("text", "tokens", "truecased", "segmented", "pieces")  # folders of text by the line
+MADE = (*TEXTS, "raw", "bin")  # folders of what stages have made
 OPTION = "--tokenizer"
 NEEDED = "the SentencePiece model, the codes of subword-nmt, GPT-2's encoder.json and vocab.bpe"
 
@@ -103,9 +105,19 @@ def kind_of(path: Path) -> str:
         pass
     try:
         check_codes(path)
-        return SUBWORD_NMT
     except MemAttnError:
         raise MemAttnError(f"{OPTION} {path} must be one of {NEEDED}, but is none") from None
+    if is_dictionary(path):
+        raise MemAttnError(f"{OPTION} {path} must be one of {NEEDED}, but is a dictionary")
+    return SUBWORD_NMT
+
+
+def is_dictionary(path: Path) -> bool:
+    """Whether a file is a dictionary of fairseq."""
+    try:
+        return bool(Vocabulary.load(path))
+    except ValueError:
+        return False
 
 
 def find(data: Path, suffixes: Mapping[str, str]) -> Segmented:
@@ -169,8 +181,8 @@ class Prepared:
                 f"{OPTION} must be given: {self.folder / 'stages'} has no record of the text "
                 f"pieces/*.{suffix}"
             )
-        label: str | None = labels[0]
-        while label is not None and label in self.made_by:
+        first = label = labels[0]
+        while label in self.made_by:
             path, record = self.made_by[label]
             options = record.get("options", {})
             found.lowercase |= bool(options.get("lowercase"))
@@ -178,15 +190,22 @@ class Prepared:
                 found.moses = True
                 found.printable_only |= bool(options.get("printable_only"))
             for name, checksum in record.get("inputs", {}).items():
-                if not name.startswith((*(f"{text}/" for text in TEXTS), "raw/")):
+                if Path(name).parts[0] not in MADE:
                     self._add(found, side, name, checksum, path)
-            label = next((name for name in record["inputs"] if _is_text(name, suffix)), None)
+            label = next((name for name in record["inputs"] if _is_text(name, suffix)), "")
+        if first.startswith("pieces/") and side not in found.pieces:
+            raise MemAttnError(
+                f"{OPTION} must be given: {self.folder / 'stages'} does not say what has segmented "
+                f"{first}"
+            )
 
     def _add(self, found: Segmented, side: str, label: str, checksum: str, record: Path) -> None:
         """Adds a file that a stage has read beside text."""
         if record.name.startswith("text-") or Path(label).name.startswith("dict."):
             return
         file = self._located(label, checksum, record)
+        if is_dictionary(file):
+            return
         if label.startswith("truecase."):
             found.truecase[side] = file
             return

@@ -234,6 +234,24 @@ def test_windows(tmp_path: Path):
     assert made.decode(ids, skip_special_tokens=True).endswith(f" _eos {text}")
 
 
+def test_other_inputs_of_a_stage(tmp_path: Path):
+    """As in `memattn prepare squad --spans`: a dictionary, and what other folders have."""
+    pipeline = written(tmp_path / "corpus")
+    data = pipeline.folder / "bin"
+    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", 150, "_eos", 1)
+    (data / "records").mkdir(parents=True)
+    others = [data / "records" / "train.jsonl", pipeline.folder / "pieces.txt"]
+    for path, text in zip(others, ("{}", "the 5\n"), strict=True):
+        path.write_text(text)
+    for language, inputs in (("en", [*others, model]), ("es", others)):
+        source, target = (pipeline.path(kind, "train", language) for kind in ("text", "pieces"))
+        target.parent.mkdir(exist_ok=True)
+        pipeline.stages.run(f"pieces-{language}", [source, *inputs], [target], target.touch)
+    assert find(data, {"src": "en"}).files() == [model]
+    with pytest.raises(MemAttnError, match="does not say what has segmented pieces/train.es"):
+        find(data, {"src": "es"})
+
+
 # Errors.
 
 
@@ -272,6 +290,7 @@ def test_a_model_that_was_changed_is_not_taken(tmp_path: Path):
     [
         ({"a": None}, "--tokenizer .*a: there is no such file"),
         ({"a": "text that is not a model\n"}, "must be one of the SentencePiece model, .*is none"),
+        ({"a": "the 5\na 3\n"}, "must be one of the SentencePiece model, .*is a dictionary"),
         ({"a": "{}"}, "GPT-2's BPE needs its encoder.json and its vocab.bpe"),
         ({"a": "a b\n", "b": "a b\n", "c": "a b\n"}, "must be one file, or one of the source"),
     ],
