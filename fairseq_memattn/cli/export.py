@@ -192,14 +192,15 @@ def model_card(
     from fairseq_memattn import __version__
     from fairseq_memattn.cli.model_flags import training_flags
     from fairseq_memattn.compat import architecture
-    from fairseq_memattn.export.model_card import Facts, card
+    from fairseq_memattn.export.model_card import Facts, card, recorded_languages
     from fairseq_memattn.export.task_tokenizer import suffixes
 
     arch = str(architecture(state))
     sizes = {"source": len(task.source_dictionary)}
     if kind == "seq2seq":
         sizes["target"] = len(task.target_dictionary)
-    languages = suffixes(task, kind == "seq2seq") if hasattr(task, "src_dict") else {}
+    translated = suffixes(task, kind == "seq2seq") if hasattr(task, "src_dict") else {}
+    recorded = recorded_languages(Path(args.data.split(":")[0]))
     facts = Facts(
         name=args.output.name,
         arch=arch,
@@ -207,7 +208,7 @@ def model_card(
         version=__version__,
         flags=training_flags(arch, state["cfg"]),
         data=args.data,
-        languages=[*languages.values()],
+        languages=[*translated.values()] or recorded,
         dictionaries=sizes,
         scores=scores,
     )

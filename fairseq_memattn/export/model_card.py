@@ -156,6 +156,12 @@ def preparation(folder: Path) -> list[list[str]]:
     return rows
 
 
+def recorded_languages(folder: Path) -> list[str]:
+    """The languages of data that `memattn prepare` has binarised, where they are codes."""
+    names = _object(folder / "binarised.json").get("languages", [])
+    return [name for name in names if isinstance(name, str) and len(name) == 2]
+
+
 def _object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -22,7 +22,10 @@ from fairseq_memattn.transformers.vocabulary import Vocabulary
 FILE = "fairseq.json"
 SMALL = 16  # values; a larger buffer is a weight
 # Paths and settings of the machine, which do not belong to the model.
-LOCAL = ("user_dir", "save_dir", "restore_file", "tensorboard_logdir", "wandb_project", "log_file")
+LOCAL = {
+    *("user_dir", "save_dir", "restore_file", "finetune_from_model", "tensorboard_logdir"),
+    *("wandb_project", "log_file", "plasma_path"),
+}
 
 
 def record(

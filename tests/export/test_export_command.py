@@ -66,8 +66,8 @@ def test_the_model_card(prepared, tmp_path, capsys):
     files = ["--score-file", tmp_path / "a", "--score-file", tmp_path / "b"]
     assert export(prepared, tmp_path / "out", *files) == 0, capsys.readouterr().err
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
-    front = ["library_name: transformers", "tags:", "- fairseq-memattn", '- "roberta"']
-    assert card.splitlines()[:6] == ["---", *front, "---"]
+    front = ["library_name: transformers", "language:", '- "en"', "tags:", "- fairseq-memattn"]
+    assert card.splitlines()[:8] == ["---", *front, '- "roberta"', "---"]
     for row in (
         "| perplexity | 12.346 | context 480 |",
         "| BLEU | 30.13 | ours on test.de, 7 sentences; nrefs:1\\|bs:0 |",
