@@ -19,10 +19,10 @@ LOCAL = {
 }
 
 
-def model_flags(arch: str, args: Any) -> list[str]:
+def model_flags(arch: str, args: Any, left_out: tuple[str, ...] = ("max_positions",)) -> list[str]:
     """`--arch` and the flags whose values differ from the architecture's defaults.
 
-    args: all options of a model, by name; --max-positions is left out, as the task sets it
+    args: all options of a model, by name; left_out: by default --max-positions, as the task sets it
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
@@ -33,7 +33,7 @@ def model_flags(arch: str, args: Any) -> list[str]:
     flags = ["--arch", arch]
     for action in parser._actions:
         value = getattr(args, action.dest, None)
-        if action.dest == "max_positions" or value is None:
+        if action.dest in left_out or value is None:
             continue
         if value == getattr(defaults, action.dest, action.default):
             continue
@@ -55,7 +55,11 @@ def training_flags(arch: str, cfg: Any) -> list[str]:
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
     groups = [(_values(cfg, name), FairseqConfig.__dataclass_fields__[name].type) for name in FIXED]
-    flags = [shlex.join(model_flags(arch, argparse.Namespace(**_values(cfg, "model"))))]
+    options = _values(cfg, "model")
+    for name in ("encoder", "decoder", "quant_noise"):  # of fairseq's transformer in YAML
+        if isinstance(options.get(name), dict):
+            options |= {f"{name}_{key}": value for key, value in options[name].items()}
+    flags = [shlex.join(model_flags(arch, argparse.Namespace(**options), left_out=()))]
     registries = {name: REGISTRIES[name]["dataclass_registry"] for name in CHOICES}
     for name, registry in {"task": TASK_DATACLASS_REGISTRY, **registries}.items():
         values = _values(cfg, name)

@@ -77,7 +77,13 @@ def test_the_model_card(prepared, tmp_path, capsys):
     ):
         assert row in card, card
     flags = card.partition("```\n--arch")[2].partition("```")[0]
-    for flag in ("--dropout 0.2", "--adam-betas '(0.9,0.98)'", "--lr 0.01", "--task masked_lm"):
+    for flag in (
+        "--dropout 0.2",
+        "--adam-betas '(0.9,0.98)'",
+        "--lr 0.01",
+        "--max-positions 30",
+        "--task masked_lm",
+    ):
         assert flag in flags, flags
     for flag in ("--data", "--save-dir", "--seed", "--attention-dropout"):
         assert flag not in flags, flags
