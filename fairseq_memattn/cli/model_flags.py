@@ -94,7 +94,7 @@ def _other_than_defaults(values: dict[str, Any], config: Any) -> list[str]:
         of_another_group = isinstance(default, str) and default.startswith("${")
         if entry.name in LOCAL or entry.name == "_name" or value is None or of_another_group:
             continue
-        if _plain(value) == _plain(default):
+        if value == default or _plain(value) == _plain(default):
             continue
         option = [flag(entry.name), str(value)]
         flags.append(option[0] if value is True else shlex.join(option))
