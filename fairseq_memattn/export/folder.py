@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers.search import DEFAULTS
 
-MAX_LENGTH = 200  # fairseq-generate's --max-len-b
 OPTION = "--output"
 
 
@@ -87,7 +87,7 @@ def longest_input(model: Any) -> int | None:
 
 
 def set_generation(converted: PreTrainedModel, model: Any, dictionary: Any) -> None:
-    """Completes the generation_config.json by fairseq's symbols and its maximum length.
+    """Completes the generation_config.json by fairseq's symbols and fairseq-generate's defaults.
 
     dictionary: of the target
     """
@@ -101,7 +101,9 @@ def set_generation(converted: PreTrainedModel, model: Any, dictionary: Any) -> N
     if converted.config.is_encoder_decoder:
         if config.decoder_start_token_id is None:
             config.decoder_start_token_id = dictionary.eos()
-        if config.max_new_tokens is None and config.max_length in (None, 20):
-            limit = model.max_positions()[1]
-            config.max_length = None
-            config.max_new_tokens = min(MAX_LENGTH, (limit or MAX_LENGTH + 1) - 1)
+        limit = model.max_positions()[1]
+        config.update(**DEFAULTS, max_length=None)
+        own = {name: DEFAULTS[name] for name in ("max_len_a", "max_len_b")}
+        own["max_target_positions"] = limit if isinstance(limit, int) else None
+        for name, value in own.items():
+            setattr(config, name, value)

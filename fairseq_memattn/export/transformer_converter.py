@@ -270,6 +270,4 @@ def _weights(stack: Any) -> dict[str, Tensor]:
 def _loaded(model: Any, weights: dict[str, Tensor]) -> Any:
     model.load_state_dict({name: value.float() for name, value in weights.items()})
     model.tie_weights()
-    if model.can_generate():
-        model.generation_config.min_new_tokens = 1
     return model

@@ -25,6 +25,7 @@ from fairseq_memattn.transformers.gmat_modeling import (
     GMATPreTrainedModel,
     token_positions,
 )
+from fairseq_memattn.transformers.search import FairseqSearch
 
 NO_LOSS = -100  # in labels, where there is no loss
 
@@ -132,7 +133,7 @@ def _attend(
     return projected
 
 
-class GenBERTForConditionalGeneration(GMATPreTrainedModel, GenerationMixin):
+class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, GenerationMixin):
     """GMAT's encoder, which decodes too: its layers attend to the target and to the source.
 
     A learned vector `segment` is added to every embedding of the target. The decoder does not use

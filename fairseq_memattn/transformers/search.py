@@ -4,15 +4,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 
-from fairseq_memattn.transformers.cache import MemoryCache
+# fairseq-generate's defaults: --beam, --lenpen, --min-len, --max-len-a, --max-len-b.
+DEFAULTS: dict[str, Any] = {
+    "num_beams": 5,
+    "length_penalty": 1.0,
+    "early_stopping": True,
+    "min_new_tokens": 1,
+    "max_len_a": 0.0,
+    "max_len_b": 200,
+}
 
 
 class OwnLimits(LogitsProcessor):
     """Never pad; nothing but eos for a row that has as many new tokens as it may have.
 
     limits: (B,), new tokens without eos. eos keeps its own log probability, as in fairseq
+    prompt: the tokens that the decoder reads at first
     """
 
     def __init__(self, limits: Tensor, prompt: int, pad: int, eos: int) -> None:
@@ -30,12 +39,14 @@ class OwnLimits(LogitsProcessor):
 
 
 class FairseqSearch:
-    """What a model adds to `generate`: its cache, and the limits of the rows.
+    """What an encoder-decoder adds to `generate`: the limits of the rows.
 
-    With `max_len_a` or `max_len_b` in the generation configuration, the limit of a row is
-    max_len_a * tokens of its source + max_len_b, unless the call gives `max_new_tokens` or
-    `max_length`. `length_penalty`, `num_beams`, `early_stopping=True` and `min_new_tokens=1` are
-    fairseq's --lenpen, --beam, its way to stop, and --min-len.
+    With `max_len_a` or `max_len_b`, among the arguments or in the generation configuration, a row
+    ends after max_len_a * tokens of its source + max_len_b new tokens and eos, unless the call
+    gives `max_new_tokens` or `max_length`. `max_target_positions` of the generation configuration
+    limits all rows. With `length_penalty` (--lenpen), `num_beams` (--beam), `early_stopping=True`
+    and `min_new_tokens` (--min-len), tokens and scores of the best hypothesis are those of
+    fairseq-generate.
     """
 
     config: Any
@@ -44,38 +55,29 @@ class FairseqSearch:
     def generate(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' `generate`; see there."""
         source = kwargs.get("input_ids", inputs)
+        settings = kwargs.get("generation_config") or self.generation_config
+        a, b = (kwargs.pop(x, getattr(settings, x, None)) for x in ("max_len_a", "max_len_b"))
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
-        settings = kwargs.get("generation_config") or self.generation_config
-        given = {"max_new_tokens", "max_length"} & kwargs.keys()
-        limits = None if given else _limits(self, source, settings, kwargs)
-        if limits is not None:
-            prompt = kwargs.get("decoder_input_ids")
-            prompt_length = 1 if prompt is None else prompt.shape[1]
-            processor = OwnLimits(
-                limits, prompt_length, self.config.pad_token_id, self.config.eos_token_id
-            )
-            others = kwargs.pop("logits_processor", None) or []
-            kwargs["logits_processor"] = LogitsProcessorList([*others, processor])
-            kwargs["max_new_tokens"] = int(limits.max()) + 1
+        is_given = {"max_new_tokens", "max_length"} & kwargs.keys()
+        if source is not None and not is_given and (a is not None or b is not None):
+            lengths = (a or 0) * self.source_lengths(**kwargs).double() + (b or 0)
+            most = getattr(settings, "max_target_positions", None)
+            limits = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
+            self._limit(limits, kwargs)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        """transformers' hook: makes the cache, if the caller has none."""
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = MemoryCache(self.config)
+    def source_lengths(self, attention_mask: Tensor, **kwargs: Any) -> Tensor:
+        """(B,), the tokens of each source, for `max_len_a`."""
+        return attention_mask.sum(dim=1)
 
-
-def _limits(
-    model: Any, source: Tensor | None, settings: GenerationConfig, given: dict[str, Any]
-) -> Tensor | None:
-    """(B,); None where the generation configuration has no limit of fairseq's."""
-    a, b = (given.pop(x, getattr(settings, x, None)) for x in ("max_len_a", "max_len_b"))
-    if (a is None and b is None) or source is None or not model.config.is_encoder_decoder:
-        return None
-    lengths = ((a or 0) * given["attention_mask"].sum(dim=1).double() + (b or 0)).long()
-    most = model.config.decoder_stack["max_positions"] - 1
-    return lengths.clamp(max=most)
+    def _limit(self, limits: Tensor, kwargs: dict[str, Any]) -> None:
+        """Adds the limits (B,) to the arguments of `generate`."""
+        prompt = kwargs.get("decoder_input_ids")
+        length = 1 if prompt is None else prompt.shape[1]
+        pad, eos = self.config.pad_token_id, self.config.eos_token_id
+        others = kwargs.pop("logits_processor", None) or []
+        processor = OwnLimits(limits, length, pad, eos)
+        kwargs["logits_processor"] = LogitsProcessorList([*others, processor])
+        kwargs["max_new_tokens"] = int(limits.max()) + 1

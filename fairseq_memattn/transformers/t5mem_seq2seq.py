@@ -17,6 +17,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
+from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
 from fairseq_memattn.transformers.t5mem_decoder import (
@@ -53,7 +54,7 @@ class T5MemSeq2SeqLMOutput(Seq2SeqLMOutput):
     selection: tuple[Tensor, ...] | None = None
 
 
-class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
+class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMixin):
     """A T5 or a T5Mem with the output of a language model: translation, answers, corrupted spans.
 
     T5Mem reads K sequences: `input_ids` is the last of them, and `context_input_ids` are those
@@ -166,6 +167,18 @@ class T5MemForConditionalGeneration(PreTrainedModel, GenerationMixin):
             encoder_hidden_states=encoder_outputs.hidden_states,
             selection=decoded.selection or None,
         )
+
+    def source_lengths(
+        self, attention_mask: Tensor, context_attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> Tensor:
+        """(B,), the tokens of all sequences, for `max_len_a`."""
+        lengths = attention_mask.sum(dim=1)
+        context = kwargs.get("context_input_ids")
+        if context is None:
+            return lengths
+        if context_attention_mask is None:
+            context_attention_mask = context.ne(self.config.pad_token_id)
+        return lengths + context_attention_mask.sum(dim=(1, 2))
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, *args: Any, **kwargs: Any

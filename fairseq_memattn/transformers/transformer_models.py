@@ -92,8 +92,21 @@ def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
     return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
+class OwnCache:
+    """What a decoder with bounded memories adds to `generate`: its cache."""
+
+    config: Any
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """transformers' hook: makes the cache, if the caller has none."""
+        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = MemoryCache(self.config)
+
+
 class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
-    BoundedTransformer, FairseqSearch, GenerationMixin
+    BoundedTransformer, FairseqSearch, OwnCache, GenerationMixin
 ):
     """fairseq's encoder-decoder: `transformer`, `abc_*_transformer`, those of kernels, and
     `gmat_transformer`.
@@ -211,7 +224,7 @@ class _EncoderCall:
 
 
 class BoundedTransformerForCausalLM(  # type: ignore[misc]
-    BoundedTransformer, FairseqSearch, GenerationMixin
+    BoundedTransformer, OwnCache, GenerationMixin
 ):
     """fairseq's language model: `transformer_lm`, `abc_*_transformer_lm` and those of kernels.
 

@@ -153,6 +153,7 @@ def assert_searches_alike(model, new, source, beam, lenpen, limits):
         num_beams=beam,
         length_penalty=lenpen,
         early_stopping=beam > 1,
+        min_new_tokens=1,
         **limits,
         return_dict_in_generate=True,
         output_scores=True,
