@@ -52,7 +52,7 @@ install --no-deps --force-reinstall "$@" "$work"/fairseq_*.whl
 cd "$work"  # in a copy of the repository, Python would import that
 "$python" -W ignore -c 'import fairseq_memattn; fairseq_memattn.register()' 2> registered || {
   # Without the advice to install from a network.
-  tail -n 1 registered | sed 's/\(; replace it\)\{0,1\}: run `make env`.*//' >&2
+  tail -n 1 registered | sed 's/\(; replace it\)\{0,1\}: on Python 3.11 or 3.12, run `make env`.*//' >&2
   fail "the packages are installed, but fairseq_memattn does not register, see above; $anew"
 }
 echo "installed; --user-dir takes this folder:"
