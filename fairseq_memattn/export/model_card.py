@@ -12,6 +12,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
+    AutoModelForTokenClassification,
     PreTrainedModel,
 )
 
@@ -23,12 +24,15 @@ AUTO_CLASSES = (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
+    AutoModelForTokenClassification,
 )
-GENERATE = (
-    'ids = model.generate(**tokenizer("Some text.", return_tensors="pt"), max_new_tokens=100)\n'
-    "print(tokenizer.batch_decode(ids, skip_special_tokens=True))"
-)
-FORWARD = 'outputs = model(**tokenizer("Some text.", return_tensors="pt"))'
+INPUTS = '**tokenizer("Some text.", return_tensors="pt")'
+USES = {
+    "seq2seq": f"ids = model.generate({INPUTS})",
+    "causal": f"ids = model.generate({INPUTS}, max_new_tokens=100)",
+    "masked": f"outputs = model({INPUTS})",
+}
+DECODE = "print(tokenizer.batch_decode(ids, skip_special_tokens=True))"
 
 
 @dataclass
@@ -94,7 +98,8 @@ def usage(model: PreTrainedModel, facts: Facts) -> str:
         *imports,
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
         f'model = {cls}.from_pretrained("FOLDER")',
-        FORWARD if facts.kind == "masked" else GENERATE,
+        USES[facts.kind],
+        *([] if facts.kind == "masked" else [DECODE]),
     ]
     return "\n".join(["```python", *code, "```"])
 
