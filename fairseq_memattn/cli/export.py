@@ -65,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare the logits of both models on N batches of the data, and write nothing if "
         "they differ",
     )
+    add(
+        "--self-contained",
+        action="store_true",
+        help="write the source files too, so that transformers loads the folder with "
+        "trust_remote_code=True where fairseq-memattn is not installed",
+    )
     add("--subset", help="split for --check (default: valid, or test without it)")
     add(
         "--limit",
@@ -83,6 +89,7 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.export import folder
     from fairseq_memattn.export.converters import converted, import_converters
+    from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
 
     if not sys.stderr.isatty():
@@ -104,6 +111,8 @@ def run(args: argparse.Namespace) -> None:
         words.save_pretrained(unfinished)
         text = model_card(args, state, task, made, kind, scores)
         (unfinished / "README.md").write_text(text, encoding="utf-8")
+        if args.self_contained:
+            write_sources(unfinished, made, words)
         if args.check:
             compare(args, model, type(made).from_pretrained(unfinished), task)
     count = sum(weight.numel() for weight in made.parameters())

@@ -88,7 +88,7 @@ def front_matter(facts: Facts) -> str:
 
 def usage(model: PreTrainedModel, facts: Facts) -> str:
     """A few lines of Python that load the model and use it."""
-    found = [auto.__name__ for auto in AUTO_CLASSES if _loads(auto, model)]
+    found = auto_classes(model)
     cls = found[0] if found else type(model).__name__
     imports = [f"from transformers import {', '.join(['AutoTokenizer', *found[:1]])}"]
     if not found:
@@ -102,6 +102,11 @@ def usage(model: PreTrainedModel, facts: Facts) -> str:
         *([] if facts.kind == "masked" else [DECODE]),
     ]
     return "\n".join(["```python", *code, "```"])
+
+
+def auto_classes(model: PreTrainedModel) -> list[str]:
+    """The names of the Auto classes that load the model."""
+    return [auto.__name__ for auto in AUTO_CLASSES if _loads(auto, model)]
 
 
 def _loads(auto: Any, model: PreTrainedModel) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -14,6 +15,7 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
 )
 
+from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -51,6 +53,9 @@ class BoundedTransformer(PreTrainedModel):
             for projection in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
                 nn.init.xavier_uniform_(projection.weight)
                 nn.init.zeros_(projection.bias)
+        elif isinstance(module, GlobalControl):
+            # A buffer that is not saved, and has no values while transformers loads weights.
+            init.copy_(module.places, module.table())
         elif isinstance(module, Tail):
             nn.init.xavier_uniform_(module.projection)
 

@@ -213,8 +213,11 @@ def test_a_saved_cache(tmp_path):
         ),
         (lambda: language_model("abc_mlp_transformer_lm", **ADAPTIVE, **ADAPTIVE_INPUT), "lm"),
         (lambda: abc_models.roberta("abc_mlp_roberta"), "masked"),
+        (lambda: abc_models.translator("abc_local_global_transformer"), "seq2seq"),
+        (lambda: abc_models.translator("rfa_transformer"), "seq2seq"),
+        (lambda: test_gmat.translator("clustering"), "seq2seq"),
     ],
-    ids=["translator", "language model", "roberta"],
+    ids=["translator", "language model", "roberta", "global tokens", "features", "memory"],
 )
 def test_a_folder(model, auto, tmp_path):
     """What is saved is what is loaded, each tied weight once."""
@@ -230,6 +233,8 @@ def test_a_folder(model, auto, tmp_path):
     for (name, old), again in zip(
         new.state_dict().items(), loaded.state_dict().values(), strict=True
     ):
+        assert torch.equal(old, again), name
+    for (name, old), again in zip(new.named_buffers(), loaded.buffers(), strict=True):
         assert torch.equal(old, again), name
     assert sum(x.numel() for x in loaded.parameters()) == sum(x.numel() for x in new.parameters())
 

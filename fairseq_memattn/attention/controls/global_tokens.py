@@ -58,13 +58,16 @@ class GlobalControl(PositionControl):
         super().__init__(sizes, options)
         self.heads = 1
         every = range(0, self.slots * options.stride, options.stride)
-        positions = tuple(sorted(options.global_positions)) or tuple(every)
+        self.positions = tuple(sorted(options.global_positions)) or tuple(every)
         if not options.global_positions:
             self.max_length = self.slots * options.stride
-        # The slot of each position; one past the slots for positions that are not global.
-        places = torch.full((max(positions) + 2,), self.slots)
-        places[list(positions)] = torch.arange(len(positions))
-        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("places", self.table(), persistent=False)
+
+    def table(self) -> Tensor:
+        """The slot of each position; one past the slots for positions that are not global."""
+        places = torch.full((max(self.positions) + 2,), self.slots)
+        places[list(self.positions)] = torch.arange(len(self.positions))
+        return places
 
     def check_limit(self, positions: Tensor, from_start: bool) -> None:
         """Raises ValueError for a sequence that is longer than its global tokens cover."""
