@@ -91,7 +91,17 @@ def outputs(
     for name in [name for name in read if name.endswith("input_ids")]:
         read[name.replace("input_ids", "attention_mask")] = read[name].ne(pad).long()
     kept = net_input.get("prev_output_tokens", net_input["src_tokens"]).ne(pad)
-    return model(**net_input)[0].float(), logits(converted(**read)).float(), kept
+    return of_fairseq(model, net_input).float(), logits(converted(**read)).float(), kept
+
+
+def of_fairseq(model: Any, net_input: dict[str, Any]) -> Tensor:
+    """The logits of a model of fairseq; with an adaptive softmax the log probabilities."""
+    found = model(**net_input)
+    if getattr(getattr(model, "decoder", None), "adaptive_softmax", None) is not None:
+        probabilities: Tensor = model.get_normalized_probs(found, log_probs=True, sample=None)
+        return probabilities
+    whole: Tensor = found[0]
+    return whole
 
 
 def logits(found: Any) -> Tensor:

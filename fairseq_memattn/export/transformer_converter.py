@@ -199,8 +199,10 @@ def _adaptive_softmax(decoder: Any) -> dict[str, Any] | None:
     module = decoder.adaptive_softmax
     if module is None:
         return None
-    first = _head_words(module.head)
-    widths = [first.shape[1], *(tail[2].weight.shape[1] for tail in module.tail)]
+    first = decoder.output_embed_dim
+    if _ties_words(decoder):
+        first = _head_words(module.head).shape[1]
+    widths = [first, *(tail[2].weight.shape[1] for tail in module.tail)]
     return {
         "cutoffs": list(module.cutoff),
         "widths": widths,
@@ -213,7 +215,7 @@ def _ties_words(decoder: Any) -> bool:
     module, tokens = decoder.adaptive_softmax, decoder.embed_tokens
     if module is None or not isinstance(tokens, AdaptiveInput):
         return False
-    return _head_words(module.head) is tokens.embeddings[0][0].weight
+    return not isinstance(module.head, nn.Linear)
 
 
 def _ties_projections(decoder: Any) -> bool:
@@ -222,11 +224,8 @@ def _ties_projections(decoder: Any) -> bool:
 
 
 def _head_words(head: Any) -> Tensor:
-    """The weights (words, width) of the first band's tokens."""
-    projection = getattr(head, "word_proj", None)
-    if projection is None:
-        weight: Tensor = head.weight
-        return weight
+    """The weights (words, width) of the first band's tokens, which the input has too."""
+    projection = head.word_proj
     last: Any = projection[1] if isinstance(projection, nn.Sequential) else projection
     words: Tensor = last.weight
     return words
@@ -241,17 +240,15 @@ def _of_decoder(decoder: Any) -> dict[str, Tensor]:
 
 def _of_adaptive_softmax(decoder: Any) -> dict[str, Tensor]:
     module = decoder.adaptive_softmax
-    head, words = module.head, module.cutoff[0]
-    if hasattr(head, "word_proj"):
+    head = module.head
+    if not _ties_words(decoder):
+        weights = {"head.weight": head.weight}
+    else:
         weights = {"words.weight": _head_words(head), "bands.weight": head.class_proj.weight}
         if isinstance(head.word_proj, nn.Sequential):
             weights["word_projection.weight"] = head.word_proj[0].weight
-    else:
-        weights = {"words.weight": head.weight[:words], "bands.weight": head.weight[words:]}
     for number, tail in enumerate(module.tail):
-        projection = tail[0].weight
-        is_transposed = getattr(tail[0], "transpose", False)
-        weights[f"tails.{number}.projection"] = projection if is_transposed else projection.t()
+        weights[f"tails.{number}.projection"] = tail[0].weight
         weights[f"tails.{number}.words.weight"] = tail[2].weight
     return weights
 

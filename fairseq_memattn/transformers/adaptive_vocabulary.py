@@ -43,43 +43,72 @@ class AdaptiveInput(nn.Module):
 class AdaptiveSoftmax(nn.Module):
     """Log probabilities by bands: the head has the first band's tokens and one entry a band.
 
+    The weights have the forms of fairseq's.
+
     cutoffs: as of `AdaptiveInput`; widths: of the embeddings of each band
+    tied_words, tied_projections: whether the words, and the projections of the tails, can be the
+        parameters of an `AdaptiveInput`
     """
 
-    def __init__(self, cutoffs: list[int], widths: list[int], embed_dim: int) -> None:
+    def __init__(
+        self,
+        cutoffs: list[int],
+        widths: list[int],
+        embed_dim: int,
+        *,
+        tied_words: bool = False,
+        tied_projections: bool = False,
+    ) -> None:
         super().__init__()
-        self.project = widths[0] != embed_dim
-        if self.project:
-            self.word_projection = nn.Linear(embed_dim, widths[0], bias=False)
-        self.words = nn.Linear(widths[0], cutoffs[0], bias=False)
-        self.bands = nn.Linear(embed_dim, len(cutoffs) - 1, bias=False)
+        bands, self.first, self.tied_words = len(cutoffs) - 1, cutoffs[0], tied_words
+        if tied_words:
+            self.word_projection = (
+                nn.Linear(embed_dim, widths[0], bias=False) if widths[0] != embed_dim else None
+            )
+            self.words = nn.Linear(widths[0], cutoffs[0], bias=False)
+            self.bands = nn.Linear(embed_dim, bands, bias=False)
+        else:
+            self.head = nn.Linear(embed_dim, cutoffs[0] + bands, bias=False)
         sizes = [end - start for start, end in pairwise(cutoffs)]
         self.tails = nn.ModuleList(
-            Tail(embed_dim, width, size) for width, size in zip(widths[1:], sizes, strict=True)
+            Tail(embed_dim, width, size, transposed=tied_projections)
+            for width, size in zip(widths[1:], sizes, strict=True)
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, V) of x (B, T, E)."""
-        words = self.words(self.word_projection(x) if self.project else x)
-        head = torch.cat([words, self.bands(x)], dim=-1).log_softmax(dim=-1)
-        words, bands = head.split([words.shape[-1], len(self.tails)], dim=-1)
+        head = self._head(x).log_softmax(dim=-1)
+        words, bands = head.split([self.first, len(self.tails)], dim=-1)
         tails = [
             tail(x).log_softmax(dim=-1) + band
             for tail, band in zip(self.tails, bands.split(1, dim=-1), strict=True)
         ]
         return torch.cat([words, *tails], dim=-1)
 
+    def _head(self, x: Tensor) -> Tensor:
+        if not self.tied_words:
+            joined: Tensor = self.head(x)
+            return joined
+        projected = x if self.word_projection is None else self.word_projection(x)
+        return torch.cat([self.words(projected), self.bands(x)], dim=-1)
+
 
 class Tail(nn.Module):
-    """The tokens of one band. projection: (E, width), as that of an input, so that both tie."""
+    """The tokens of one band.
 
-    def __init__(self, embed_dim: int, width: int, tokens: int) -> None:
+    projection: (width, E); (E, width) if transposed, as that of an input, so that both tie
+    """
+
+    def __init__(self, embed_dim: int, width: int, tokens: int, *, transposed: bool) -> None:
         super().__init__()
-        self.projection = nn.Parameter(torch.empty(embed_dim, width))
+        self.transposed = transposed
+        shape = (embed_dim, width) if transposed else (width, embed_dim)
+        self.projection = nn.Parameter(torch.empty(shape))
         nn.init.xavier_uniform_(self.projection)
         self.words = nn.Linear(width, tokens, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, tokens) of x (B, T, E)."""
-        out: Tensor = self.words(x @ self.projection)
+        projection = self.projection if self.transposed else self.projection.t()
+        out: Tensor = self.words(x @ projection)
         return out

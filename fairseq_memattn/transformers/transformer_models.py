@@ -71,13 +71,13 @@ class BoundedTransformer(PreTrainedModel):
         ties = dict(self._tied_weights_keys or {})
         if adaptive is None:
             ties[f"{output}.weight"] = f"{source}.weight"
-        elif adaptive.get("tied_words"):
+        elif adaptive["tied_words"]:
             bands = len(adaptive["cutoffs"])
             ties[f"{output}.words.weight"] = f"{source}.embeddings.0.0.weight"
             for band in range(1, bands):
                 place = f"{output}.tails.{band - 1}"
                 ties[f"{place}.words.weight"] = f"{source}.embeddings.{band}.0.weight"
-                if adaptive.get("tied_projections"):
+                if adaptive["tied_projections"]:
                     ties[f"{place}.projection"] = f"{source}.embeddings.{band}.1.weight"
         self._tied_weights_keys = ties
 
@@ -87,7 +87,7 @@ def output_of(stack: StackConfig) -> nn.Module:
     adaptive = stack.adaptive_softmax
     if adaptive is None:
         return nn.Linear(stack.output_dim, stack.vocab_size, bias=False)
-    return AdaptiveSoftmax(adaptive["cutoffs"], adaptive["widths"], stack.output_dim)
+    return AdaptiveSoftmax(embed_dim=stack.output_dim, **adaptive)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
