@@ -37,7 +37,8 @@ def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
     if dtype == torch.float32:
         chunk, block_m, tile = (16, 16, 32) if is_wide else (32, 16, block(width) // 2)
     elif dtype == torch.float16:
-        chunk, block_m, tile = (16, 32, 32) if is_wide else (64, 16, 32)
+        chunk, block_m, tile = (16, 32, 32) if is_wide else (64, 16, min(32, block(width) // 2))
+        chunk = 32 if width <= 16 else chunk
     else:
         chunk, block_m, tile = (32, 64, 128) if is_wide else (64, 16, 32)
     return Sizes(
