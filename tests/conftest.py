@@ -15,7 +15,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run the Triton kernels at all lengths and sizes, and compile them in all",
+        help="run all cases of all tests, and the Triton kernels at all lengths and sizes, and "
+        "compile them in all",
     )
     parser.addoption(
         "--contract",
@@ -25,7 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        cases = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=cases)
+        items[:] = [item for item in items if item not in set(cases)]
+
     def rank(item: pytest.Item) -> int:
         name = item.path.stem
         return LONGEST.index(name) if name in LONGEST else len(LONGEST)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from cases import Case, draw
 from cases import padding as padding_of
+from full import full
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
@@ -199,18 +200,14 @@ def test_the_graph_is_freed(kind):
     "kind, pad, training, broken_in",
     [
         ("chunks", "left", False, set()),
-        ("window", "none", True, set()),
-        ("lsh", "left", True, set()),
+        full("window", "none", True, set()),
+        full("lsh", "left", True, set()),
         ("lsh", "right", False, None),  # at the generator of the seed
     ],
 )
 def test_compile(kind, pad, training, broken_in):
     module = layer(kind, "qkv").train(training)
     layers.check_compile(module, *inputs(), broken_in=broken_in, **options(pad))
-
-
-def test_distributed(tmp_path):
-    layers.check_distributed(tmp_path, (layer("lsh", "qkvo"), inputs(), options("left")))
 
 
 # --- Refusals

@@ -175,10 +175,6 @@ def test_an_exported_layer_takes_every_length():
     assert_close(exported(*more), module(*more))
 
 
-def test_distributed(tmp_path):
-    layers.check_distributed(tmp_path, (layer(), inputs(), options("right")))
-
-
 # --- Refusals
 
 

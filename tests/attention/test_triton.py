@@ -9,6 +9,7 @@ import pytest
 import torch
 from abc_cases import CONTROLS, Case, inputs, oracle
 from cases import PADS, Inputs, assert_all_close, assert_equal, in_pieces, padding, run
+from full import full
 from pairwise import rows
 from torch.testing import assert_close
 
@@ -28,8 +29,8 @@ ALL = {
 }
 FEW = [
     (1, "plain", "none", True, 20, 3),
-    (63, "relu", "both", False, 16, 33),
-    (33, "late +200", "left", False, 16, 3),
+    (33, "relu", "both", True, 16, 33),
+    (33, "late +200", "left", True, 16, 3),
     (37, "rise +50", "holes", True, 20, 16),
     (9, "spikes", "sentence", False, 16, 3),
 ]
@@ -63,12 +64,12 @@ def test_outputs_and_gradients(case, device):
     assert_all_close(attend(case, torch.float32, device), oracle(case, True), tolerance)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float16)])
 def test_half_precision(dtype, device):
     assert_close_to_exact(Case(41, "both", width=24, slots=5, heads=1), dtype, device)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", [full(torch.float32), torch.float16])
 def test_wide_heads(dtype, device):
     """More than 128 dimensions have other blocks."""
     assert_close_to_exact(Case(35, "left", width=136, slots=3, heads=1, batch=1), dtype, device)
@@ -103,12 +104,12 @@ def assert_continues_exactly(case, device, tolerance=2e-5):
     assert_all_close(actual, expected, tolerance)
 
 
-@pytest.mark.parametrize("control", ["relu", "late +200"])
+@pytest.mark.parametrize("control", [full("relu"), "late +200"])
 def test_split_and_continued(control, device):
     assert_continues_exactly(Case(45, "both", control=control, shared=True, batch=1), device)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, full(True)])
 def test_some_heads_at_a_time(shared, device, monkeypatch):
     """The backward pass where the memories of all heads at once are too large."""
     monkeypatch.setattr(Launch, "groups_of_heads", lambda self: [slice(0, 1), slice(1, 3)])

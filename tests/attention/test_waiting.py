@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from cases import assert_equal, fixed_sum, outputs
+from full import full
 from pairwise import pairwise
 from torch import Tensor
 from waiting import META, Waits, kernels, on_no_gpu
@@ -225,6 +226,7 @@ def grows_linearly(attend: Attend, *, padded: bool) -> bool:
 
 
 padded = pytest.mark.parametrize("padded", [False, True], ids=["tokens", "padded"])
+padded_or_full = pytest.mark.parametrize("padded", [full(False), True], ids=["tokens", "padded"])
 
 
 @padded
@@ -306,7 +308,7 @@ def test_abc_layers(name, kind, padded, training):
             assert grows_linearly(attend, padded=padded)
 
 
-@padded
+@padded_or_full
 @pytest.mark.parametrize("name", [n for n in all_controls() if not control_class(n).causal_refusal])
 def test_abc_layers_step_by_step(name, padded):
     module = placed(layer(name, "causal"), training=False)
@@ -324,7 +326,7 @@ def test_abc_layers_step_by_step(name, padded):
         assert largest(attend, 5, padded=padded)
 
 
-@padded
+@padded_or_full
 @pytest.mark.parametrize("name", all_controls())
 def test_what_is_written_is_read(name, padded):
     module = placed(layer(name, "cross"), training=False)

@@ -12,6 +12,7 @@ import sacrebleu
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.logging import metrics
+from full import full
 from harness import (
     PLUGGED,
     SIZES,
@@ -77,11 +78,15 @@ def test_a_line_for_each_line_in_their_order(search, printed, corpus):
     assert "_eos" not in printed[search].partition("S-0")[2]
 
 
-@each_search
+ALONE = "--batch-size 1 --parallel-documents 1"
+TOGETHER = "--max-tokens 200 --parallel-documents 2"
+
+
 @pytest.mark.parametrize(
-    "flags", ["--batch-size 1 --parallel-documents 1", "--max-tokens 200 --parallel-documents 2"]
+    "flags, search",
+    [(ALONE, "beam"), full(ALONE, "greedy"), (TOGETHER, "greedy"), full(TOGETHER, "beam")],
 )
-def test_company_changes_nothing(search, flags, document_model, generated):
+def test_company_changes_nothing(flags, search, document_model, generated):
     half = ["--num-shards", 2, "--shard-id", 1]
     alone = hypotheses(translate(document_model, *SEARCHES[search], *flags.split(), *half))
     assert len(alone) > 10

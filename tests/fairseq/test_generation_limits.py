@@ -11,6 +11,7 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
+from full import full
 from harness import (
     PLUGGED,
     SOFTMAX,
@@ -214,7 +215,7 @@ def test_lengths_of_sources():
 LONG = shlex.split("--max-len-a 1.2 --max-len-b 5 --beam 3 --nbest 2 --lenpen 4")
 
 
-@pytest.fixture(scope="module", params=["softmax", "abc"])
+@pytest.fixture(scope="module", params=[full("softmax"), "abc"])
 def beginner(request, bilingual, tmp_path_factory):
     flags = {"softmax": SOFTMAX, "abc": TRANSLATOR}[request.param]
     folder = tmp_path_factory.mktemp("beginner")

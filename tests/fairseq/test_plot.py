@@ -255,9 +255,13 @@ def test_a_translator_is_drawn_after_the_formulas(kind, translator, corpus, tmp_
         assert [numbers.shape for numbers in expected] == [(n, SLOTS_OF[kind]) for n in lengths]
         assert_as_expected(memory, expected)
 
+
+def test_the_same_from_files_and_of_one_head(translator, corpus, tmp_path):
+    everything = ["--attention", "cross", "--layer", "all", "--head", "all", "--index", 3]
+    report = drawn(translator, tmp_path, *everything)
     files = ["--text", corpus / "test.en", "--target", corpus / "test.ru"]
     assert drawn(translator, tmp_path, *everything, *files)["memories"] == report["memories"]
-    one = drawn(translator, tmp_path, "--attention", kind, "--index", 3, "--head", -1)
+    one = drawn(translator, tmp_path, "--attention", "cross", "--index", 3, "--head", -1)
     assert one["memories"] == report["memories"][3:]
 
 

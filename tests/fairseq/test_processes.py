@@ -8,6 +8,7 @@ import signal
 
 import pytest
 import torch
+from full import full
 from harness import (
     PLUGGED,
     TRANSLATOR,
@@ -77,7 +78,7 @@ def begun(whole, folder):
     return folder
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", [full(1), 3])
 def test_other_numbers_of_processes_go_on(processes, whole, tmp_path):
     folder = begun(whole, tmp_path / "on")
     flags = [*FLAGS, "--max-update", 8]
@@ -90,7 +91,7 @@ def test_other_numbers_of_processes_go_on(processes, whole, tmp_path):
         assert loss == pytest.approx(losses(whole)[number], rel=0.2)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, full(2)])
 def test_a_finished_training_is_left_as_it_is(processes, whole, tmp_path):
     folder = tmp_path / "on"
     shutil.copytree(whole.checkpoint.parent, folder)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from full import full
 from harness import (
     COMMON,
     PLUGIN,
@@ -69,7 +70,7 @@ def elsewhere(tmp_path):
     return tmp_path / "copied"
 
 
-@pytest.mark.parametrize("where", ["copy", "folder of the copy"])
+@pytest.mark.parametrize("where", [full("copy"), "folder of the copy"])
 def test_validate_by_every_way_to_the_plugin(where, translator, tmp_path, elsewhere):
     """`--user-dir` as a relative and as an absolute path, out of the repository."""
     user_dir, cwd = {

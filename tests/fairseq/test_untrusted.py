@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import run_forked
+from full import full
 from harness import LANGUAGE_MODEL, PLUGGED, ROOT, SOFTMAX, attempt, environment, train
 
 from fairseq_memattn import compat
@@ -171,8 +172,15 @@ def refusal(done, path, option):
 CUTOFF = "adaptive_softmax_cutoff"
 
 
-@pytest.mark.parametrize("command", ["fairseq-generate", VALIDATE])
-@pytest.mark.parametrize("in_args", [False, True], ids=["cfg", "args"])
+@pytest.mark.parametrize(
+    "command, in_args",
+    [
+        ("fairseq-generate", False),
+        (VALIDATE, True),
+        full("fairseq-generate", True),
+        full(VALIDATE, False),
+    ],
+)
 def test_translation(command, in_args, any_translator, code, tmp_path):
     path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code, in_args)
     command, *task = command.split()
