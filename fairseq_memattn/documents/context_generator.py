@@ -11,9 +11,9 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
+from fairseq_memattn.documents.context_windows import context_room, target_prefix
 from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.document_decoder import Hypotheses
-from fairseq_memattn.documents.sentence_windows import joined
 from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.generation_limits import with_limits
 
@@ -174,18 +174,15 @@ class ContextGenerator:
         return dataset.sentences(dataset.target, sentence, back)[:-1]
 
     def _prefix(self, sentence: int, context: Sequence[Tensor]) -> Tensor:
-        """The context in the form of training: each sentence ends with a separator, not with eos.
-
-        Whole sentences are left out, oldest first, if the target window would be too long.
-        """
+        """The target context, without the oldest sentences if the window would be too long."""
         options = self.dataset.options
-        count = int(self.dataset.target_counts[sentence])
-        context = list(context)[max(0, len(context) - count) :]
-        room = self._max_window() - min(self._max_length(sentence), self._max_window() // 2)
-        while sum(map(len, context)) > room:
-            context.pop(0)
-        end = torch.tensor([options.eos])
-        return joined([*(tokens.cpu() for tokens in context), end], options.target_separator)[:-1]
+        return target_prefix(
+            context,
+            int(self.dataset.target_counts[sentence]),
+            context_room(self._max_length(sentence), self._max_window()),
+            separator=options.target_separator,
+            eos=options.eos,
+        )
 
     def _max_window(self) -> int:
         """The largest number of tokens of context and translation together, without eos."""

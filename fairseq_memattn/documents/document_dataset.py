@@ -10,12 +10,12 @@ from torch import Tensor
 
 from fairseq_memattn.data.document_ids import Documents
 from fairseq_memattn.data.indices import Indices
-from fairseq_memattn.documents.sentence_windows import (
-    WindowCollater,
-    WindowOptions,
+from fairseq_memattn.documents.context_windows import (
     context_counts,
+    target_context_counts,
     window_sizes,
 )
+from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 
 
 class DocumentDataset(FairseqDataset):
@@ -58,7 +58,7 @@ class DocumentDataset(FairseqDataset):
         self._source_windows = window_sizes(self.source_sizes, self.source_counts)
         self._windows = self._source_windows
         # Without targets (in generation) the lengths of the target's context are not known yet.
-        self.target_counts = np.minimum(available, options.target_context)
+        self.target_counts = available
         if self.target_sizes is not None:
             self.target_counts = context_counts(
                 self.target_sizes, first, options.target_context, options.max_target
@@ -66,9 +66,9 @@ class DocumentDataset(FairseqDataset):
             self.cropped["target"] = _count_cropped(
                 self.target_counts, available, options.target_context
             )
-        if options.target_context <= options.source_context:
-            # A target sentence without its source sentence in the window cannot be predicted.
-            self.target_counts = np.minimum(self.target_counts, self.source_counts)
+        self.target_counts = target_context_counts(
+            self.source_counts, self.target_counts, options.source_context, options.target_context
+        )
         if self.target_sizes is not None:
             self._target_windows = window_sizes(self.target_sizes, self.target_counts)
             self._windows = np.maximum(self._source_windows, self._target_windows)

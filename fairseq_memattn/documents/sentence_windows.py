@@ -1,14 +1,13 @@
-"""Windows of sentences: the number of sentences in a window, and the tensors of a batch."""
+"""The tensors of a batch of windows of sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_memattn.data.indices import Indices
+from fairseq_memattn.documents.context_windows import joined
 
 
 @dataclass(frozen=True)
@@ -104,41 +103,3 @@ class WindowCollater:
     def pad(self, rows: Sequence[Tensor], left: bool) -> Tensor:
         """B rows as one tensor (B, T), where T is the length of the longest row."""
         return collate_tokens([row.long() for row in rows], self.options.pad, left_pad=left)
-
-
-def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:
-    """Sentences as one sequence. A separator replaces the eos of each sentence but the last."""
-    row = torch.cat(list(sentences)).long()
-    ends = torch.tensor([len(sentence) for sentence in sentences]).cumsum(0) - 1
-    row[ends[:-1]] = separator
-    return row
-
-
-def context_counts(sizes: Indices, first: Indices, max_context: int, max_tokens: int) -> Indices:
-    """(S,), the number of previous sentences in each window, at most the two limits.
-
-    sizes: (S,), tokens of each sentence, with its separator or eos
-    first: (S,), the first sentence of the document of each sentence
-    max_context: the largest number of previous sentences
-    max_tokens: the largest number of tokens of a window
-    """
-    counts = np.zeros(len(sizes), dtype=np.int64)
-    totals = sizes.astype(np.int64)
-    sentences = np.arange(len(sizes))
-    fits = np.ones(len(sizes), dtype=bool)
-    for back in range(1, max_context + 1):
-        previous = sentences - back
-        fits &= previous >= first
-        totals[fits] += sizes[previous[fits]]
-        fits &= totals <= max_tokens
-        if not fits.any():
-            break
-        counts[fits] = back
-    return counts
-
-
-def window_sizes(sizes: Indices, counts: Indices) -> Indices:
-    """(S,), the tokens of each window, which has `counts` (S,) previous sentences."""
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    current = np.arange(len(sizes))
-    return ends[current + 1] - ends[current - counts]

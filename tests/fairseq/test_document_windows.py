@@ -5,13 +5,9 @@ import pytest
 import torch
 
 from fairseq_memattn.data.document_ids import Documents, read_docids
+from fairseq_memattn.documents.context_windows import context_counts, joined, window_sizes
 from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.sentence_windows import (
-    WindowOptions,
-    context_counts,
-    joined,
-    window_sizes,
-)
+from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.errors import MemAttnError
 
 PAD, EOS, SEPARATOR = 1, 2, 9
