@@ -13,6 +13,7 @@ import sys
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,7 @@ WORKING = {
     "answers --answers answers.json --gold gold.json": "squad          1",
     "average --inputs a.pt b.pt --output mean.pt": "averaged a.pt, b.pt into mean.pt",
     "decompress empty --check": "empty is not a store: it has no shards",
+    "translate exported --input text.txt --max-len-b 2": "a a\n\na a\n",
 }
 
 # They are refused before they read any of these files, none of which exists.
@@ -120,6 +122,38 @@ def write_inputs(folder: Path) -> None:
         torch.save(state, folder / name)
 
 
+def write_exported() -> None:
+    """A folder as `memattn export` writes it, of a model that predicts the symbol `a` alone."""
+    import torch
+
+    from fairseq_memattn.transformers import (
+        BoundedTransformerConfig,
+        BoundedTransformerForConditionalGeneration,
+    )
+    from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
+    from fairseq_memattn.transformers.transformer_config import StackConfig
+
+    Path("text.txt").write_text("a a\n\na\n")
+    Path("dict.txt").write_text("a 1\n_eos 1\n")
+    sizes = {"vocab_size": 6, "layers": 1, "heads": 1}
+    sizes |= dict.fromkeys(("embed_dim", "ffn_dim", "input_dim", "output_dim"), 4)
+    windows = {"source_context": 1, "target_context": 1, "max_source": 9, "max_target": 9}
+    settings: dict[str, Any] = {
+        "encoder_stack": StackConfig(**sizes),
+        "decoder_stack": StackConfig(**sizes, source_dim=4),
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": 2,
+        "translation": windows | {"separator": "_eos"},
+    }
+    model = BoundedTransformerForConditionalGeneration(BoundedTransformerConfig(**settings))
+    last = model.decoder.layers[-1].final_layer_norm
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.ones_(last.bias)
+    model.lm_head.weight.data = torch.eye(6)[4].unsqueeze(1).expand(6, 4).contiguous()
+    model.save_pretrained("exported")
+    MemAttnTokenizer("dict.txt", pieces="words").save_pretrained("exported")
+
+
 def printed_by(command: str) -> str:
     """What a command prints, in this process."""
     out = io.StringIO()
@@ -138,6 +172,7 @@ def run_all() -> None:
             exec(code, {"sys": sys})
         found[name] = out.getvalue()
     write_inputs(Path())
+    write_exported()
     found |= {command: printed_by(command) for command in [*WORKING, *REFUSED]}
     assert not [name for name in sys.modules if name.startswith(tuple(f"{h}." for h in HOST))]
     print(json.dumps(found))

@@ -36,6 +36,7 @@ COMMANDS = {
     "prepare": "prepare corpora for fairseq: official archives, generated corpora or your own text",
     "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
     "spans": "find answers in contexts with a model of --task span_answering, and score them",
+    "translate": "translate documents with a folder that `export` has written",
 }
 
 # The commands that load trained models, and so take --user-dir for controls outside the package.
@@ -53,7 +54,7 @@ WITH_MODELS = (
 )
 
 # The commands that work without fairseq. Two of them need it for a model only, and ask for it then.
-WITHOUT_FAIRSEQ = ("answers", "average", "contrast", "decompress", "prepare", "score")
+WITHOUT_FAIRSEQ = ("answers", "average", "contrast", "decompress", "prepare", "score", "translate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

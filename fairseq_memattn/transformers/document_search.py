@@ -154,12 +154,12 @@ class DocumentSearch:
         if self.separators.target is not None:
             forbidden = [self.separators.target]
             processors.append(SuppressTokensLogitsProcessor(forbidden, device=device))
-        beams: dict[str, Any] = {"num_beams": options.beam}
-        if options.beam > 1:
-            beams |= {"length_penalty": options.lenpen, "early_stopping": True}
+        several = options.beam > 1
         found = self.model.generate(
             **{name: x.to(device) for name, x in inputs.items()},
-            **beams,
+            num_beams=options.beam,
+            length_penalty=options.lenpen if several else 1.0,
+            early_stopping=several,
             logits_processor=LogitsProcessorList(processors),
             do_sample=False,
             min_new_tokens=1,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -54,14 +55,17 @@ class DocumentTranslator:
 
         options: of the model's `from_pretrained`, such as `dtype`
 
-        Raises MemAttnError for another folder, and for a model of another task.
+        Raises MemAttnError for another folder, damaged weights, and a model of another task.
         """
         if not Path(folder, "config.json").is_file():
             raise MemAttnError(
                 f"{folder} is not a folder that `memattn export` has written: it has no config.json"
             )
         settings_of(AutoConfig.from_pretrained(folder), str(folder))
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+        try:
+            model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+        except SafetensorError as error:
+            raise MemAttnError(f"{folder}: the weights cannot be read: {error}") from None
         return cls(model.to(device), AutoTokenizer.from_pretrained(folder))
 
     def translate(

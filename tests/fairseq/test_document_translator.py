@@ -1,6 +1,8 @@
 """`DocumentTranslator` and `memattn translate` against fairseq-generate."""
 
+import json
 import shlex
+import shutil
 import warnings
 from itertools import groupby
 from pathlib import Path
@@ -17,13 +19,6 @@ from fairseq_memattn.transformers.document_translator import DocumentTranslator
 
 SHORT = {"max_len_a": 1, "max_len_b": 2}
 TASK = shlex.split("--task document_translation --source-context 2 --target-context 2")
-# Random weights: sentences as sequences, T5, and windows that are cropped.
-OTHERS = {
-    "t5mem_v3": "--t5mem-slots 2 --t5mem-sequences 4",
-    "t5": "",
-    "transformer": "--encoder-learned-pos --decoder-learned-pos",
-}
-CROPPED = shlex.split("--max-source-positions 24 --max-target-positions 20")
 
 
 def export(trained: Trained, folder: Path) -> Path:
@@ -69,30 +64,31 @@ def generated(trained: Trained, *flags: object) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "beam", "lenpen"),
-    [(2, 2, 5, 0.6), (2, 2, 1, 1), (1, 1, 5, 1), (1, 2, 1, 1), (2, 0, 5, 1), (0, 0, 5, 1.5)],
+    ("context", "beam", "lenpen", "cropped"),
+    [(2, 5, 0.6, False), (2, 1, 1.0, True), (1, 5, 1.0, True), (0, 1, 1.0, False)],
 )
 def test_the_lines_of_fairseq_generate(
-    source, target, beam, lenpen, document_model, exported, documents
+    context, beam, lenpen, cropped, document_model, exported, documents
 ):
-    context = {"source_context": source, "target_context": target}
-    flags = ["--task", "document_translation", "--source-context", source]
-    flags += ["--target-context", target, "--beam", beam, "--lenpen", lenpen]
-    found = translator_of(exported, **context).translate(
-        documents, beam=beam, lenpen=lenpen, batch_size=3, **SHORT
-    )
+    settings = {"source_context": context, "target_context": context}
+    translator = translator_of(exported, **settings, **{"max_source": 24} if cropped else {})
+    search = {"beam": beam, "lenpen": lenpen}
+    found = translator.translate(documents, batch_size=3, **search, **SHORT)
+    assert len(set(map(len, documents))) > 1
     assert list(map(len, found)) == list(map(len, documents))
+    flags = ["--task", "document_translation", "--source-context", context]
+    flags += ["--target-context", context, "--beam", beam, "--lenpen", lenpen]
+    flags += ["--max-source-positions", 24] if cropped else []
     assert sum(found, []) == generated(document_model, *flags)
 
 
-@pytest.mark.parametrize("arch", OTHERS)
-def test_other_models(arch, document_data, documents, tmp_path):
-    flags = ["--arch", arch, *SIZES, "--share-all-embeddings", *OTHERS[arch].split()]
-    task = [*TASK, *CROPPED]
-    trained = untrained(document_data, tmp_path, *task, *flags)
+def test_context_in_sequences(document_data, documents, tmp_path):
+    """T5Mem, of random weights."""
+    sizes = [*SIZES, "--share-all-embeddings", "--t5mem-slots", "2", "--t5mem-sequences", "4"]
+    task = [*TASK, *"--max-source-positions 24 --max-target-positions 20".split()]
+    trained = untrained(document_data, tmp_path, *task, "--arch", "t5mem_v3", *sizes)
     translator = DocumentTranslator.from_pretrained(export(trained, tmp_path / "folder"))
     found = sum(translator.translate(documents, beam=3, batch_size=4, **SHORT), [])
-    print(found[:5])
     assert len(set(found)) > len(found) / 2
     assert found == generated(trained, *task, "--beam", 3)
 
@@ -102,3 +98,61 @@ def test_a_model_without_context(translator, documents, tmp_path):
     made = DocumentTranslator.from_pretrained(export(translator, tmp_path / "folder"))
     found = sum(made.translate(documents, beam=3, **SHORT), [])
     assert found == generated(translator, "--beam", 3)
+
+
+def test_empty_documents_and_sentences(exported):
+    translator = DocumentTranslator.from_pretrained(exported)
+    assert translator.translate([]) == []
+    [first, empty, last] = translator.translate(
+        [["", "Thank God!"], [], ["Life goes on."]], **SHORT
+    )
+    assert empty == [] and first[0] == "" and first[1] and last[0]
+
+
+def translate(folder: Path, lines: str, *flags: object) -> int:
+    text = folder.parent / "text"
+    text.write_text(lines, encoding="utf-8")
+    return cli.main(["translate", *map(str, [folder, "--input", text, "--device", "cpu", *flags])])
+
+
+def test_the_command(exported, documents, tmp_path, capsys):
+    """Empty lines stay where they are."""
+    text = "\n\n\n".join("\n".join(document) for document in documents[:2]) + "\n\n"
+    flags = ["--beam", 2, "--lenpen", 0.6, "--max-len-a", 1, "--max-len-b", 2]
+    assert translate(exported, text, *flags) == 0
+    said = capsys.readouterr()
+    translator = DocumentTranslator.from_pretrained(exported)
+    found = translator.translate(documents[:2], beam=2, lenpen=0.6, **SHORT)
+    assert said.out == "\n\n\n".join("\n".join(lines) for lines in found) + "\n\n"
+    assert not said.err
+    assert translate(exported, text, *flags, "--output", tmp_path / "out") == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == said.out
+
+
+def refusal(capsys, folder: Path, lines: str, *flags: object) -> str:
+    assert translate(folder, lines, *flags) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    return line.removeprefix("memattn translate: error: ")
+
+
+def test_what_the_command_refuses(exported, tmp_path, capsys):
+    text = f"--input {exported.parent / 'text'}"
+    long = "a\n\nb\n" + "c " * 1024
+    said = refusal(capsys, exported, long)
+    assert said == f"{text}, line 4: the model reads at most 1024 tokens, but the sentence has 1025"
+    said = refusal(capsys, exported, "a _eos b\n")
+    assert said == f"{text}, line 1: the sentence contains the separator '_eos' of sentences"
+    assert refusal(capsys, exported, "\n \n") == f"{text} has no text to translate"
+    assert refusal(capsys, exported, "a", "--beam", 0) == "--beam must be at least 1, but is 0"
+    other = tmp_path / "other"
+    assert refusal(capsys, other, "a") == f"{other}: there is no such folder"
+    other.mkdir()
+    said = refusal(capsys, other, "a")
+    assert said.endswith("a folder that `memattn export` has written: it has no config.json")
+    shutil.copytree(exported, other, dirs_exist_ok=True)
+    (other / "model.safetensors").write_bytes(b"damaged")
+    assert refusal(capsys, other, "a").startswith(f"{other}: the weights cannot be read: ")
+    config = json.loads((other / "config.json").read_text())
+    config.pop("translation")
+    (other / "config.json").write_text(json.dumps(config))
+    assert "has no `translation`, which those of --task" in refusal(capsys, other, "a")

@@ -27,7 +27,12 @@ OF_CONTROLS = ("abc_", "elu_", "rfa_", "t2r_")
 CHOSEN = ("abc_mlp_transformer", "abc_linformer_transformer", "abc_local_global_roberta")
 MODELS = [name for name in TINY_MODELS if name.startswith(CHOSEN) or name[:4] not in OF_CONTROLS]
 OTHERS = [
-    *("gmat_bert, no memory", "gmat_bert, untied", "gmat_bert, untied lsh", "gmat_bert, compressed"),
+    *(
+        "gmat_bert, no memory",
+        "gmat_bert, untied",
+        "gmat_bert, untied lsh",
+        "gmat_bert, compressed",
+    ),
     *("gmat_bert, compressed untied", "gmat_transformer, softmax", "gmat_transformer, abc"),
     *("abc_mlp_transformer, heads share", "t5mem_v1", "t5mem_v2", "t5mem_ws"),
 ]
