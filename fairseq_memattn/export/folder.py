@@ -105,5 +105,5 @@ def set_generation(converted: PreTrainedModel, model: Any, dictionary: Any) -> N
         config.update(**DEFAULTS, max_length=None)
         own = {name: DEFAULTS[name] for name in ("max_len_a", "max_len_b")}
         own["max_target_positions"] = limit if isinstance(limit, int) else None
-        for name, value in own.items():
-            setattr(config, name, value)
+        # transformers reads no unknown names back from generation_config.json.
+        converted.config.generation_limits = own

@@ -41,12 +41,12 @@ class OwnLimits(LogitsProcessor):
 class FairseqSearch:
     """What an encoder-decoder adds to `generate`: the limits of the rows.
 
-    With `max_len_a` or `max_len_b`, among the arguments or in the generation configuration, a row
-    ends after max_len_a * tokens of its source + max_len_b new tokens and eos, unless the call
-    gives `max_new_tokens` or `max_length`. `max_target_positions` of the generation configuration
-    limits all rows. With `length_penalty` (--lenpen), `num_beams` (--beam), `early_stopping=True`
-    and `min_new_tokens` (--min-len), tokens and scores of the best hypothesis are those of
-    fairseq-generate.
+    With `max_len_a` or `max_len_b`, among the arguments or in the configuration's
+    `generation_limits`, a row ends after max_len_a * tokens of its source + max_len_b new tokens
+    and eos, unless the call gives `max_new_tokens` or `max_length`. `max_target_positions` of
+    `generation_limits` limits all rows. With `length_penalty` (--lenpen), `num_beams` (--beam),
+    `early_stopping=True` and `min_new_tokens` (--min-len), tokens and scores of the best
+    hypothesis are those of fairseq-generate.
     """
 
     config: Any
@@ -55,17 +55,17 @@ class FairseqSearch:
     def generate(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' `generate`; see there."""
         source = kwargs.get("input_ids", inputs)
-        settings = kwargs.get("generation_config") or self.generation_config
-        a, b = (kwargs.pop(x, getattr(settings, x, None)) for x in ("max_len_a", "max_len_b"))
+        limits: dict[str, Any] = getattr(self.config, "generation_limits", None) or {}
+        a, b = (kwargs.pop(x, limits.get(x)) for x in ("max_len_a", "max_len_b"))
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
         is_given = {"max_new_tokens", "max_length"} & kwargs.keys()
         if source is not None and not is_given and (a is not None or b is not None):
             lengths = (a or 0) * self.source_lengths(**kwargs).double() + (b or 0)
-            most = getattr(settings, "max_target_positions", None)
-            limits = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
-            self._limit(limits, kwargs)
+            most = limits.get("max_target_positions")
+            of_rows = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
+            self._limit(of_rows, kwargs)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def source_lengths(self, attention_mask: Tensor, **kwargs: Any) -> Tensor:

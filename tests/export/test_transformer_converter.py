@@ -15,6 +15,7 @@ import fairseq_memattn.transformers  # noqa: F401
 from fairseq_memattn import register
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converted
+from fairseq_memattn.export.folder import set_generation
 from fairseq_memattn.transformers.cache import MemoryCache
 
 register()
@@ -237,6 +238,23 @@ def test_a_folder(model, auto, tmp_path):
     for (name, old), again in zip(new.named_buffers(), loaded.buffers(), strict=True):
         assert torch.equal(old, again), name
     assert sum(x.numel() for x in loaded.parameters()) == sum(x.numel() for x in new.parameters())
+
+
+@torch.no_grad()
+def test_an_exported_folder_searches_by_fairseqs_defaults(tmp_path):
+    model = abc_models.translator("abc_mlp_transformer", **SHARED)
+    new = converted(model, TASK)
+    set_generation(new, model, WORDS)
+    new.save_pretrained(tmp_path)
+    source = test_gmat.rows(9, 5, left=True)
+    lengths = source.ne(WORDS.pad()).sum(dim=1)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    search = SequenceGenerator([model], WORDS, beam_size=5, max_len_a=0, max_len_b=200)
+    expected = search.generate([model], sample)
+    assert max(len(best["tokens"]) for best, *_ in expected) > 21  # transformers' own limit
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    for row, (best, *_) in zip(loaded.generate(source), expected, strict=True):
+        assert row[1:][row[1:] != WORDS.pad()].tolist() == best["tokens"].tolist()
 
 
 def test_training(tmp_path):
