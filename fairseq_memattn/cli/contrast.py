@@ -1,6 +1,7 @@
 """`memattn contrast`: the accuracy of a translation model on right and wrong translations.
 
-With the scores that a file has, instead of a model, it needs neither torch nor fairseq.
+With the scores or translations that a file has, instead of a model, it needs neither torch nor
+fairseq.
 """
 
 import argparse
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli import models, segmentation
+from fairseq_memattn.cli import judged_text, models, segmentation
 from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
 from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="SET",
         help="JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
-        "discourse`, or folders in the layout of ContraPro, in any languages",
+        "discourse`, or folders in the layout of ContraPro, in any languages; with --translations, "
+        "JSON files of ctxpro",
     )
     segmentation.add_arguments(parser)
     parser.add_argument(
@@ -48,9 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the log-likelihood of every candidate, one a line: a file to write with a model, and "
         "to read without data and --path",
     )
+    judged_text.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.translations:
+        judged_text.run(args)
+        return
+    if args.lang is not None:
+        raise ValueError("--lang is for --translations, which is missing")
     if args.data is None and args.path is None:
         judge_scores(args)
         return
@@ -94,7 +102,9 @@ def judge_scores(args: argparse.Namespace) -> None:
     Raises ValueError for scores that are not those of the sets.
     """
     if args.scores is None:
-        raise ValueError("give the data and --path of a model, or --scores without a model")
+        raise ValueError(
+            "give the data and --path of a model, or --scores or --translations without one"
+        )
     check_outputs({"--json": args.json}, [*args.sets, args.scores])
     groups, reports = _read(args)
     scores = read_scores(args.scores)

@@ -168,7 +168,7 @@ def test_contrast(document_model, corpus, loaded, tmp_path):
         ("--scores WORDS", "WORDS, line 2: must be a log-likelihood, but is 'two'"),
         ("--scores NUMBERS", "NUMBERS: there are 2 scores for"),
         ("--scores NUMBERS --json NUMBERS", "would overwrite the input NUMBERS"),
-        ("", "give the data and --path of a model, or --scores without a model"),
+        ("", "give the data and --path of a model, or --scores or --translations without one"),
         ("--path model.pt", "the data is missing; a model needs both the data and --path"),
     ],
 )

@@ -72,6 +72,8 @@ def _problem(entry: Any) -> str | None:
             "has the layout of ContraPro, whose JSON lacks the context; extract the text with the "
             "script of the set, and give the folder of the text and the JSON"
         )
+    if "expected" in entry and "src" not in entry:
+        return "has the layout of ctxpro, whose translations are judged with --translations"
     if not isinstance(entry.get("src"), str):
         return f"src must be a string, but is {entry.get('src')!r}"
     candidates = entry.get("dst")

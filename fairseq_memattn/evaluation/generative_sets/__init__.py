@@ -1,0 +1,1 @@
+"""Readers of generative context sets, one file for each format."""
