@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="SET",
         help="JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
-        "discourse`, or folders in the layout of ContraPro, in any languages; with --translations, "
-        "JSON files of ctxpro",
+        "discourse`, those of DiscEvalMT, or folders in the layout of ContraPro, in any languages; "
+        "with --translations, JSON files of ctxpro",
     )
     segmentation.add_arguments(parser)
     parser.add_argument(

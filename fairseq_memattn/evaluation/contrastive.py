@@ -28,7 +28,11 @@ class Group:
     true_index: the index of the correct candidate, from 0
     phenomenon: the phenomenon that the set tests
     distance: the number of sentences from the cue to the last sentence; None if it is not known
-    pronoun: the pronoun that the group tests; None if the set does not test pronouns
+    pronoun: the pronoun that the group tests, or its gender and number; None if the set does not
+        test pronouns
+    kind: the type of the group, in a set that names types; otherwise None
+    block: the name of the block of the phenomenon that the group belongs to, in a set with blocks;
+        otherwise None
 
     Raises ValueError for fewer than 2 candidates, an index out of range, a candidate with another
     number of sentences, and an empty sentence.
@@ -40,6 +44,8 @@ class Group:
     phenomenon: str
     distance: int | None = None
     pronoun: str | None = None
+    kind: str | None = None
+    block: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.candidates) < 2:
@@ -66,6 +72,10 @@ class Group:
     def true(self) -> tuple[str, ...]:
         """The correct candidate."""
         return self.candidates[self.true_index]
+
+
+# Groups with their verdicts.
+Pairs = list[tuple[Group, str]]
 
 
 class ScoringLine(NamedTuple):
@@ -139,8 +149,9 @@ def summarise(groups: Sequence[Group], verdicts: Sequence[str]) -> dict[str, Any
 
     It is {"total": S, "phenomena": {name: S}}. S has the counts `groups`, `lines`, `right`, `ties`
     and `repeated`, the `accuracy`, and `chance`, the expected accuracy of guessing, both from 0 to
-    1. If any group has a distance or a pronoun, S also has `distances` or `pronouns`, with an S
-    without these two for each value. Distances beyond `MAX_DISTANCE` are counted together.
+    1. If any group has a distance, a pronoun or a type, S also has `distances`, `pronouns` or
+    `types`, with these counts for each value; those of a pronoun have `types` too. Distances beyond
+    `MAX_DISTANCE` are counted together. If any group has a block, S has `blocks`, see `_blocks`.
     """
     pairs = list(zip(groups, verdicts, strict=True))
     names = dict.fromkeys(group.phenomenon for group in groups)
@@ -152,14 +163,21 @@ def summarise(groups: Sequence[Group], verdicts: Sequence[str]) -> dict[str, Any
     }
 
 
-def _summary(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
+def _summary(pairs: Pairs) -> dict[str, Any]:
     summary = _counts(pairs)
-    distances = _split(pairs, _distance)
-    pronouns = _split(pairs, lambda group: group.pronoun)
-    if distances:
-        summary["distances"] = distances
-    if pronouns:
-        summary["pronouns"] = pronouns
+    for name, key in PARTS.items():
+        values = _split(pairs, key)
+        if values:
+            summary[name] = {value: _counts(part) for value, part in values.items()}
+    for pronoun, part in _split(pairs, PARTS["pronouns"]).items():
+        types = _split(part, PARTS["types"])
+        if types:
+            summary["pronouns"][pronoun]["types"] = {
+                kind: _counts(counted) for kind, counted in types.items()
+            }
+    blocks = _blocks(pairs)
+    if blocks:
+        summary["blocks"] = blocks
     return summary
 
 
@@ -169,13 +187,50 @@ def _distance(group: Group) -> str | None:
     return str(group.distance) if group.distance <= MAX_DISTANCE else f">{MAX_DISTANCE}"
 
 
-def _split(pairs: list[tuple[Group, str]], key: Callable[[Group], str | None]) -> dict[str, Any]:
-    """Counts for each value of the key, in ascending order, without groups whose key is None."""
+# What a summary is divided by: the value of a group, or None.
+PARTS: dict[str, Callable[[Group], str | None]] = {
+    "distances": _distance,
+    "pronouns": lambda group: group.pronoun,
+    "types": lambda group: group.kind,
+}
+
+
+def _split(pairs: Pairs, key: Callable[[Group], str | None]) -> dict[str, Pairs]:
+    """The groups of each value of the key, in ascending order, without groups whose key is None."""
     values = sorted({value for group, _ in pairs if (value := key(group)) is not None})
-    return {value: _counts([pair for pair in pairs if key(pair[0]) == value]) for value in values}
+    return {value: [pair for pair in pairs if key(pair[0]) == value] for value in values}
 
 
-def _counts(pairs: list[tuple[Group, str]]) -> dict[str, Any]:
+def _blocks(pairs: Pairs) -> dict[str, Any]:
+    """Counts of blocks; empty without blocks.
+
+    `right` is the number of `blocks` whose groups are all right, `all_right` names them, and
+    `chance` is the expected accuracy of guessing each group.
+    """
+    blocks: dict[tuple[str, str], Pairs] = {}
+    for group, verdict in pairs:
+        if group.block is not None:
+            blocks.setdefault((group.phenomenon, group.block), []).append((group, verdict))
+    if not blocks:
+        return {}
+    right = [
+        " ".join(name)
+        for name, part in blocks.items()
+        if all(verdict == RIGHT for _, verdict in part)
+    ]
+    guessed = [
+        math.prod(1 / len(group.candidates) for group, _ in part) for part in blocks.values()
+    ]
+    return {
+        "blocks": len(blocks),
+        "right": len(right),
+        "accuracy": len(right) / len(blocks),
+        "chance": sum(guessed) / len(blocks),
+        "all_right": right,
+    }
+
+
+def _counts(pairs: Pairs) -> dict[str, Any]:
     verdicts = Counter(verdict for _, verdict in pairs)
     sizes = [len(group.candidates) for group, _ in pairs]
     return {
@@ -205,6 +260,12 @@ def results_text(summary: dict[str, Any]) -> str:
             rows.append(_row(f"  distance {distance}", counts))
         for pronoun, counts in part.get("pronouns", {}).items():
             rows.append(_row(f"  {pronoun}", counts))
+            for kind, typed in counts.get("types", {}).items():
+                rows.append(_row(f"    {kind}", typed))
+        for kind, counts in part.get("types", {}).items():
+            rows.append(_row(f"  {kind}", counts))
+        if "blocks" in part:
+            rows.append(_block_row(part["blocks"]))
     if len(summary["phenomena"]) > 1:
         rows.append(_row("total", summary["total"]))
     return table(rows)
@@ -212,7 +273,16 @@ def results_text(summary: dict[str, Any]) -> str:
 
 def _row(name: str, counts: dict[str, Any]) -> list[str]:
     numbers = [str(counts[key]) for key in ("groups", "lines", "right", "ties", "repeated")]
-    return [name, *numbers, *(f"{100 * counts[key]:.1f} %" for key in ("accuracy", "chance"))]
+    return [name, *numbers, *_percentages(counts)]
+
+
+def _block_row(counts: dict[str, Any]) -> list[str]:
+    numbers = [str(counts["blocks"]), "", str(counts["right"]), "", ""]
+    return ["  blocks with all right", *numbers, *_percentages(counts)]
+
+
+def _percentages(counts: dict[str, Any]) -> list[str]:
+    return [f"{100 * counts[key]:.1f} %" for key in ("accuracy", "chance")]
 
 
 def read_entries(path: Path, problem: Callable[[Any], str | None]) -> list[dict[str, Any]]:

@@ -9,13 +9,22 @@ from typing import NamedTuple
 
 from fairseq_memattn.evaluation.contrastive import Group
 from fairseq_memattn.evaluation.contrastive_sets.contrapro import is_contrapro, read_contrapro
+from fairseq_memattn.evaluation.contrastive_sets.disceval import is_disceval, read_disceval
 from fairseq_memattn.evaluation.contrastive_sets.voita import (
     is_voita,
     read_voita,
     read_voita_flat,
 )
 
-__all__ = ["SETS", "ContrastiveSet", "read_contrapro", "read_set", "read_voita", "read_voita_flat"]
+__all__ = [
+    "SETS",
+    "ContrastiveSet",
+    "read_contrapro",
+    "read_disceval",
+    "read_set",
+    "read_voita",
+    "read_voita_flat",
+]
 
 
 class ContrastiveSet(NamedTuple):
@@ -36,7 +45,8 @@ SETS = {
     "contrapro": ContrastiveSet(
         "a folder with NAME.text.LANG or NAME.current.LANG", is_contrapro, read_contrapro
     ),
-    "voita": ContrastiveSet("a JSON file", is_voita, read_voita),
+    "disceval": ContrastiveSet("a file with a JSON object", is_disceval, read_disceval),
+    "voita": ContrastiveSet("a file with a JSON list", is_voita, read_voita),
 }
 
 

@@ -1,0 +1,207 @@
+"""DiscEvalMT: its groups, and its counts by pronoun, type and block."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.evaluation.contrastive import Group, results, scoring_lines
+from fairseq_memattn.evaluation.contrastive_sets import read_set
+
+DATA = Path(__file__).resolve().parents[2] / "../shared/data/disceval-en-fr"
+SETS = [DATA / "anaphora.json", DATA / "lexical-choice.json"]
+needs_disceval = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is missing")
+
+BEES, BEE = "The bees?", "They sleep."
+ANAPHORA = {
+    "10": {
+        "src": [BEES, BEE],
+        "trg": [
+            {"correct": ["A", "Elles"], "incorrect": ["A", "Ils"], "type": "f.pl"},
+            {"semi-correct": ["B", "Ils"], "incorrect": ["B", "Elles"], "type": "m.pl"},
+        ],
+    },
+    "9": {
+        "src": ["It?", "It."],
+        "trg": [
+            {"correct": ["C", "Il"], "incorrect": ["C", "Elle"], "type": "m.sg"},
+            {"correct": ["D", "Elle"], "incorrect": ["D", "Il"], "type": "f.sg"},
+            {"semi-correct": ["E", "Elle"], "incorrect": ["E", "Il"], "type": "f.sg"},
+        ],
+    },
+}
+LEXICAL = {
+    "1": {
+        "type": "repet",
+        "examples": [
+            {"src": ["Soup?", "Soup."], "trg": {"correct": ["A", "a"], "incorrect": ["A", "b"]}},
+            {"src": ["Soup?", "Soup."], "trg": {"correct": ["B", "b"], "incorrect": ["B", "a"]}},
+        ],
+    }
+}
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def judged(folder, sets, scores):
+    """The results of the command for scores in a file."""
+    (folder / "scores").write_text("".join(f"{score}\n" for score in scores), encoding="utf-8")
+    out = folder / "out.json"
+    command = ["contrast", "--sets", *map(str, sets), "--scores", str(folder / "scores")]
+    assert main([*command, "--json", str(out)]) == 0
+    return json.loads(out.read_text(encoding="utf-8"))["results"]
+
+
+def test_blocks_are_in_the_order_of_their_numbers(tmp_path):
+    first, second, third, *others = read_set(write(tmp_path, "anaphora.json", ANAPHORA))
+    assert [each.block for each in (first, second, third, *others)] == ["9"] * 3 + ["10"] * 2
+    assert third == Group(
+        ("It?", "It."), (("E", "Elle"), ("E", "Il")), 0, "anaphora",
+        pronoun="f.sg", kind="semi-correct", block="9",
+    )  # fmt: skip
+    assert others[0].source == (BEES, BEE)
+    lexical = read_set(write(tmp_path, "lexical-choice.json", LEXICAL))
+    assert [(each.kind, each.pronoun, each.true) for each in lexical] == [
+        ("repet", None, ("A", "a")), ("repet", None, ("B", "b")),
+    ]  # fmt: skip
+
+
+def test_counts_by_pronoun_type_and_block(tmp_path, capsys):
+    sets = [
+        write(tmp_path, "anaphora.json", ANAPHORA),
+        write(tmp_path, "lexical-choice.json", LEXICAL),
+    ]
+    scores = [-1, -2, -1, -1, -2, -1] + [-1, -2, -1, -2] + [-1, -2, -2, -1]
+    summary = judged(tmp_path, sets, scores)
+    assert capsys.readouterr().out.splitlines() == [
+        "                         groups  lines  right  ties  repeated  accuracy  chance",
+        "anaphora                      5     10      3     1         0    60.0 %  50.0 %",
+        "  f.pl                        1      2      1     0         0   100.0 %  50.0 %",
+        "    correct                   1      2      1     0         0   100.0 %  50.0 %",
+        "  f.sg                        2      4      0     1         0     0.0 %  50.0 %",
+        "    correct                   1      2      0     1         0     0.0 %  50.0 %",
+        "    semi-correct              1      2      0     0         0     0.0 %  50.0 %",
+        "  m.pl                        1      2      1     0         0   100.0 %  50.0 %",
+        "    semi-correct              1      2      1     0         0   100.0 %  50.0 %",
+        "  m.sg                        1      2      1     0         0   100.0 %  50.0 %",
+        "    correct                   1      2      1     0         0   100.0 %  50.0 %",
+        "  correct                     3      6      2     1         0    66.7 %  50.0 %",
+        "  semi-correct                2      4      1     0         0    50.0 %  50.0 %",
+        "  blocks with all right       2             1                    50.0 %  18.8 %",
+        "lexical-choice                2      4      1     0         0    50.0 %  50.0 %",
+        "  repet                       2      4      1     0         0    50.0 %  50.0 %",
+        "  blocks with all right       1             0                     0.0 %  25.0 %",
+        "total                         7     14      4     1         0    57.1 %  50.0 %",
+        f"log-likelihoods of {tmp_path / 'scores'}, ties never right",
+    ]
+    assert summary["phenomena"]["anaphora"]["blocks"]["all_right"] == ["anaphora 10"]
+    assert summary["total"]["blocks"] == {
+        "blocks": 3, "right": 1, "accuracy": 1 / 3, "all_right": ["anaphora 10"],
+        "chance": pytest.approx((1 / 8 + 1 / 4 + 1 / 4) / 3),
+    }  # fmt: skip
+
+
+def official_counts(path, scores):
+    """The right pairs by pronoun and type, and the blocks all of whose pairs are right."""
+    score = iter(scores)
+    right, blocks = Counter(), []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for number in sorted(map(int, content)):
+        block = content[str(number)]
+        pairs = block.get("trg") or [each["trg"] for each in block["examples"]]
+        verdicts = []
+        for pair in pairs:
+            verdicts.append(next(score) > next(score))
+            kind = block.get("type") or ("correct" if "correct" in pair else "semi-correct")
+            right[pair.get("type"), kind] += verdicts[-1]
+        if all(verdicts):
+            blocks.append(f"{path.stem} {number}")
+    return right, blocks
+
+
+@needs_disceval
+@pytest.mark.parametrize(
+    ("path", "sizes"),
+    [
+        (SETS[0], {"correct": 100, "semi-correct": 100}),
+        (SETS[1], {"disambig": 172, "repet": 22, "repet, disambig": 6}),
+    ],
+)
+def test_the_official_counts(tmp_path, path, sizes):
+    random.seed(7)
+    scores = [-random.randint(1, 6) for _ in range(400)]
+    part = judged(tmp_path, [path], scores)["phenomena"][path.stem]
+    right, blocks = official_counts(path, scores)
+    assert (part["groups"], part["lines"], part["right"]) == (200, 400, right.total())
+    assert part["ties"] > 0
+    assert {kind: counts["groups"] for kind, counts in part["types"].items()} == sizes
+    assert part["blocks"]["all_right"] == blocks
+    found = Counter({(None, kind): counts["right"] for kind, counts in part["types"].items()})
+    if "pronouns" in part:
+        assert {name: counts["groups"] for name, counts in part["pronouns"].items()} == {
+            name: 50 for name in ("f.pl", "f.sg", "m.pl", "m.sg")
+        }
+        found = Counter(
+            {
+                (pronoun, kind): counts["right"]
+                for pronoun, counted in part["pronouns"].items()
+                for kind, counts in counted["types"].items()
+            }
+        )
+    assert found == right
+
+
+@needs_disceval
+@pytest.mark.parametrize("seed", range(20))
+def test_a_model_without_context_is_right_by_half(seed):
+    """Block 17 of anaphora has two translations once each, which may both be right or wrong."""
+    for path, possible in zip(SETS, ({99, 100, 101}, {100}), strict=True):
+        groups = read_set(path)
+        assert {len(each.source) for each in groups} == {2}
+        scores = [
+            -random.Random(f"{seed} {line.source[-1]} {line.target[-1]}").random()
+            for line in scoring_lines(groups)
+        ]
+        total = results(groups, scores)["total"]
+        assert total["right"] in possible
+        assert total["blocks"]["right"] == 0
+        assert total["chance"] == 0.5
+
+
+PAIR = {"correct": ["A", "a"], "incorrect": ["A", "b"], "type": "m.sg"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "set.json must hold an object of blocks"),
+        ({"one": {}}, "set.json: the name of a block must be a number, but is 'one'"),
+        ({"1": []}, "block 1: must have a list of pairs, either trg or examples"),
+        ({"1": {"src": ["A", "B"], "trg": []}}, "block 1: must have a list of pairs"),
+        ({"1": {"examples": [1]}}, "block 1: each of examples must be an object with src and trg"),
+        ({"2": {"src": ["A", "B"], "trg": ["C"]}}, "block 2, pair 1: must be an object with corr"),
+        ({"1": {"src": ["A", "B"], "trg": [PAIR, {}]}}, "pair 2: must have either correct or sem"),
+        (
+            {"1": {"src": ["A", "B"], "trg": [PAIR | {"semi-correct": ["A", "a"]}]}},
+            "pair 1: must have either correct or semi-correct",
+        ),
+        ({"1": {"src": ["A", "B"], "trg": [PAIR | {"type": 1}]}}, "type must be a string, but is"),
+        ({"1": {"src": "A", "trg": [PAIR]}}, "pair 1: src must be a list of sentences, but is 'A'"),
+        (
+            {"1": {"src": ["A", "B"], "trg": [PAIR | {"incorrect": None}]}},
+            "pair 1: incorrect must be a list of sentences, but is None",
+        ),
+        ({"1": {"src": ["A"], "trg": [PAIR]}}, "pair 1: the source has 1 sentences, but a cand"),
+        ({"1": {"src": ["A", ""], "trg": [PAIR]}}, "pair 1: a sentence is empty"),
+    ],
+)
+def test_files_that_are_not_disceval(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        read_set(write(tmp_path, "set.json", content))
