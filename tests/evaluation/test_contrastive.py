@@ -380,6 +380,76 @@ def test_contrapros_json_names_groups_and_pronouns(tmp_path):
     ]  # fmt: skip
 
 
+def write_extracted(folder, **files):
+    """The layout of the repository: the text in a folder of its own, with several contexts."""
+    (folder / "extracted").mkdir()
+    (folder / "testset-en-fr.json").write_text(json.dumps(LOPES, ensure_ascii=False))
+    return write(folder / "extracted", EXTRACTED_FILES | files)
+
+
+# Two sentences of context are missing where a document has one, which the smaller files have.
+EXTRACTED_FILES = {
+    **LOPES_FILES,
+    "Films.c1.context.src": ["the sun ."] * 2 + ["Water ."] * 2 + [""] * 2,
+    "Films.c1.context.trg": ["le soleil ."] * 2 + ["L'eau ."] * 2 + [""] * 2,
+    "Films.c2.context.src": [*["Look :", "the sun ."] * 2, *[""] * 8],
+    "Films.c2.context.trg": [*["Vois :", "le soleil ."] * 2, *[""] * 8],
+}
+
+
+def test_the_published_layout_of_lopes_et_al(tmp_path):
+    (tmp_path / "joined").mkdir()
+    joined = read_set(write_lopes(tmp_path / "joined"))
+    (tmp_path / "published").mkdir()
+    assert read_set(write_extracted(tmp_path / "published")) == joined
+
+
+def test_context_files_of_different_extractions(tmp_path):
+    folder = write_extracted(tmp_path, **{"Films.c1.context.src": ["Wine ."] * 6})
+    message = "c1.context.src: the context of line 1 of Films.current.src is not that of the other"
+    with pytest.raises(ValueError, match=message):
+        read_set(folder)
+
+
+def test_the_json_of_lopes_et_al_may_have_another_order(tmp_path):
+    order = [2, 3, 0, 1, 4, 5]  # neither that of the JSON nor that of its documents
+    files = {
+        f"Films.current.{side}": [LOPES_FILES[f"Films.current.{side}"][line] for line in order]
+        for side in ("src", "trg")
+    } | {f"Films.c2.context.{side}": [""] * 12 for side in ("src", "trg")}
+    found = read_set(write_lopes(tmp_path, **files))
+    assert [(one.pronoun, one.distance) for one in found] == [
+        ("elle", None), ("il", 1), ("ils", 12),
+    ]  # fmt: skip
+
+
+def test_entries_with_the_same_candidates_in_another_order(tmp_path):
+    entries = [
+        entry("il", "1", 1, "Elle ."),
+        entry("elle", "2", 0, "Il tombe ."),
+        entry("il", "3", 2, "Elle ."),
+    ]
+    files = {
+        "Films.current.src": ["It ."] * 4 + ["It falls ."] * 2,
+        "Films.current.trg": ["Il .", "Elle ."] * 2 + ["Elle tombe .", "Il tombe ."],
+        **{f"Films.c2.context.{side}": [""] * 12 for side in ("src", "trg")},
+    }
+    found = read_set(write_lopes(tmp_path, entries, **files))
+    assert [(one.pronoun, one.distance) for one in found] == [
+        ("il", None), ("il", None), ("elle", 0),
+    ]  # fmt: skip
+    files["Films.current.trg"] = ["Il .", "Elle ."] * 3
+    with pytest.raises(ValueError, match="json: line 6 of the text must be the `contrastive`"):
+        read_set(write_lopes(tmp_path, entries, **files))
+
+
+def test_a_folder_without_context(tmp_path):
+    folder = write(tmp_path, CONTRAPRO_FILES)
+    (folder / "contrapro.context.de").unlink()
+    with pytest.raises(ValueError, match="must have the context, contrapro.context.de, but has n"):
+        read_set(folder)
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
@@ -399,7 +469,7 @@ def test_json_that_does_not_fit_the_text(tmp_path, entries, message):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("Films.c1.context.src", "must have the context in one file, Films.context.src or another"),
+        ("Films.c1.context.src", "c1.context.src must have a multiple of the 6 lines of .*, but h"),
         ("Other.current.src", "must have the text of one set in two languages, such as"),
         ("other.json", "must have one JSON file, but has 2"),
     ],
