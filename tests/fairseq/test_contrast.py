@@ -235,7 +235,7 @@ def test_cxmi(document_model, corpus, tmp_path):
         (
             "contrast",
             "--sets CORPUS",
-            "must be one of: a folder with NAME.text.LANG or NAME.current.LANG (contrapro), a JSON",
+            "must be one of: a folder with NAME.text.LANG or NAME.current.LANG (contrapro), a file",
         ),
         ("contrast", "--sets SET --json x.out --scores x.out", "x.out is the file of --json"),
         ("contrast", "--sets SET --json MODEL", "would overwrite the input"),
