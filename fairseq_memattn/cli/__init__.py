@@ -34,7 +34,7 @@ COMMANDS = {
     "perplexity": "perplexity of a language model with context or memory across blocks",
     "plot": "draw what a text writes into a model's memory and what is read from it",
     "prepare": "prepare corpora for fairseq: official archives, generated corpora or your own text",
-    "score": "BLEU by sentence and by document, chrF, COMET, with bootstrap tests",
+    "score": "BLEU by sentence and by document, chrF, COMET, consistency, with bootstrap tests",
     "spans": "find answers in contexts with a model of --task span_answering, and score them",
     "translate": "translate documents with a folder that `export` has written",
 }

@@ -1,4 +1,4 @@
-"""`memattn score`: BLEU by sentence and by document, chrF and COMET, on detokenised text.
+"""`memattn score`: BLEU by sentence and by document, chrF, COMET, and measures of documents.
 
 One system gets sacreBLEU's scores, with bootstrap intervals if asked for; several are also compared
 with the first one, the baseline, by sacreBLEU's paired bootstrap.
@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli import document_options
+from fairseq_memattn.cli.named_files import named_file
 from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
+from fairseq_memattn.cli.score_tables import (
+    breakdown_text,
+    cohesion_text,
+    consistency_text,
+    documents_text,
+    results_text,
+)
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.available_memory import available_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
@@ -24,17 +33,14 @@ from fairseq_memattn.evaluation.fairseq_output import (
     same_letters,
     signs_of_segmentation,
 )
-from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result
 
-    from fairseq_memattn.evaluation.scores import Measured
-
 RESAMPLES = 1000
-SIGNIFICANT = 0.05
 LARGEST_SEED = 2**32 - 1  # numpy's
+WORD_TABLES = {"consistency": consistency_text, "cohesion": cohesion_text}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,8 +115,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "downloads, such as Unbabel/wmt22-comet-da; needs --source",
     )
     parser.add_argument(
-        "--source", type=Path, metavar="FILE", help="for --comet: the source text, a line each"
+        "--source",
+        type=Path,
+        metavar="FILE",
+        help="for --comet, --consistency and --lengths source: the source text, a line each",
     )
+    document_options.add_arguments(parser)
     parser.add_argument(
         "--output",
         type=Path,
@@ -123,6 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check(args)
     paths = system_paths(args)
+    document_options.alignment_files(args, paths)
     check_files(args, list(paths.values()))
     references = read_lines(args.reference)
     if not any(line.strip() for line in references):
@@ -160,8 +171,7 @@ def check(args: argparse.Namespace) -> None:
     check_least(args, "seed", 1, LARGEST_SEED)
     if args.comet and not args.source:
         raise ValueError("--comet needs --source")
-    if args.source and not args.comet:
-        raise ValueError("--source is for --comet, which is not given")
+    document_options.check(args)
     if args.comet:
         import_comet()
     from fairseq_memattn.evaluation.scores import build_bleu
@@ -175,12 +185,11 @@ def system_paths(args: argparse.Namespace) -> dict[str, Path]:
         return {str(args.generated): args.generated}
     paths: dict[str, Path] = {}
     for given in args.system:
-        name, equals, path = given.partition("=")
-        if not name or (equals and not path):
-            raise ValueError(f"--system must be NAME=FILE or FILE, but is {given!r}")
+        name, path = named_file("--system", given)
+        name = given if name is None else name
         if name in paths:
             raise ValueError(f"--system {name} is given twice")
-        paths[name] = Path(path or name)
+        paths[name] = path
     return paths
 
 
@@ -192,12 +201,14 @@ def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
     for name in ("reference", "docids", "source"):
         path = getattr(args, name)
         inputs[f"--{name}"] = [path] if path else []
+    inputs |= document_options.inputs(args)
     for option, paths in inputs.items():
         for path in paths:
             if not path.is_file():
                 raise ValueError(f"{option} {path}: there is no such file")
     read = [path for paths in inputs.values() for path in paths]
-    check_outputs({"--output": args.output, "--json": args.json}, read)
+    outputs = {"--output": args.output, "--json": args.json, "--plot": args.plot}
+    check_outputs(outputs, read)
 
 
 def read_systems(
@@ -297,23 +308,29 @@ def score(
     sources: list[str],
     documents: list[Document] | None,
 ) -> None:
-    """Compute and print the scores, and write --json.
+    """Compute and print the scores, and write --json and --plot.
 
-    systems, references: line-aligned text
+    systems, references, sources: line-aligned text
     """
+    from fairseq_memattn.cli import score_breakdowns
+    from fairseq_memattn.cli.segment_measures import segment_measures
+    from fairseq_memattn.cli.word_measures import word_measures
     from fairseq_memattn.evaluation import scores
+    from fairseq_memattn.evaluation.scored_texts import ScoredTexts
 
     draws = bootstrap_resamples(args, len(systems))
     measures = scores.build_measures(systems, references, documents, args.tokenize, args.lowercase)
-    texts = []
+    texts = ScoredTexts(systems, references, sources, documents or [])
+    shown = []
     if len(systems) == 1:
         lines = [scores.standard_line(measure, *systems) for measure in measures]
-        texts.append("\n".join(lines))
+        shown.append("\n".join(lines))
+    # Inputs of these measures may be wrong, so they come before those that take long.
+    words = word_measures(args, texts)
     measured = scores.measure_all(measures, draws, args.seed)
-    if args.comet:
-        measured["COMET"] = scores.comet_measured(args.comet, systems, sources, references)
-    if len(systems) > 1 or draws or args.comet:
-        texts.append(results_text(measured, draws, args.seed))
+    measured |= segment_measures(args, texts)
+    if len(systems) > 1 or draws or len(measured) > len(measures):
+        shown.append(results_text(measured, draws, args.seed))
     report: dict[str, Any] = {
         "reference": str(args.reference),
         "sentences": len(references),
@@ -323,11 +340,19 @@ def score(
             name: {"signature": one.signature, "systems": _jsonable(one.results)}
             for name, one in measured.items()
         },
+        **words,
     }
+    shown += [WORD_TABLES[name](results) for name, results in words.items()]
     if documents is not None and args.per_document:
         report["per_document"] = scores.by_document(measures, references, documents)
-        texts.append(documents_text(report["per_document"]))
-    print("\n\n".join(texts))
+        shown.append(documents_text(report["per_document"]))
+    breakdowns = score_breakdowns.breakdowns(args, texts, measures)
+    for name, each in breakdowns.items():
+        report[name] = each._asdict()
+        shown.append(breakdown_text(each))
+    print("\n\n".join(shown))
+    if args.plot:
+        score_breakdowns.plot(args.plot, list(breakdowns.values()))
     if args.json:
         write_json(args.json, report)
 
@@ -357,48 +382,3 @@ def _jsonable(results: "Mapping[str, Result]") -> dict[str, dict[str, float | No
         system: {key: None if value is None else float(value) for key, value in vars(one).items()}
         for system, one in results.items()
     }
-
-
-def results_text(measured: "Mapping[str, Measured]", resamples: int, seed: int) -> str:
-    """A table of measures and systems, what the bootstrap did, and the signatures."""
-    baseline, *others = next(iter(measured.values())).results
-    header = ["measure", "system", "score", "mean ± 95 %" if resamples else ""]
-    rows = [[*header, "p" if resamples and others else ""]]
-    for measure, one in measured.items():
-        digits = 4 if measure == "COMET" else 2
-        for system, result in one.results.items():
-            interval = p = ""
-            if result.mean is not None:
-                interval = f"{result.mean:.{digits}f} ± {result.ci:.{digits}f}"
-            if result.p_value is not None:
-                p = f"{result.p_value:.4f}{'*' if result.p_value < SIGNIFICANT else ' '}"
-            rows.append([measure, system, f"{result.score:.{digits}f}", interval, p])
-    lines = [table(rows, left=2)]
-    if resamples and others:
-        lines.append(
-            f"{resamples} paired bootstrap resamples, seed {seed}; p: against {baseline}, "
-            f"* below {SIGNIFICANT}"
-        )
-    elif resamples:
-        lines.append(f"{resamples} bootstrap resamples, seed {seed}")
-    # sacreBLEU's own lines, which come before a single system's table, have its signatures.
-    lines += [
-        f"{measure}|{one.signature}"
-        for measure, one in measured.items()
-        if others or measure == "COMET"
-    ]
-    return "\n".join(lines)
-
-
-def documents_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table with a line for each document, as `evaluation.scores.by_document` gives them."""
-    systems = rows[0]["systems"]
-    header = ["document", "sentences"]
-    for system, scores in systems.items():
-        header += [f"{system} {measure}" if len(systems) > 1 else measure for measure in scores]
-    lines = [header]
-    for row in rows:
-        scores = [score for each in row["systems"].values() for score in each.values()]
-        numbers = [f"{score:.2f}" for score in scores]
-        lines.append([row["document"], str(row["sentences"]), *numbers])
-    return table(lines)

@@ -48,3 +48,21 @@ def read_documents(path: Path, reference: Path, sentences: int) -> list[Document
 def join(sentences: Sequence[str], documents: Sequence[Document]) -> list[str]:
     """The text of each document: its sentences, joined by spaces."""
     return [" ".join(sentences[start:stop]) for _, start, stop in documents]
+
+
+def with_context(
+    lines: Sequence[str],
+    context: Sequence[str],
+    documents: Sequence[Document],
+    size: int,
+    separator: str,
+) -> list[str]:
+    """Each line after up to `size` lines of `context` that precede it in its document.
+
+    context: as many lines; separator: a token, put between two sentences with a space on each side
+    """
+    return [
+        f" {separator} ".join([*context[max(start, index - size) : index], lines[index]])
+        for _, start, stop in documents
+        for index in range(start, stop)
+    ]

@@ -16,7 +16,6 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
-from fairseq_memattn.evaluation.comet_score import comet_scores
 from fairseq_memattn.evaluation.document_lines import Document, join
 
 # For each resample and sentence, sacreBLEU holds an index and the statistics of chrF2: eight bytes,
@@ -66,21 +65,36 @@ def build_measures(
 
 
 def build_bleu(
-    tokenize: str, lowercase: bool = False, references: Sequence[Sequence[str]] | None = None
+    tokenize: str,
+    lowercase: bool = False,
+    references: Sequence[Sequence[str]] | None = None,
+    *,
+    segments: bool = False,
+    option: str = "--tokenize",
 ) -> BLEU:
-    """The metric. Raises ValueError for a tokenizer that sacreBLEU does not have or cannot load."""
+    """The metric.
+
+    segments: whether it scores single segments, in which longer n-grams may not occur
+    option: the one that names the tokenizer, for error messages
+
+    Raises ValueError for a tokenizer that sacreBLEU does not have or cannot load.
+    """
     if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(
-            f"--tokenize must be one of {', '.join(BLEU.TOKENIZERS)}, but is {tokenize}"
-        )
+        raise ValueError(f"{option} must be one of {', '.join(BLEU.TOKENIZERS)}, but is {tokenize}")
     try:
-        # force suppresses sacreBLEU's warning about tokenised text, which every call would print.
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
+        return BLEU(
+            tokenize=tokenize,
+            lowercase=lowercase,
+            # Suppresses sacreBLEU's warning about tokenised text, which every call would print.
+            force=True,
+            references=references,
+            effective_order=segments,
+        )
     except RuntimeError as error:
-        raise ValueError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{option} {tokenize}: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise ValueError(
-            f"--tokenize {tokenize}: sacreBLEU could not download its model: {error}"
+            f"{option} {tokenize}: sacreBLEU could not download its model: {error}"
         ) from None
 
 
@@ -134,17 +148,6 @@ def _measure(measure: Measure, resamples: int) -> Measured:
     return Measured(str(signature), dict(zip(measure.hypotheses, each, strict=True)))
 
 
-def comet_measured(
-    model: str,
-    systems: Mapping[str, Sequence[str]],
-    sources: Sequence[str],
-    references: Sequence[str],
-) -> Measured:
-    """COMET, without intervals. The arguments are those of `comet_scores`."""
-    signature, scores = comet_scores(model, systems, sources, references)
-    return Measured(signature, {name: Result(score) for name, score in scores.items()})
-
-
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
     """Sets the environment variable from which sacreBLEU reads its seed. It reads 0 as no seed."""
@@ -166,13 +169,26 @@ def by_document(
 
     measures: those of `build_measures`; d-BLEU is left out
     """
-    of_sentences = [measure for measure in measures if measure.name != "d-BLEU"]
-    rows = []
-    for name, start, stop in tqdm(documents, unit="document", disable=None):
-        scores: dict[str, dict[str, float]] = {}
-        for measure in of_sentences:
-            for system, lines in measure.hypotheses.items():
-                score = measure.metric.corpus_score(lines[start:stop], [references[start:stop]])
-                scores.setdefault(system, {})[measure.name] = score.score
-        rows.append({"document": name, "sentences": stop - start, "systems": scores})
-    return rows
+    return [
+        {
+            "document": name,
+            "sentences": stop - start,
+            "systems": group_scores(measures, references, range(start, stop)),
+        }
+        for name, start, stop in tqdm(documents, unit="document", disable=None)
+    ]
+
+
+def group_scores(
+    measures: Sequence[Measure], references: Sequence[str], chosen: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """The scores of the chosen sentences, by system and measure; d-BLEU is left out."""
+    group = [[references[index] for index in chosen]]
+    scores: dict[str, dict[str, float]] = {}
+    for measure in measures:
+        if measure.name == "d-BLEU":
+            continue
+        for system, lines in measure.hypotheses.items():
+            score = measure.metric.corpus_score([lines[index] for index in chosen], group)
+            scores.setdefault(system, {})[measure.name] = score.score
+    return scores
