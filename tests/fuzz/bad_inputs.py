@@ -177,7 +177,7 @@ def another_override(draw: random.Random, case: Case, inputs: Inputs) -> str:
 
 
 OUTPUTS = ("--output", "--destdir", "--save-dir", "--json", "--scores", "--tokens", "--dict")
-OUTPUTS += ("--predictions", "--nbest", "--picture")
+OUTPUTS += ("--predictions", "--nbest", "--picture", "--plot")
 
 
 def an_output_that_exists(draw: random.Random, case: Case, inputs: Inputs) -> str:

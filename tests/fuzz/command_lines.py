@@ -236,6 +236,11 @@ def score(draw: random.Random) -> CommandLine:
         "--generated generated.txt --docids ids.txt --json out.json",
         "--system a=generated.txt --system b=system.txt --resamples 50 --json out.json",
         "--generated generated.txt --docids ids.txt --per-document --output out.txt",
+        "--system a=generated.txt --system b=system.txt --docids ids.txt --resamples 0 "
+        "--positions --lengths reference --slide-window 2 --slide-stride 1 --json out.json",
+        "--system system.txt --docids ids.txt --source reference.txt --consistency --cohesion "
+        "--stop-words ids.txt --lengths source --tokenize char --source-tokenize char "
+        "--json out.json",
     )
     files = ("generated.txt", "reference.txt", "system.txt", "ids.txt")
     return line(f"memattn score --reference reference.txt {draw.choice(kinds)}", *files)
