@@ -10,9 +10,12 @@ from data_prep.document_formats.document_format import Format
 from data_prep.document_formats.focused_concat import FOCUSED_CONCAT
 from data_prep.document_formats.g_transformer import G_TRANSFORMER
 from data_prep.document_formats.han import HAN
+from data_prep.document_formats.json_documents import JSON_DOCUMENTS
+from data_prep.document_formats.json_sentences import JSON_SENTENCES
 from data_prep.document_formats.muda import MUDA
 from data_prep.document_formats.ours import OURS
 from data_prep.document_formats.selective_attn import SELECTIVE_ATTN
+from data_prep.document_formats.tsv import TSV
 from data_prep.document_formats.voita import VOITA
 
 FORMATS: dict[str, Format] = {
@@ -21,6 +24,9 @@ FORMATS: dict[str, Format] = {
     "han": HAN,
     "focused-concat": FOCUSED_CONCAT,
     "selective-attn": SELECTIVE_ATTN,
+    "jsonl": JSON_SENTENCES,
+    "jsonl-documents": JSON_DOCUMENTS,
+    "tsv": TSV,
     "blank-lines": BLANK_LINES,
     "g-transformer": G_TRANSFORMER,
     "voita": VOITA,

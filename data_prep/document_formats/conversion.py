@@ -84,10 +84,11 @@ def convert_from(
     Returns lines to print: the counts, and what was dropped or is unknown. Raises DataError for
     malformed input, and then writes nothing.
     """
+    form = form.of(languages)
     inputs = form.paths(prefix, languages, boundaries)
     sentences = contiguous(form.read(inputs), inputs[-1])
     dropped = Dropped()
-    texts = inputs[: len(languages)]
+    texts = inputs * len(languages) if form.one_file else inputs[: len(languages)]
     sentences = dropped.rest(sentences) if drop_empty else not_empty(sentences, texts)
     report = write_sentences(sentences, inputs, OURS.write, OURS.paths(output, languages), force)
     if dropped.count:
@@ -115,6 +116,7 @@ def convert_to(
     Returns lines to print: the counts, and what the format cannot store. Raises DataError for
     malformed input and for text that the format cannot store, and then writes nothing.
     """
+    form = form.of(languages)
     inputs = OURS.paths(prefix, languages)
     limit = max_tokens or form.max_tokens
     write = form.write if limit is None else partial(form.write, max_tokens=limit)
@@ -130,7 +132,7 @@ def fitting(
     for sentence in sentences:
         for path, text in zip(texts, sentence.texts, strict=True):
             tokens = text.split()
-            marks = form.reserved.intersection(tokens)
+            marks = form.reserved.intersection([*tokens, *text])
             if marks:
                 raise DataError(
                     f"{path}, line {sentence.line}: the text contains {min(marks)!r}, "

@@ -1,7 +1,10 @@
 """What a format of documents is, and what several formats share."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TextIO
@@ -9,7 +12,8 @@ from typing import TextIO
 from data_prep.aligned import Sentence
 from data_prep.files import DataError
 
-Reader = Callable[[Sequence[Path]], Iterator[Sentence]]
+DOCID = "docid"
+Reader = Callable[..., Iterator[Sentence]]
 Writer = Callable[..., str]
 
 
@@ -24,10 +28,12 @@ class Format:
         a limit. Returns what the format could not store, or "".
     example: one line for the help, in which " | " ends a line of the file
     boundaries: suffix of the file of boundaries, where {source} is the first language
-    reserved: tokens that the text must not contain
+    reserved: tokens and characters that the text must not contain
     max_tokens: the default limit on the tokens of a line
     marks: tokens that the format adds to each sentence, which count towards the limit
     reading: a note where documents are not read back as they were written
+    one_file: suffix of the file, where one file has the ids and all languages. `read` and `write`
+        then take the keyword `languages`
     """
 
     read: Reader
@@ -38,11 +44,26 @@ class Format:
     max_tokens: int | None = None
     marks: int = 0
     reading: str = ""
+    one_file: str = ""
+
+    def of(self, languages: Sequence[str]) -> Format:
+        """The format whose `read` and `write` know the languages.
+
+        Raises DataError for a language with the name of the ids.
+        """
+        if not self.one_file:
+            return self
+        if DOCID in languages:
+            raise DataError(f"--langs: {DOCID} is the name of the document ids in this format")
+        known = {"languages": tuple(languages)}
+        return replace(self, read=partial(self.read, **known), write=partial(self.write, **known))
 
     def paths(
         self, prefix: str, languages: Sequence[str], boundaries: Path | None = None
     ) -> list[Path]:
         """The files of a corpus in this format: PREFIX.LANG, then the boundaries."""
+        if self.one_file:
+            return [Path(f"{prefix}.{self.one_file}")]
         paths = [Path(f"{prefix}.{language}") for language in languages]
         if self.boundaries:
             suffix = self.boundaries.format(source=languages[0])

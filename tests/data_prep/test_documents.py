@@ -27,6 +27,21 @@ WRITTEN = {
         "ru": "<d>\nА\nБ В\n<d>\n Г\n<d>\nД\nЕ\n",
     },
     "blank-lines": {"en": "a\nb  c \n\nd\n\ne\nf\n", "ru": "А\nБ В\n\n Г\n\nД\nЕ\n"},
+    "jsonl": {
+        "jsonl": """{"docid": "1", "en": "a", "ru": "А"}
+{"docid": "1", "en": "b  c ", "ru": "Б В"}
+{"docid": "2", "en": "d", "ru": " Г"}
+{"docid": "3", "en": "e", "ru": "Д"}
+{"docid": "3", "en": "f", "ru": "Е"}
+"""
+    },
+    "jsonl-documents": {
+        "jsonl": """{"docid": "1", "en": ["a", "b  c "], "ru": ["А", "Б В"]}
+{"docid": "2", "en": ["d"], "ru": [" Г"]}
+{"docid": "3", "en": ["e", "f"], "ru": ["Д", "Е"]}
+"""
+    },
+    "tsv": {"tsv": "docid\ten\tru\n1\ta\tА\n1\tb  c \tБ В\n2\td\t Г\n3\te\tД\n3\tf\tЕ\n"},
     "g-transformer": {
         "en": "<s> a </s> <s> b  c  </s>\n<s> d </s>\n<s> e </s> <s> f </s>\n",
         "ru": "<s> А </s> <s> Б В </s>\n<s>  Г </s>\n<s> Д </s> <s> Е </s>\n",
@@ -78,6 +93,9 @@ def test_numbered_documents_there_and_back_are_exact(
     ("form", "docid", "remark"),
     [
         ("muda", NAMED["docid"], ""),
+        ("jsonl", NAMED["docid"], ""),
+        ("jsonl-documents", NAMED["docid"], ""),
+        ("tsv", NAMED["docid"], ""),
         ("contextual-mt", NUMBERED["docid"], "the document ids became the integers 1 to 3"),
         ("han", NUMBERED["docid"], "the document ids are not kept"),
         ("focused-concat", NUMBERED["docid"], "the document ids are not kept"),
@@ -256,6 +274,32 @@ MALFORMED = [
         {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"},
         "theirs.en, 1, but has 2",
     ),
+    ("jsonl", {}, "theirs.jsonl: cannot be read"),
+    ("jsonl", {"jsonl": ""}, "jsonl: no sentences"),
+    ("jsonl", {"jsonl": '{"docid": 1, "en": "a"}\n'}, "jsonl, line 1: has no key 'ru'"),
+    ("jsonl", {"jsonl": '{"docid": 1, "en": "a", "ru": " "}\n'}, "line 1: the line is empty"),
+    ("jsonl", {"jsonl": '{"docid": 1, "en": "a\\nb", "ru": "А"}\n'}, "line 1: a text has a line"),
+    ("jsonl", {"jsonl": '{"docid": "", "en": "a", "ru": "А"}\n'}, "the id of the document is emp"),
+    ("jsonl", {"jsonl": '["a"]\n'}, "jsonl, line 1: must be an object"),
+    ("jsonl-documents", {"jsonl": '{"docid": 1, "en": ["a"]}\n'}, "line 1: has no key 'ru'"),
+    (
+        "jsonl-documents",
+        {"jsonl": '{"docid": 1, "en": ["a", "b"], "ru": ["А"]}\n'},
+        "line 1: the languages differ in their numbers of sentences: en has 2, ru has 1",
+    ),
+    (
+        "jsonl-documents",
+        {"jsonl": '{"docid": 1, "en": ["a", "b\\r"], "ru": ["А", "Б"]}\n'},
+        "jsonl, line 1: 'en', sentence 2 has a line break",
+    ),
+    (
+        "jsonl-documents",
+        {"jsonl": '{"docid": 1, "en": "a", "ru": ["А"]}\n'},
+        "jsonl, line 1: 'en' must be a list of sentences, but is \"a\"",
+    ),
+    ("jsonl-documents", {"jsonl": '{"docid": " ", "en": ["a"], "ru": ["А"]}\n'}, "is empty"),
+    ("tsv", {"tsv": "docid\ten\n1\ta\n"}, "tsv, line 1: no column ru"),
+    ("tsv", {"tsv": "docid\ten\tru\n1\ta\n"}, "tsv, line 2: must have at least 3 fields"),
     ("voita", {}, "en, line 1: must be 4 sentences joined by _eos, but has 1"),
     (
         "voita",
@@ -296,6 +340,14 @@ def test_malformed_input_is_refused_and_nothing_is_written(
         ),
         ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text contains '_eos'"),
         ("voita", {}, "", "no document has 4 sentences"),
+        ("tsv", {"en": EN.replace("d", "d\td")}, "", "en, line 3: the text contains '\\t'"),
+        (
+            "tsv",
+            {"docid": "1\n1\n2\t3\n4\n4\n"},
+            "",
+            "line 3: the document id '2\\t3' contains a tab",
+        ),
+        ("jsonl", {}, "--langs en docid", "--langs: docid is the name of the document ids"),
         ("han", {"docid": "1\n2\n1\n3\n3\n"}, "", "document id '1' began at line 1"),
         ("han", {"en": "", "ru": "", "docid": ""}, "", "en: no sentences"),
         ("han", {}, "--max-tokens 5", "--max-tokens 5: han has no such limit"),

@@ -1,0 +1,39 @@
+"""Tab-separated values with a header: a column of document ids, and one for each language."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from data_prep.aligned import Sentence
+from data_prep.document_formats.document_format import DOCID, Format
+from data_prep.files import DataError
+from data_prep.split_files import read_tsv
+
+
+def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
+    """Sentences of the rows; the columns are found by their names in the header."""
+    names = {name: name for name in (*languages, DOCID)}
+    return read_tsv(paths[0], languages, names, Counter())
+
+
+def write(sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]) -> str:
+    """A header, and one row a sentence. Raises DataError for a document id with a tab."""
+    files[0].write("\t".join((DOCID, *languages)) + "\n")
+    for sentence in sentences:
+        if "\t" in sentence.document:
+            raise DataError(
+                f"line {sentence.line}: the document id {sentence.document!r} contains a tab, "
+                "which separates fields in this format"
+            )
+        files[0].write("\t".join((sentence.document, *sentence.texts)) + "\n")
+    return ""
+
+
+TSV = Format(
+    read,
+    write,
+    reserved=frozenset({"\t"}),
+    one_file="tsv",
+    example="PREFIX.tsv, tabs between fields:  docid en es | talk_1 Hello. Hola. | talk_1 Bye. ...",
+)
