@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.outputs import check_outputs, write_json
-from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.generative import (
     Example,
     accuracies,
@@ -15,6 +14,7 @@ from fairseq_memattn.evaluation.generative import (
     sentence_splitter,
 )
 from fairseq_memattn.evaluation.generative_sets.ctxpro import read_ctxpro
+from fairseq_memattn.evaluation.text_columns import file_of, read_column
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
         if name in paths:
             raise ValueError(f"--translations {name} is given twice")
         paths[name] = Path(path or name)
-        if not paths[name].is_file():
+        if not file_of(paths[name]).is_file():
             raise ValueError(f"--translations {paths[name]}: there is no such file")
     return paths
 
@@ -94,7 +94,7 @@ def _read_sets(paths: Sequence[Path]) -> list[Example]:
 
 def _read_text(path: Path, expected: int) -> list[str]:
     """The lines of a file, as many as expected."""
-    lines = read_lines(path)
+    lines = read_column(path, "hyp")
     if len(lines) != expected:
         raise ValueError(
             f"--translations {path} has {len(lines)} lines, but --sets have {expected} examples"

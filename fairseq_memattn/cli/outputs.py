@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.text_columns import file_of, table_lines
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -15,13 +16,15 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
 
     outputs: the path of each option; inputs: the files that the command reads
     """
-    read = [path for path in inputs if path and path.exists()]
+    read = [file_of(path) for path in inputs if path and file_of(path).exists()]
     taken: dict[str, str] = {}
     for option, path in outputs.items():
         if path is None:
             continue
         if path.is_dir():
             raise ValueError(f"{option} {path} is a folder, not a file")
+        if file_of(path) != path:
+            raise ValueError(f"{option} {path}: an output is {file_of(path)}, without a column")
         folder = path.absolute().parent
         if not folder.is_dir():
             raise ValueError(f"{option} {path}: the folder {folder} does not exist")
@@ -70,6 +73,18 @@ def write_text(path: Path, text: str) -> None:
     """Writes a text file as a whole. Raises MemAttnError as `replacing` does."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def columns_text(columns: Mapping[str, Sequence[str]], text: str, kind: str) -> str:
+    """The content of a file of line-aligned columns.
+
+    text: the name of the column that is the content of a plain file
+    kind: "text", or "jsonl" or "tsv" with all columns
+
+    Raises ValueError as `table_lines` does.
+    """
+    lines = columns[text] if kind == "text" else table_lines(columns, kind)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def write_json(path: Path, content: Any, indent: int | None = 2) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import document_options
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
+from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_json, write_text
 from fairseq_memattn.cli.score_tables import (
     breakdown_text,
     cohesion_text,
@@ -23,16 +23,20 @@ from fairseq_memattn.cli.score_tables import (
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.available_memory import available_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
-from fairseq_memattn.evaluation.document_lines import Document, read_documents
+from fairseq_memattn.evaluation.document_lines import (
+    Document,
+    docid_of_each_line,
+    read_documents,
+)
 from fairseq_memattn.evaluation.fairseq_output import (
     detokenise,
     read_hypotheses,
-    read_lines,
     read_targets,
     read_translations,
     same_letters,
     signs_of_segmentation,
 )
+from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 1000
 LARGEST_SEED = 2**32 - 1  # numpy's
+# Options whose files are no tables of columns.
+PLAIN_FILES = {"--generated", "--alignments", "--reference-alignments"}
 WORD_TABLES = {"consistency": consistency_text, "cohesion": cohesion_text}
 
 
@@ -125,7 +131,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="also write the scored hypotheses of a single system as text, one per line",
+        help="also write the scored hypotheses of a single system as text, one per line, or, with "
+        "the suffix .jsonl or .tsv, as a table with the ids and references",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
@@ -135,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
     paths = system_paths(args)
     document_options.alignment_files(args, paths)
     check_files(args, list(paths.values()))
-    references = read_lines(args.reference)
+    references = read_column(args.reference, "ref")
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
     check_memory(bootstrap_resamples(args, len(paths)), len(references))
@@ -143,9 +150,10 @@ def run(args: argparse.Namespace) -> None:
     for path in paths.values():
         warn_of_other_references(args, path, references)
     sources = read_sources(args, len(references))
-    documents = None
+    documents, docids = None, {}
     if args.docids:
         documents = read_documents(args.docids, args.reference, len(references))
+        docids = {"docid": docid_of_each_line(documents)}
     if args.separator:
         for name, lines in systems.items():
             warn_of_uneven_windows(name, lines, references, args.separator)
@@ -155,10 +163,11 @@ def run(args: argparse.Namespace) -> None:
     refuse_empty(references, args.reference)
     warn_of_segmentation({**systems, f"--reference {args.reference}": references})
     warn_of_tokenizer(args, references)
+    columns = {**docids, "ref": references, "hyp": next(iter(systems.values()))}
+    content = columns_text(columns, "hyp", format_of(args.output))
     score(args, systems, references, sources, documents)
     if args.output:
-        (hypotheses,) = systems.values()
-        write_text(args.output, "".join(f"{line}\n" for line in hypotheses))
+        write_text(args.output, content)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -204,7 +213,7 @@ def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
     inputs |= document_options.inputs(args)
     for option, paths in inputs.items():
         for path in paths:
-            if not path.is_file():
+            if not (path if option in PLAIN_FILES else file_of(path)).is_file():
                 raise ValueError(f"{option} {path}: there is no such file")
     read = [path for paths in inputs.values() for path in paths]
     outputs = {"--output": args.output, "--json": args.json, "--plot": args.plot}
@@ -243,7 +252,7 @@ def warn_of_other_references(
 def read_sources(args: argparse.Namespace, expected: int) -> list[str]:
     if not args.source:
         return []
-    sources = read_lines(args.source)
+    sources = read_column(args.source, "src")
     if len(sources) != expected:
         raise ValueError(
             f"--source {args.source} has {len(sources)} lines, but --reference {args.reference} "

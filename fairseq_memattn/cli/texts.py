@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairseq_memattn.cli import segmentation
 from fairseq_memattn.cli.models import Encoder
 from fairseq_memattn.errors import check_least, flag
-from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.evaluation.text_columns import file_of, read_column
+from fairseq_memattn.evaluation.utf8_lines import read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,8 +73,8 @@ def read_line(args: argparse.Namespace) -> Line | None:
             if getattr(args, name):
                 raise ValueError(f"{flag(name)} is for --text, which is not given")
         return None
-    sources = _read("--text", args.text)
-    targets = None if args.target is None else _read("--target", args.target)
+    sources = _read("--text", args.text, "src")
+    targets = None if args.target is None else _read("--target", args.target, "ref")
     if targets is not None and len(targets) != len(sources):
         raise ValueError(
             f"--target {args.target} has {len(targets)} lines, but --text {args.text} has "
@@ -91,12 +92,12 @@ def read_line(args: argparse.Namespace) -> Line | None:
     return line
 
 
-def _read(option: str, path: Path) -> list[str]:
+def _read(option: str, path: Path, default: str) -> list[str]:
     if str(path) == "-":
         return read_lines(Path("/dev/stdin"))
-    if not path.is_file():
+    if not file_of(path).is_file():
         raise ValueError(f"{option} {path}: there is no such file")
-    return read_lines(path)
+    return read_column(path, default)
 
 
 def of_subset(args: argparse.Namespace, task: Any) -> dict[str, Any]:

@@ -2,20 +2,34 @@
 
   memattn translate FOLDER < document.txt > translation.txt
 
-The text has one sentence a line, and an empty line between two documents. So has the output. A
-model of --task document_translation sees the previous sentences and its own translations of them.
+The text has one sentence a line, and an empty line between two documents. So has the output. With
+--docids, which names the document of each line, empty lines have no meaning. FILE.jsonl and
+FILE.tsv are tables with the columns docid, src and hyp. A model of --task document_translation sees
+the previous sentences and its own translations of them.
 """
 
 import argparse
 import sys
 from dataclasses import asdict
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_text
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.evaluation.document_lines import (
+    Document,
+    docid_of_each_line,
+    read_documents,
+)
+from fairseq_memattn.evaluation.text_columns import (
+    FORMATS,
+    file_of,
+    format_of,
+    has_column,
+    is_table,
+    read_column,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +37,7 @@ if TYPE_CHECKING:
     from fairseq_memattn.transformers.document_translator import DocumentTranslator
     from fairseq_memattn.transformers.translation_settings import SearchOptions
 
+STDIN = Path("/dev/stdin")
 SEARCH = ("beam", "lenpen", "max_len_a", "max_len_b", "batch_size")
 
 
@@ -31,8 +46,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="folder that `memattn export` has written")
-    add("--input", type=Path, metavar="FILE", help="text to translate (default: standard input)")
+    add(
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help="text to translate; FILE.jsonl:KEY or FILE.tsv:COLUMN is a column of a table "
+        "(default: standard input; the column src)",
+    )
+    add(
+        "--docids",
+        type=Path,
+        metavar="FILE",
+        help="document id of each line of --input (default: the column docid of a table, if there "
+        "is one)",
+    )
     add("--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    add(
+        "--format",
+        choices=FORMATS,
+        help="of the output: translations as text, or a table with the columns docid, src and hyp "
+        "(default: that of the suffix of --output, text for others)",
+    )
     add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
     add("--lenpen", type=float, default=1.0, help="length penalty (default: %(default)s)")
     add(
@@ -56,6 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check(args)
     lines = read(args.input)
+    documents = find_documents(args, lines)
+    kind = args.format or format_of(args.output)
+    columns = table_columns(lines, documents)
+    columns_text(columns, "src", kind)  # what the format cannot store is an error before the work
     from transformers.utils.logging import disable_progress_bar
 
     from fairseq_memattn.transformers.document_translator import DocumentTranslator
@@ -65,7 +103,12 @@ def run(args: argparse.Namespace) -> None:
     if not sys.stderr.isatty():
         disable_progress_bar()
     translator = DocumentTranslator.from_pretrained(args.folder, device=device_of(args.device))
-    text = "".join(f"{line}\n" for line in translated(translator, lines, options, args.input))
+    by_line = translated(translator, lines, documents, options, args.input)
+    if kind == "text":
+        columns = {"hyp": [by_line.get(number, "") for number in range(len(lines))]}
+    else:
+        columns["hyp"] = list(by_line.values())
+    text = columns_text(columns, "hyp", kind)
     if args.output:
         write_text(args.output, text)
     else:
@@ -76,14 +119,16 @@ def check(args: argparse.Namespace) -> None:
     """Raises ValueError for files and folders that do not exist or would be overwritten."""
     if not args.folder.is_dir():
         raise ValueError(f"{args.folder}: there is no such folder")
-    if args.input and not args.input.is_file():
-        raise ValueError(f"--input {args.input}: there is no such file")
-    check_outputs({"--output": args.output}, [args.input])
+    for name in ("input", "docids"):
+        path = getattr(args, name)
+        if path and not file_of(path).is_file():
+            raise ValueError(f"--{name} {path}: there is no such file")
+    check_outputs({"--output": args.output}, [args.input, args.docids])
 
 
 def read(path: Path | None) -> list[str]:
     """The lines of the input. Raises ValueError for one without text."""
-    lines = read_lines(path or Path("/dev/stdin"))
+    lines = read_column(path or STDIN, "src")
     if not any(map(str.strip, lines)):
         raise ValueError(f"{name_of(path)} has no text to translate")
     return lines
@@ -93,25 +138,53 @@ def name_of(path: Path | None) -> str:
     return f"--input {path}" if path else "the standard input"
 
 
+def find_documents(args: argparse.Namespace, lines: list[str]) -> list[Document]:
+    """The documents of the input: by their ids or, without, those between empty lines, numbered."""
+    docids = args.docids
+    if docids is None and args.input and is_table(args.input) and has_column(args.input, "docid"):
+        docids = file_of(args.input)
+    if docids is not None:
+        return read_documents(docids, args.input or STDIN, len(lines), "--input")
+    groups = groupby(range(len(lines)), key=lambda number: bool(lines[number].strip()))
+    texts = [list(numbers) for has_text, numbers in groups if has_text]
+    return [
+        Document(str(name), numbers[0], numbers[-1] + 1)
+        for name, numbers in enumerate(texts, start=1)
+    ]
+
+
+def table_columns(lines: list[str], documents: list[Document]) -> dict[str, list[str]]:
+    """The id and the source of each sentence; empty lines between documents are none."""
+    return {
+        "docid": docid_of_each_line(documents),
+        "src": [line for _, start, stop in documents for line in lines[start:stop]],
+    }
+
+
 def translated(
-    translator: "DocumentTranslator", lines: list[str], options: "SearchOptions", path: Path | None
-) -> list[str]:
-    """The translation of each line; empty lines stay empty.
+    translator: "DocumentTranslator",
+    lines: list[str],
+    documents: list[Document],
+    options: "SearchOptions",
+    path: Path | None,
+) -> dict[int, str]:
+    """The translation of each line of a document, by its number from 0, in their order.
 
     Raises MemAttnError, which has the number of the line, for one that cannot be translated.
     """
     from fairseq_memattn.transformers.document_translator import SentenceError
 
-    groups = groupby(range(len(lines)), key=lambda number: bool(lines[number].strip()))
-    documents = [list(numbers) for has_text, numbers in groups if has_text]
-    texts = [[lines[number] for number in document] for document in documents]
+    texts = [lines[start:stop] for _, start, stop in documents]
     try:
         found = translator.translate(texts, progress=True, **asdict(options))
     except SentenceError as error:
-        line = documents[error.document][error.sentence] + 1
+        line = documents[error.document].start + error.sentence + 1
         raise MemAttnError(f"{name_of(path)}, line {line}: {error.reason}") from None
-    by_line = dict(zip(chain(*documents), chain(*found), strict=True))
-    return [by_line.get(number, "") for number in range(len(lines))]
+    return {
+        start + index: text
+        for (_, start, _), document in zip(documents, found, strict=True)
+        for index, text in enumerate(document)
+    }
 
 
 def device_of(name: str | None) -> "torch.device":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.evaluation.text_columns import read_column
 
 
 class Document(NamedTuple):
@@ -15,18 +15,21 @@ class Document(NamedTuple):
     stop: int
 
 
-def read_documents(path: Path, reference: Path, sentences: int) -> list[Document]:
+def read_documents(
+    path: Path, text: Path, sentences: int, option: str = "--reference"
+) -> list[Document]:
     """The documents of a file with one id a line, in their order.
 
-    reference: the file of references, for error messages; sentences: its number of lines
+    path: as in `read_column`, whose default is the column docid
+    text, option: the file of the sentences, for error messages; sentences: its number of lines
 
     Raises ValueError, which names file and line, for another number of lines, an empty id, and an
     id that occurs again after its document has ended.
     """
-    names = [line.strip() for line in read_lines(path)]
+    names = [line.strip() for line in read_column(path, "docid")]
     if len(names) != sentences:
         raise ValueError(
-            f"--docids {path} has {len(names)} lines, but --reference {reference} has {sentences}"
+            f"--docids {path} has {len(names)} lines, but {option} {text} has {sentences}"
         )
     starts: dict[str, int] = {}
     for index, name in enumerate(names):
@@ -43,6 +46,11 @@ def read_documents(path: Path, reference: Path, sentences: int) -> list[Document
         Document(name, start, stop)
         for (name, start), stop in zip(starts.items(), stops, strict=True)
     ]
+
+
+def docid_of_each_line(documents: Sequence[Document]) -> list[str]:
+    """The id of its document for each line."""
+    return [name for name, start, stop in documents for _ in range(start, stop)]
 
 
 def join(sentences: Sequence[str], documents: Sequence[Document]) -> list[str]:

@@ -3,9 +3,11 @@
 import html
 import re
 import unicodedata
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from fairseq_memattn.evaluation.text_columns import is_table, read_column
+from fairseq_memattn.evaluation.utf8_lines import read_lines
 
 # H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.
 HYPOTHESIS = re.compile(r"^H-(\d{1,18})\t[^\t]+\t(.*)$")
@@ -13,28 +15,6 @@ TARGET = re.compile(r"^T-(\d{1,18})\t(.*)$")
 GENERATED = re.compile(r"^[STHDP]-\d+\t")
 BOUNDARY = "\u2581"  # SentencePiece's mark at the beginning of a word
 SUBWORD_NMT = re.compile(r"@@(?: |$)")
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, split at newlines only.
-
-    Raises ValueError, which names file and line, for bytes that are not UTF-8, and for a byte-order
-    mark, which would become part of the text.
-    """
-    content = path.read_bytes()
-    if content.startswith(BOM_UTF8):
-        raise ValueError(f"{path}, line 1: begins with a byte-order mark; save it without")
-    lines: list[str] = []
-    if not content:
-        return lines
-    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
-        try:
-            lines.append(raw.decode("utf-8").removesuffix("\r"))
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: not UTF-8 at byte {error.start + 1} of the line"
-            ) from None
-    return lines
 
 
 def read_hypotheses(path: Path, expected: int) -> list[str]:
@@ -100,12 +80,13 @@ def _best_hypotheses(path: Path) -> dict[int, str]:
 def read_translations(path: Path, expected: int, separator: str | None) -> list[str]:
     """The text of a file: output of fairseq-generate, with SentencePiece pieces joined, or lines.
 
+    path: as in `read_column`, whose default is the column hyp
     expected: the number of sentences in the test set; separator: as in `detokenise`
 
     Raises ValueError as `read_hypotheses`, and for another number of lines.
     """
-    lines = read_lines(path)
-    if any(GENERATED.match(line) for line in lines):
+    lines = read_column(path, "hyp")
+    if not is_table(path) and any(GENERATED.match(line) for line in lines):
         return detokenise(read_hypotheses(path, expected), separator)
     if len(lines) != expected:
         raise ValueError(f"{path} has {len(lines)} lines, but there are {expected} references")
@@ -117,7 +98,8 @@ def read_targets(path: Path, separator: str | None) -> dict[int, str]:
 
     separator: as in `detokenise`
     """
-    found = [target for line in read_lines(path) if (target := TARGET.match(line))]
+    lines = [] if is_table(path) else read_lines(path)
+    found = [target for line in lines if (target := TARGET.match(line))]
     texts = detokenise([target[2] for target in found], separator)
     return {int(target[1]): text for target, text in zip(found, texts, strict=True)}
 

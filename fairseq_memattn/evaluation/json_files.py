@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.evaluation.utf8_lines import read_lines
 
 
 def read_json(path: Path, **options: Any) -> Any:

@@ -15,6 +15,7 @@ from harness import SIZES, Trained, generate, hypotheses, lines_of
 from fairseq_memattn import cli
 from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.compat import quiet_known_warnings
+from fairseq_memattn.evaluation.text_columns import read_column
 from fairseq_memattn.transformers.document_translator import DocumentTranslator
 
 SHORT = {"max_len_a": 1, "max_len_b": 2}
@@ -129,6 +130,48 @@ def test_the_command(exported, documents, tmp_path, capsys):
     assert (tmp_path / "out").read_text(encoding="utf-8") == said.out
 
 
+def test_documents_by_id_and_in_tables(exported, documents, tmp_path, capsys):
+    """Ids, lines between empty lines and tables are the same documents."""
+    flags = ["--beam", 2, "--max-len-a", 1, "--max-len-b", 2]
+    text = "\n\n".join("\n".join(document) for document in documents[:3]) + "\n"
+    assert translate(exported, text, *flags) == 0
+    expected = [line for line in capsys.readouterr().out.splitlines() if line]
+
+    lines = [line for document in documents[:3] for line in document]
+    ids = [f"d {index}" for index, document in enumerate(documents[:3]) for _ in document]
+    (tmp_path / "ids").write_text("".join(f"{name}\n" for name in ids), encoding="utf-8")
+    given = ["--docids", tmp_path / "ids"]
+    joined = "".join(f"{line}\n" for line in lines)
+    assert translate(exported, joined, *flags, *given) == 0
+    assert capsys.readouterr().out.splitlines() == expected
+    assert translate(exported, joined, *flags) == 0  # one document
+    assert capsys.readouterr().out.splitlines() != expected
+
+    out = tmp_path / "out.jsonl"
+    assert translate(exported, joined, *flags, *given, "--output", out) == 0
+    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert rows == [
+        {"docid": name, "src": source, "hyp": hyp}
+        for name, source, hyp in zip(ids, lines, expected, strict=True)
+    ]
+    for kind in ("text", "jsonl", "tsv"):  # the ids are in the table
+        again = ["translate", exported, "--input", out, "--device", "cpu", *flags]
+        assert cli.main([*map(str, again), "--format", kind]) == 0
+        shown = capsys.readouterr().out
+        if kind == "text":
+            assert shown.splitlines() == expected
+        else:
+            (tmp_path / f"again.{kind}").write_text(shown, encoding="utf-8")
+            assert read_column(tmp_path / f"again.{kind}", "hyp") == expected
+            assert read_column(tmp_path / f"again.{kind}", "docid") == ids
+
+    assert translate(exported, text, *flags, "--format", "tsv") == 0  # documents are numbered
+    table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    numbers = [str(index) for index, document in enumerate(documents[:3], 1) for _ in document]
+    expected_rows = zip(numbers, lines, expected, strict=True)
+    assert table == [["docid", "src", "hyp"], *map(list, expected_rows)]
+
+
 def refusal(capsys, folder: Path, lines: str, *flags: object) -> str:
     assert translate(folder, lines, *flags) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -144,6 +187,13 @@ def test_what_the_command_refuses(exported, tmp_path, capsys):
     assert said == f"{text}, line 1: the sentence contains the separator '_eos' of sentences"
     assert refusal(capsys, exported, "\n \n") == f"{text} has no text to translate"
     assert refusal(capsys, exported, "a", "--beam", 0) == "--beam must be at least 1, but is 0"
+    (tmp_path / "ids").write_text("1\n2\n1\n")
+    said = refusal(capsys, exported, "a\nb\nc\n", "--docids", tmp_path / "ids")
+    assert said.startswith(f"--docids {tmp_path / 'ids'}, line 3: document id '1' began at line 1")
+    said = refusal(capsys, exported, "a\n", "--docids", tmp_path / "ids")
+    assert said == f"--docids {tmp_path / 'ids'} has 3 lines, but {text} has 1"
+    said = refusal(capsys, exported, "a\tb\n", "--format", "tsv")
+    assert said.startswith("line 1: 'src' contains a tab")
     other = tmp_path / "other"
     assert refusal(capsys, other, "a") == f"{other}: there is no such folder"
     other.mkdir()
