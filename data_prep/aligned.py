@@ -1,7 +1,8 @@
 """Strict reading of line-aligned text and document ids; shared by all preparations."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,21 @@ def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence
         first_line.setdefault(sentence.document, sentence.line)
         current = sentence.document
         yield sentence
+
+
+def with_unique_ids(sentences: Iterable[Sentence], counts: Counter[str]) -> Iterator[Sentence]:
+    """The sentences; the id of an earlier document gets a number: talk, talk.2, talk.3."""
+    seen: set[str] = set()
+    before = current = None
+    for sentence in sentences:
+        if sentence.document != before:
+            before = current = sentence.document
+            if current in seen:
+                candidates = (f"{before}.{number}" for number in count(2))
+                current = next(name for name in candidates if name not in seen)
+                counts["document ids that occurred before, made unique"] += 1
+            seen.add(current)
+        yield sentence._replace(document=str(current))
 
 
 def read_with_ids(paths: Sequence[Path]) -> Iterator[Sentence]:

@@ -6,14 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from filecmp import cmp
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 if not __package__:  # run as `python data_prep/own_corpus.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep import subword
-from data_prep.aligned import Sentence, aligned_lines, contiguous, read_with_ids, refuse_empty
+from data_prep.aligned import (
+    Sentence,
+    aligned_lines,
+    contiguous,
+    read_with_ids,
+    refuse_empty,
+    with_unique_ids,
+)
 from data_prep.argument_types import name_and_column, positive, separator_token
 from data_prep.binarise import add_text_arguments
 from data_prep.files import DataError
@@ -80,21 +86,6 @@ def rows(
             for path, line in zip(texts, sentence.texts, strict=True):
                 refuse_empty(path, sentence.line, line)
         yield (*sentence.texts, sentence.document) if docids else sentence.texts
-
-
-def with_unique_ids(sentences: Iterable[Sentence], counts: Counter[str]) -> Iterator[Sentence]:
-    """The sentences; the id of an earlier document gets a number: talk, talk.2, talk.3."""
-    seen: set[str] = set()
-    before = current = None
-    for sentence in sentences:
-        if sentence.document != before:
-            before = current = sentence.document
-            if current in seen:
-                candidates = (f"{before}.{number}" for number in count(2))
-                current = next(name for name in candidates if name not in seen)
-                counts["document ids that occurred before, made unique"] += 1
-            seen.add(current)
-        yield sentence._replace(document=str(current))
 
 
 def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -> None:

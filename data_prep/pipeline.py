@@ -192,7 +192,7 @@ class Pipeline:
         """Copy the document ids beside the pieces, where `binarise` reads them."""
         for split in splits:
             source, target = (self.path(kind, split, "docid") for kind in ("text", "pieces"))
-            copy = partial(_copy, source, target)
+            copy = partial(copy_file, source, target)
             self.stages.run(f"pieces-{split}-docid", [source], [target], copy)
 
     def drop_docids(self, splits: Sequence[str] = SPLITS) -> None:
@@ -248,7 +248,8 @@ def _write_row(files: Sequence[TextIO], row: Sequence[str]) -> None:
         file.write(text + "\n")
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file as a whole."""
     with write_all_or_nothing([target]) as [file], open(source, "rb") as content:
         shutil.copyfileobj(content, file.buffer)
 
