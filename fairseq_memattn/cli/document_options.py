@@ -9,6 +9,7 @@ from fairseq_memattn.errors import LARGEST, check_least, flag
 
 SOURCE_TOKENIZE = "13a"
 NEED_DOCUMENTS = ("comet_context", "slide_window", "consistency", "cohesion", "positions")
+ONE_REFERENCE = ("consistency", "cohesion")
 # The options that another one is for.
 ONLY_WITH = {
     "comet_context": ("comet",),
@@ -114,6 +115,7 @@ def check(args: argparse.Namespace) -> None:
     for name in NEED_DOCUMENTS:
         if getattr(args, name) and not args.docids:
             raise ValueError(f"{flag(name)} needs --docids")
+    refuse_more_references(args)
     of_source = {"--consistency": args.consistency, "--lengths source": args.lengths == "source"}
     for option, given in of_source.items():
         if given and not args.source:
@@ -131,6 +133,17 @@ def check(args: argparse.Namespace) -> None:
         build_bleu(args.source_tokenize, option="--source-tokenize")
     if args.plot:
         check_format("--plot", args.plot)
+
+
+def refuse_more_references(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that are of one reference, if there are several."""
+    given = [flag(name) for name in ONE_REFERENCE if getattr(args, name)]
+    if args.lengths == "reference":
+        given.append("--lengths reference")
+    if given and args.more_references:
+        raise ValueError(
+            f"{given[0]} takes one --reference, but {1 + len(args.more_references)} are given"
+        )
 
 
 def inputs(args: argparse.Namespace) -> dict[str, list[Path]]:

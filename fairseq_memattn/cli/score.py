@@ -68,9 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference",
         type=Path,
+        action="append",
         required=True,
         metavar="FILE",
-        help="the reference translations as plain text, a line each, in the order of the test set",
+        help="the reference translations as plain text, a line each, in the order of the test set. "
+        "May be repeated: BLEU and chrF use all references, COMET and the warnings the first one; "
+        "--consistency, --cohesion and --lengths reference take one",
     )
     parser.add_argument(
         "--separator",
@@ -138,6 +141,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    args.reference, *args.more_references = args.reference
     check(args)
     paths = system_paths(args)
     document_options.alignment_files(args, paths)
@@ -146,6 +150,7 @@ def run(args: argparse.Namespace) -> None:
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
     check_memory(bootstrap_resamples(args, len(paths)), len(references))
+    more = {path: read_more(path, args, len(references)) for path in args.more_references}
     systems = read_systems(args, paths, len(references))
     for path in paths.values():
         warn_of_other_references(args, path, references)
@@ -159,13 +164,19 @@ def run(args: argparse.Namespace) -> None:
             warn_of_uneven_windows(name, lines, references, args.separator)
         systems = {name: last_sentences(lines, args.separator) for name, lines in systems.items()}
         references = last_sentences(references, args.separator)
+        more = {path: last_sentences(lines, args.separator) for path, lines in more.items()}
         sources = last_sentences(sources, args.separator)
-    refuse_empty(references, args.reference)
-    warn_of_segmentation({**systems, f"--reference {args.reference}": references})
+    all_references = {args.reference: references, **more}
+    for path, lines in all_references.items():
+        refuse_empty(lines, path)
+    named = {f"--reference {path}": lines for path, lines in all_references.items()}
+    warn_of_segmentation({**systems, **named})
     warn_of_tokenizer(args, references)
-    columns = {**docids, "ref": references, "hyp": next(iter(systems.values()))}
+    columns = {**docids, "ref": references}
+    columns |= {f"ref{number}": lines for number, lines in enumerate(more.values(), start=2)}
+    columns["hyp"] = next(iter(systems.values()))
     content = columns_text(columns, "hyp", format_of(args.output))
-    score(args, systems, references, sources, documents)
+    score(args, systems, references, sources, documents, [*more.values()])
     if args.output:
         write_text(args.output, content)
 
@@ -207,7 +218,11 @@ def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
     if args.output and len(systems) > 1:
         raise ValueError(f"--output takes one system, but {len(systems)} are given")
     inputs = {"--generated" if args.generated else "--system": systems}
-    for name in ("reference", "docids", "source"):
+    inputs["--reference"] = [args.reference, *args.more_references]
+    for path in set(inputs["--reference"]):
+        if inputs["--reference"].count(path) > 1:
+            raise ValueError(f"--reference {path} is given twice")
+    for name in ("docids", "source"):
         path = getattr(args, name)
         inputs[f"--{name}"] = [path] if path else []
     inputs |= document_options.inputs(args)
@@ -247,6 +262,17 @@ def warn_of_other_references(
             "reference of other data",
             file=sys.stderr,
         )
+
+
+def read_more(path: Path, args: argparse.Namespace, expected: int) -> list[str]:
+    """The lines of a further reference."""
+    lines = read_column(path, "ref")
+    if len(lines) != expected:
+        raise ValueError(
+            f"--reference {path} has {len(lines)} lines, but --reference {args.reference} has "
+            f"{expected}"
+        )
+    return lines
 
 
 def read_sources(args: argparse.Namespace, expected: int) -> list[str]:
@@ -316,10 +342,11 @@ def score(
     references: list[str],
     sources: list[str],
     documents: list[Document] | None,
+    more_references: list[list[str]],
 ) -> None:
     """Compute and print the scores, and write --json and --plot.
 
-    systems, references, sources: line-aligned text
+    systems, references, sources, more_references: line-aligned text
     """
     from fairseq_memattn.cli import score_breakdowns
     from fairseq_memattn.cli.segment_measures import segment_measures
@@ -328,8 +355,10 @@ def score(
     from fairseq_memattn.evaluation.scored_texts import ScoredTexts
 
     draws = bootstrap_resamples(args, len(systems))
-    measures = scores.build_measures(systems, references, documents, args.tokenize, args.lowercase)
-    texts = ScoredTexts(systems, references, sources, documents or [])
+    measures = scores.build_measures(
+        systems, references, documents, args.tokenize, args.lowercase, more_references
+    )
+    texts = ScoredTexts(systems, references, sources, documents or [], more_references)
     shown = []
     if len(systems) == 1:
         lines = [scores.standard_line(measure, *systems) for measure in measures]
@@ -342,6 +371,7 @@ def score(
         shown.append(results_text(measured, draws, args.seed))
     report: dict[str, Any] = {
         "reference": str(args.reference),
+        "more_references": [str(path) for path in args.more_references],
         "sentences": len(references),
         "documents": None if documents is None else len(documents),
         "baseline": next(iter(systems)),
@@ -353,7 +383,7 @@ def score(
     }
     shown += [WORD_TABLES[name](results) for name, results in words.items()]
     if documents is not None and args.per_document:
-        report["per_document"] = scores.by_document(measures, references, documents)
+        report["per_document"] = scores.by_document(measures, texts.all_references, documents)
         shown.append(documents_text(report["per_document"]))
     breakdowns = score_breakdowns.breakdowns(args, texts, measures)
     for name, each in breakdowns.items():

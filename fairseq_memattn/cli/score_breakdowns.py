@@ -28,7 +28,7 @@ def breakdowns(
     if args.positions:
         numbers = positions(texts.documents)
         found["positions"] = breakdown(
-            "sentence of the document", numbers, POSITIONS, measures, texts.references
+            "sentence of the document", numbers, POSITIONS, measures, texts.all_references
         )
     if args.lengths:
         lines, tokenize = texts.references, args.tokenize
@@ -39,7 +39,7 @@ def breakdowns(
             lengths(tokenise(lines, tokenize)),
             LENGTHS,
             measures,
-            texts.references,
+            texts.all_references,
         )
     return found
 

@@ -89,7 +89,7 @@ def _slide(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:
         "SLIDE-BLEU": build_bleu(args.tokenize, args.lowercase, segments=True),
         "SLIDE-chrF2": CHRF(lowercase=args.lowercase),
     }
-    references = join(texts.references, windows)
+    references = [join(lines, windows) for lines in texts.all_references]
     measured = {}
     for name, metric in metrics.items():
         results = {

@@ -40,21 +40,22 @@ def breakdown(
     numbers: Sequence[int],
     limits: Sequence[int],
     measures: Sequence[Measure],
-    references: Sequence[str],
+    references: Sequence[Sequence[str]],
 ) -> Breakdown:
     """The scores of the sentences whose numbers are in the same group.
 
     numbers: the position or length of each sentence; limits: the last number of each group
-    measures: those of `scores.build_measures`
+    measures: those of `scores.build_measures`; references: of one translator or several
     """
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for index, number in enumerate(numbers):
         groups[bisect_left(limits, number)].append(index)
+    accepted = [{line.strip() for line in lines} for lines in zip(*references, strict=True)]
     rows = []
     for group, chosen in sorted(groups.items()):
         systems = group_scores(measures, references, chosen)
         for system, lines in _hypotheses(measures).items():
-            exact = sum(lines[index].strip() == references[index].strip() for index in chosen)
+            exact = sum(lines[index].strip() in accepted[index] for index in chosen)
             systems[system]["accuracy"] = 100 * exact / len(chosen)
         rows.append({"group": label(group, limits), "sentences": len(chosen), "systems": systems})
     return Breakdown(name, rows)

@@ -47,20 +47,22 @@ def build_measures(
     documents: Sequence[Document] | None = None,
     tokenize: str = "13a",
     lowercase: bool = False,
+    more_references: Sequence[Sequence[str]] = (),
 ) -> list[Measure]:
     """BLEU and chrF of sentences. With documents these are s-BLEU, d-BLEU and chrF.
 
     systems: the hypotheses of each system, as many as there are references
+    more_references: of other translators, each as many lines
 
     Raises ValueError for a tokenizer that sacreBLEU does not have or cannot load.
     """
-    sentences = [references]
+    sentences = [references, *more_references]
     chrf = Measure("chrF2", CHRF(lowercase=lowercase, references=sentences), systems)
     bleu = build_bleu(tokenize, lowercase, sentences)
     if documents is None:
         return [Measure("BLEU", bleu, systems), chrf]
     joined = {name: join(lines, documents) for name, lines in systems.items()}
-    by_document = build_bleu(tokenize, lowercase, [join(references, documents)])
+    by_document = build_bleu(tokenize, lowercase, [join(one, documents) for one in sentences])
     return [Measure("s-BLEU", bleu, systems), Measure("d-BLEU", by_document, joined), chrf]
 
 
@@ -163,11 +165,14 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
 
 
 def by_document(
-    measures: Sequence[Measure], references: Sequence[str], documents: Sequence[Document]
+    measures: Sequence[Measure],
+    references: Sequence[Sequence[str]],
+    documents: Sequence[Document],
 ) -> list[dict[str, Any]]:
     """The id and the number of sentences of each document, and its s-BLEU and chrF by system.
 
     measures: those of `build_measures`; d-BLEU is left out
+    references: of one translator or several
     """
     return [
         {
@@ -180,10 +185,13 @@ def by_document(
 
 
 def group_scores(
-    measures: Sequence[Measure], references: Sequence[str], chosen: Sequence[int]
+    measures: Sequence[Measure], references: Sequence[Sequence[str]], chosen: Sequence[int]
 ) -> dict[str, dict[str, float]]:
-    """The scores of the chosen sentences, by system and measure; d-BLEU is left out."""
-    group = [[references[index] for index in chosen]]
+    """The scores of the chosen sentences, by system and measure; d-BLEU is left out.
+
+    references: of one translator or several
+    """
+    group = [[lines[index] for index in chosen] for lines in references]
     scores: dict[str, dict[str, float]] = {}
     for measure in measures:
         if measure.name == "d-BLEU":

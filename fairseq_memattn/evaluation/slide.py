@@ -36,11 +36,12 @@ def slide_windows(documents: Sequence[Document], slide: Slide) -> list[Document]
 
 
 def mean_segment_score(
-    metric: Metric, hypotheses: Sequence[str], references: Sequence[str]
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> float:
-    """The mean of sacreBLEU's scores of single segments."""
-    pairs = zip(hypotheses, references, strict=True)
-    scores = [
-        metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs
-    ]
+    """The mean of sacreBLEU's scores of single segments.
+
+    references: the segments of one translator or several
+    """
+    segments = zip(hypotheses, *references, strict=True)
+    scores = [metric.sentence_score(hypothesis, own).score for hypothesis, *own in segments]
     return sum(scores) / len(scores)
