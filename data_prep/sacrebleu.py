@@ -26,6 +26,7 @@ from data_prep.sacrebleu_sets import (
     DOCID,
     PACKED,
     archives,
+    check_pair,
     default_references,
     downloaded,
     find_set,
@@ -54,30 +55,32 @@ downloaded before is used from its own folder, which is not written to.
 
 FOLDER/text/test.en, test.de, test.docid    source, sacreBLEU's reference, document ids
 FOLDER/text/test.origlang, ...              what else the set says about each line
-FOLDER/references/ref-refA.de, ...          each reference by its name
+FOLDER/references/ref-refA.de, ...          where there are several references, each by its name
 FOLDER/systems/ONLINE-A.de, ...             translations of systems, from the sets that have them
 """
 
 
 def print_sets(args: argparse.Namespace) -> None:
     """Print the sets with their fields and pairs, those of --set and --langs if given."""
-    if args.set and args.langs:
-        find_set(args.set, args.langs)
+    dataset = find_set(args.set) if args.set else None
+    if dataset and args.langs:
+        check_pair(dataset, args.langs)
     rows: dict[tuple[str, str], list[str]] = {}
-    for name, dataset in DATASETS.items():
-        for pair in sorted(dataset.langpairs):
-            if name == (args.set or name) and pair == (args.langs or pair):
-                fields = ",".join(known_fields(dataset, pair))
-                rows.setdefault((name, fields), []).append(pair)
+    for one in [dataset] if dataset else DATASETS.values():
+        for pair in sorted(one.langpairs):
+            if args.langs in (None, pair):
+                fields = ",".join(known_fields(one, pair))
+                rows.setdefault((one.name, fields), []).append(pair)
     if not rows:
-        raise DataError("--list: no set has this name and pair; --list alone shows all")
+        raise DataError(f"--langs {args.langs}: no set of sacreBLEU has this pair")
     header = ("set", "fields", "pairs")
     print(table([header, *((*row, " ".join(pairs)) for row, pairs in rows.items())], left=3))
 
 
 def prepare(args: argparse.Namespace) -> None:
     """From the archive to text."""
-    dataset = find_set(args.set, args.langs)
+    dataset = find_set(args.set)
+    check_pair(dataset, args.langs)
     check_docids(dataset, args.langs, args.without_docids)
     pipeline = Pipeline(args.output, args.langs.split("-"), force=args.force)
     files = unpack(pipeline, dataset, args)

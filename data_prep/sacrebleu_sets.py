@@ -21,19 +21,21 @@ PACKED = (".tar.gz", ".tgz", ".zip")  # what sacreBLEU unpacks; other files are 
 COLUMN = re.compile("^[0-9]+:")  # before the path of a table
 
 
-def find_set(name: str, pair: str) -> Dataset:
-    """A test set. Raises DataError for a name or a pair that sacreBLEU does not have."""
+def find_set(name: str) -> Dataset:
+    """A test set. Raises DataError for a name that sacreBLEU does not have."""
     if name not in DATASETS:
         raise DataError(
             f"--set {name}: sacreBLEU {__version__} has no such set{like(name, DATASETS)}; "
             "--list shows all"
         )
-    found = DATASETS[name]
-    if pair not in found.langpairs:
-        raise DataError(
-            f"--langs {pair}: the pairs of {name} are {', '.join(sorted(found.langpairs))}"
-        )
-    return found
+    return DATASETS[name]
+
+
+def check_pair(dataset: Dataset, pair: str) -> None:
+    """Raises DataError for a pair of languages that a set does not have."""
+    if pair not in dataset.langpairs:
+        pairs = ", ".join(sorted(dataset.langpairs))
+        raise DataError(f"--langs {pair}: the pairs of {dataset.name} are {pairs}")
 
 
 def known_fields(dataset: Dataset, pair: str) -> list[str]:
@@ -102,12 +104,12 @@ def downloaded(dataset: Dataset, archive: Archive) -> Path | None:
 
 
 def read_fields(dataset: Dataset, pair: str, raw: Path) -> dict[str, list[str]]:
-    """The lines of each field, by sacreBLEU's names; what is no reference and no fact about a line
-    is a system's translation.
+    """The lines of each field, by sacreBLEU's names, which include those of systems.
 
     raw: the folder with `raw_files`. sacreBLEU's own folder is neither read nor written
 
-    Raises DataError for files that sacreBLEU cannot read, and for fields of different lengths.
+    Raises DataError for files that sacreBLEU cannot read, for fields of different lengths, and for
+    a set without text or without the references with which sacreBLEU scores.
     """
     with TemporaryDirectory() as folder:
         local = copy(dataset)
@@ -131,6 +133,11 @@ def read_fields(dataset: Dataset, pair: str, raw: Path) -> dict[str, list[str]]:
         raise DataError(
             f"{raw}: the fields of {dataset.name} differ in their numbers of lines: {sizes}"
         )
+    if not fields["src"]:
+        raise DataError(f"{raw}: {dataset.name} has no text for {pair}")
+    wanted = default_references(dataset, pair)
+    if not fields.keys() & {*wanted}:
+        raise DataError(f"{raw}: {dataset.name} has no reference {' or '.join(wanted)} for {pair}")
     return fields
 
 

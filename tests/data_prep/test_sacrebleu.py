@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from hashlib import md5
 from pathlib import Path
@@ -251,6 +253,8 @@ def test_the_output_is_scored_and_binarised(xml: Path, tmp_path: Path) -> None:
         ({XML: "<dataset>"}, "sacreBLEU cannot read the set (XMLSyntaxError: "),
         ({XML: DOCUMENTS.replace("Tea &amp;  cake.", "")}, "cannot read the set (AttributeError"),
         ({XML: DOCUMENTS.replace("ONLINE-X", "../X")}, "'../X' of a translator or system has a"),
+        ({XML: DOCUMENTS.replace('"A"', '"C"')}, "tiny has no reference ref:A for en-de"),
+        ({XML: DOCUMENTS.replace("<doc ", "<doc testsuite='t' ", 2)}, "has no text for en-de"),
         ({XML: DOCUMENTS.replace("news_1", " ")}, "document of segment 1 is empty"),
     ],
 )
@@ -310,8 +314,20 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert sacrebleu.main(["--list", "--set", "wmt21/AB", "--langs", "en-de"]) == 0
     shown = capsys.readouterr().out.splitlines()[1].split()
     assert shown == ["wmt21/AB", "src,ref:A,ref:B,docid,origlang", "en-de"]
-    assert sacrebleu.main(["--list", "--langs", "xx-de"]) == 1
-    assert "no set has this name and pair" in message(capsys.readouterr().err)
+    for options, said in (
+        (["--langs", "xx-de"], "--langs xx-de: no set of sacreBLEU has this pair"),
+        (["--set", "wmt2023"], "--set wmt2023: sacreBLEU"),
+        (["--set", "wmt21/C", "--langs", "de-en"], "the pairs of wmt21/C are en-de"),
+    ):
+        assert sacrebleu.main(["--list", *options]) == 1
+        assert said in message(capsys.readouterr().err)
+
+
+def test_the_script_finds_the_package_of_its_name(tmp_path: Path) -> None:
+    script = Path(sacrebleu.__file__).resolve()
+    command = [sys.executable, script, "--list", "--set", "wmt24", "--langs", "en-de"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1].split()[0] == "wmt24"
 
 
 def test_every_pair_of_the_registry_has_its_archives() -> None:

@@ -2,11 +2,13 @@
 
 import json
 import random
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from fairseq_memattn.cli import main
+from fairseq_memattn.cli.texts import read_line
 from fairseq_memattn.evaluation.text_columns import read_column, table_lines
 
 WORDS = ["the", "cat", "sees", "“then”", "Öl", "a\u2028b", ":", "=", "\\", '"', "'", "it"]
@@ -111,6 +113,14 @@ def test_translations_of_a_table_are_judged_as_lines(
                      "--lang", "en"]) == 0  # fmt: skip
         found.append(capsys.readouterr().out)
     assert found[0] == found[1] == found[2]
+
+
+def test_the_line_of_a_picture_may_be_in_a_table(folder: Path) -> None:
+    args = Namespace(text=Path("all.jsonl"), target=Path("bare.tsv:2"), index=3)
+    assert read_line(args) == (texts()["src"][3], texts()["hyp"][3])
+    args.text = Path("no.tsv:1")
+    with pytest.raises(ValueError, match="--text no.tsv:1: there is no such file"):
+        read_line(args)
 
 
 @pytest.mark.parametrize(
