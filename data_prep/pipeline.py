@@ -284,10 +284,16 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_archive_arguments(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Add the options of corpora that come from official archives."""
+def add_archive_arguments(
+    parser: argparse.ArgumentParser, several: bool = False, aliases: Sequence[str] = ()
+) -> None:
+    """Add the options of corpora that come from official archives.
+
+    aliases: other names of --archive
+    """
     parser.add_argument(
         "--archive",
+        *aliases,
         type=Path,
         default=[] if several else None,
         nargs="+" if several else None,

@@ -274,7 +274,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         action="store_true",
         help="leave document ids out, also for sets that have none",
     )
-    add_archive_arguments(top, several=True)
+    add_archive_arguments(top, several=True, aliases=["--from-archive"])
     top.add_argument(
         "--force",
         action="store_true",

@@ -182,7 +182,7 @@ def test_a_set_of_several_archives(tmp_path: Path, register: Register) -> None:
     register(WMTAdditionDataset, archives, files, name="tiny/x")
     other.unlink()
     renamed = shutil.copy(target, tmp_path / "tiny_x.de-en.tgz")  # sacreBLEU's name
-    given = ["--archive", source, renamed]
+    given = ["--from-archive", source, renamed]
     assert run(tmp_path / "out", *given, name="tiny/x") == 0  # the plain file is downloaded
     assert lines(tmp_path / "out/references/ref-0.de") == ["Eins.", "Zwei.", "Drei.", "Vier."]
     assert lines(tmp_path / "out/references/ref-1.de") == ["1", "2", "3", "4"]
@@ -202,6 +202,7 @@ def test_downloads_and_archives_of_sacrebleu(
     shutil.rmtree(own_folder)
     capsys.readouterr()
     assert run(tmp_path / "none") == 1
+    assert not (tmp_path / "none/archives").exists()
     said = message(capsys.readouterr().err)
     assert said.startswith(xml.as_uri()) and "cannot be downloaded" in said
     assert said.endswith("pass the file with --archive")
