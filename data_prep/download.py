@@ -115,7 +115,6 @@ def fetch(url: str, target: Path) -> None:
     """
     part = target.with_name(f"{target.name}.part")
     note = target.with_name(f"{target.name}.part.json")
-    target.parent.mkdir(parents=True, exist_ok=True)
     version, size = _read_note(note)
     have = part.stat().st_size if version and part.exists() else 0
     if not have or have != size:
@@ -142,6 +141,7 @@ def _receive(request: Request, part: Path, note: Path) -> None:
     again = "run the command again to resume, or pass the file with --archive"
     try:
         with urlopen(request, timeout=TIMEOUT) as response:
+            part.parent.mkdir(parents=True, exist_ok=True)
             have = part.stat().st_size if response.status == 206 else 0
             size = _whole_size(response, have)
             version = response.headers["ETag"] or response.headers["Last-Modified"] or ""

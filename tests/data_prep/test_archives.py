@@ -118,13 +118,14 @@ def test_no_server(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/corpus.tgz"
         with pytest.raises(DataError, match="cannot be downloaded .* --archive"):
-            download.fetch(url, tmp_path / "corpus.tgz")
+            download.fetch(url, tmp_path / "archives/corpus.tgz")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_file_that_the_server_does_not_have(site: Site, tmp_path: Path) -> None:
     site.status = 404
     with pytest.raises(DataError, match="corpus.tgz: the server answered 404 Not Found; run the"):
-        download.fetch(site.url, tmp_path / "corpus.tgz")
+        download.fetch(site.url, tmp_path / "archives/corpus.tgz")
     assert not [*tmp_path.iterdir()]
 
 
