@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fairseq_memattn.cli.named_files import named_file
 from fairseq_memattn.cli.outputs import check_outputs, write_json
 from fairseq_memattn.evaluation.generative import (
     Example,
@@ -69,14 +70,13 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
     """The file of each system by its name, the baseline first."""
     paths: dict[str, Path] = {}
     for system in given:
-        name, equals, path = system.partition("=")
-        if not name or (equals and not path):
-            raise ValueError(f"--translations must be NAME=FILE or FILE, but is {system!r}")
+        given_name, path = named_file("--translations", system)
+        name = given_name or system
         if name in paths:
             raise ValueError(f"--translations {name} is given twice")
-        paths[name] = Path(path or name)
-        if not file_of(paths[name]).is_file():
-            raise ValueError(f"--translations {paths[name]}: there is no such file")
+        if not file_of(path).is_file():
+            raise ValueError(f"--translations {path}: there is no such file")
+        paths[name] = path
     return paths
 
 
