@@ -14,8 +14,8 @@ from fairseq_memattn.evaluation.consistency import (
     repeated_words,
 )
 from fairseq_memattn.evaluation.document_lines import Document
-from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.scored_texts import ScoredTexts
+from fairseq_memattn.evaluation.text_columns import read_column
 from fairseq_memattn.evaluation.word_alignment import (
     ALIGNER,
     Links,
@@ -34,7 +34,8 @@ def word_measures(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, dic
     systems = {name: tokenise(lines, args.tokenize) for name, lines in texts.systems.items()}
     stop_words = None
     if args.stop_words:
-        stop_words = {line.strip().casefold() for line in read_lines(args.stop_words)}
+        lines = read_column(args.stop_words, "word")
+        stop_words = {line.strip().casefold() for line in lines}
     words = Words(systems, references, texts.documents, stop_words)
     results = {}
     if args.consistency:

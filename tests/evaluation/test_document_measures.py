@@ -1,5 +1,6 @@
 """Measures of documents in `memattn score`: hand-computed values, and equalities between them."""
 
+import json
 import random
 from pathlib import Path
 
@@ -386,6 +387,22 @@ def test_an_alignment_larger_than_the_memory_is_refused(tmp_path, capsys, monkey
     done = score(tmp_path, capsys, LTCR | {"ids": list("abcdef")}, CONSISTENCY)
     assert done.status == 1
     assert "GB of memory to align the words, but 0.0 GB are available" in done.err
+
+
+def test_text_is_read_from_tables(tmp_path, capsys):
+    names = ("source", "reference", "base", "ids")
+    rows = zip(*(LTCR[name] for name in names), strict=True)
+    tables = LTCR | {
+        "all.jsonl": [json.dumps(dict(zip(names, row, strict=True))) for row in rows],
+        "stop.tsv": ["word\tlanguage", "the\ten"],
+    }
+    report = score(tmp_path, capsys, LTCR, f"{ALIGNED} --positions --slide-window 2").report
+    options = f"{ALIGNED} --positions --slide-window 2".replace("{d}/stop", "{d}/stop.tsv")
+    for name in names:
+        options = options.replace(f"{{d}}/{name}", f"{{d}}/all.jsonl:{name}")
+    found = score(tmp_path, capsys, tables, options).report
+    for key in ("measures", "consistency", "positions"):
+        assert found[key] == report[key]
 
 
 # Real text
