@@ -72,6 +72,7 @@ WORKING = {
     "prepare wikitext --corpus wikitext-2 --archive wikitext.zip --unchecked --output "
     "wiki": "bin: wiki/bin is ready",
     "score --system corpus/test.en --reference corpus/test.en --docids corpus/test.docid": "d-BLEU",
+    "align --system corpus/test.en --reference corpus/test.en --output aligned.en": "distance is 0",
     "contrast --sets set.json --scores scores.txt": "50.0 %",
     "answers --answers answers.json --gold gold.json": "squad          1",
     "average --inputs a.pt b.pt --output mean.pt": "averaged a.pt, b.pt into mean.pt",

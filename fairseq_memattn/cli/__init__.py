@@ -20,6 +20,7 @@ from fairseq_memattn.errors import TRACEBACK, unforeseen
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
 # module of the given command is imported, so that help and usage errors do not import torch.
 COMMANDS = {
+    "align": "cut the translations of whole documents into lines, one for each reference sentence",
     "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
     "average": "average the weights of several checkpoints into one",
     "compress": "store each document as a few vectors with a GMAT with compression",
@@ -54,7 +55,16 @@ WITH_MODELS = (
 )
 
 # The commands that work without fairseq. Two of them need it for a model only, and ask for it then.
-WITHOUT_FAIRSEQ = ("answers", "average", "contrast", "decompress", "prepare", "score", "translate")
+WITHOUT_FAIRSEQ = (
+    "align",
+    "answers",
+    "average",
+    "contrast",
+    "decompress",
+    "prepare",
+    "score",
+    "translate",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -246,6 +246,13 @@ def score(draw: random.Random) -> CommandLine:
     return line(f"memattn score --reference reference.txt {draw.choice(kinds)}", *files)
 
 
+def align(draw: random.Random) -> CommandLine:
+    system = draw.choice(["system.txt", "documents.txt --docids ids.txt"])
+    files = "--reference reference.txt --output out.txt --json out.json"
+    inputs = ("reference.txt", "system.txt", "documents.txt", "ids.txt")
+    return line(f"memattn align --system {system} {files}", *inputs)
+
+
 def answers(draw: random.Random) -> CommandLine:
     kinds = ("--generated answered.txt --predictions new.json", "--answers answers.json")
     text = f"memattn answers {draw.choice(kinds)} --gold hotpot.json --json out.json"
@@ -326,6 +333,7 @@ KINDS: dict[Callable[[random.Random], CommandLine], int] = {
     perplexity: 1,
     plot: 1,
     score: 2,
+    align: 1,
     answers: 1,
     spans: 1,
     import_model: 2,

@@ -30,6 +30,7 @@ SPAN_TASK = (
 )
 MODELS = [*FAMILIES, *OWN_MODELS]
 FOLDERS = ("pairs", "mono", "text", "spans", "qa", "store", "hf_t5")
+OUTPUTS = ("generated.txt", "reference.txt", "system.txt", "ids.txt", "documents.txt")
 FILES = ("generated.txt", "reference.txt", "squad.json", "hotpot.json", "spm.model", "sets.json")
 
 
@@ -130,6 +131,8 @@ def make_outputs(inputs: Inputs, path: Path) -> None:
     write_lines(inputs.folder / "reference.txt", references)
     write_lines(inputs.folder / "system.txt", references[::-1])
     write_lines(inputs.folder / "ids.txt", [f"d{n // 4}" for n in range(len(references))])
+    documents = [" ".join(references[n : n + 4]) for n in range(0, len(references), 4)]
+    write_lines(inputs.folder / "documents.txt", documents)
 
 
 def make_questions(inputs: Inputs, path: Path) -> None:
@@ -228,6 +231,6 @@ MAKERS: dict[str, Callable[[Inputs, Path], None]] = {
     "sets.json": make_sets,
     "conf": make_configuration,
     **dict.fromkeys(("hf_t5", "hf_bert"), make_transformers_folder),
-    **dict.fromkeys(("generated.txt", "reference.txt", "system.txt", "ids.txt"), make_outputs),
+    **dict.fromkeys(OUTPUTS, make_outputs),
     **dict.fromkeys(("hotpot.json", "squad.json", "answers.json", "answered.txt"), make_questions),
 }

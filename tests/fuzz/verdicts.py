@@ -246,6 +246,7 @@ CHECKS: dict[str, list[tuple[Callable[[Case, Done], str], str]]] = {
         (counted(r"(\d+) documents as \1 records", 7), f"{OTHER_DATA}|documents|--"),
     ],
     "contrast": [*WRITING, (counted(r"\nsets +4 +(\d+)", 8), "sets|exchanged")],
+    "align": [*WRITING, (all_scored, "--reference|reference")],
     "score": [*WRITING, (all_scored, "--reference|--separator|reference")],
     "answers": [*WRITING, (counted(r"\n\w+ +(\d+) +\d", 8), "json|gold")],
     "spans": [*WRITING, (counted(r"\nall +(\d+)", 8), "spans/bin|subset|data ")],
