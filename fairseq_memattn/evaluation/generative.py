@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_memattn.evaluation.contrastive_sets.pronouns import WORD
 from fairseq_memattn.evaluation.tables import table
 
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+SEPARATOR = "<eos>"  # between two sentences of a line, in a source or in a translation
+# What an example belongs to within its set, and counts are reported for.
+PARTS = ("rule", "pronoun", "distance")
 
 
 @dataclass(frozen=True)
@@ -21,15 +25,40 @@ class Example:
 
     expected: the form, one or more words
     set: the name of the set; category: the phenomenon that the set tests
-    rule: the rule that found the example, such as "DO.ELL"
-    distance: the number of sentences from the antecedent to the source; None if it is not known
+    rule: the rule that found the example, such as "DO.ELL"; None in a set without rules
+    pronoun: the form, if it is a pronoun of GenPro, and otherwise None
+    distance: the number of sentences from the antecedent to the source, or ">3"; None if it is not
+        known
+    source: the sentences of the source, oldest first; the last one is tested. Empty if they are not
+        known
     """
 
     expected: str
     set: str
     category: str
-    rule: str
-    distance: int | None = None
+    rule: str | None = None
+    pronoun: str | None = None
+    distance: int | str | None = None
+    source: tuple[str, ...] = ()
+
+    def is_right(self, translation: str, split: Callable[[str], list[str]]) -> bool:
+        """Whether a translation, with or without that of the context, has the form at its end.
+
+        Of a line with separators, the text after the last one counts. A pronoun of GenPro must be a
+        word of this text. Another form must be in the last sentence of this text.
+
+        split: the sentences of a text, as `sentence_splitter` returns
+        """
+        last = translation.split(SEPARATOR)[-1].strip()
+        if self.pronoun is not None:
+            return self.pronoun.lower() in WORD.findall(last.lower())
+        sentences = split(last)
+        return bool(sentences) and has_form(sentences[-1], self.expected)
+
+    def joined(self, translations: Sequence[str]) -> str:
+        """The translations of the sentences of the source as one line, which `is_right` judges."""
+        between = " " if self.pronoun is None else f" {SEPARATOR} "
+        return between.join(translations)
 
 
 def has_form(sentence: str, expected: str) -> bool:
@@ -56,7 +85,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
         from sentence_splitter import SentenceSplitter, SentenceSplitterException
     except ImportError:
         raise ImportError(
-            "--translations needs the package sentence-splitter (`pip install sentence-splitter`)"
+            "--lang needs the package sentence-splitter (`pip install sentence-splitter`)"
         ) from None
     try:
         return SentenceSplitter(language=language).split
@@ -70,7 +99,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 def judge_translations(
     examples: Sequence[Example], translations: Sequence[str], split: Callable[[str], list[str]]
 ) -> list[bool]:
-    """Whether the last sentence of each translation has the expected form.
+    """Whether each translation is right, see `Example.is_right`.
 
     translations: one for each example, with or without the translation of the context
     split: the sentences of a text, as `sentence_splitter` returns
@@ -79,37 +108,41 @@ def judge_translations(
     """
     if len(translations) != len(examples):
         raise ValueError(f"there are {len(translations)} lines for {len(examples)} examples")
-    verdicts = []
-    for example, translation in zip(examples, translations, strict=True):
-        sentences = split(translation.strip())
-        verdicts.append(bool(sentences) and has_form(sentences[-1], example.expected))
-    return verdicts
+    pairs = zip(examples, translations, strict=True)
+    return [example.is_right(translation, split) for example, translation in pairs]
 
 
 def accuracies(
     examples: Sequence[Example], verdicts: Sequence[bool], baseline: Sequence[bool] | None = None
 ) -> list[dict[str, Any]]:
-    """Counts of each set as a list for JSON: the whole set, then its rules, then its distances.
+    """Counts of each set as a list for JSON: the whole set, then its parts.
 
     An entry has `set`, `category`, `correct`, `total` and `accuracy` in percent. That of a part of
-    the set has `rule` or `distance` as well.
+    the set has `rule`, `pronoun` or `distance` as well.
 
     baseline: the verdicts of another system; each entry then has `p`, see `p_value`
     """
     entries = []
     for name in dict.fromkeys(example.set for example in examples):
         members = [index for index, example in enumerate(examples) if example.set == name]
-        parts: dict[tuple[str, Any], list[int]] = {}
-        for index in members:
-            parts.setdefault(("rule", examples[index].rule), []).append(index)
-        distances = {d for index in members if (d := examples[index].distance) is not None}
-        for distance in sorted(distances):
-            parts["distance", distance] = [i for i in members if examples[i].distance == distance]
         start = {"set": name, "category": examples[members[0]].category}
         entries.append({**start, **_counts(members, verdicts, baseline)})
-        for (key, value), part in parts.items():
-            entries.append({**start, key: value, **_counts(part, verdicts, baseline)})
+        for key in PARTS:
+            for value, part in _parts(examples, members, key).items():
+                entries.append({**start, key: value, **_counts(part, verdicts, baseline)})
     return entries
+
+
+def _parts(examples: Sequence[Example], members: Sequence[int], key: str) -> dict[Any, list[int]]:
+    """The examples of each value, rules and pronouns in order of appearance, distances sorted."""
+    parts: dict[Any, list[int]] = {}
+    for index in members:
+        value = getattr(examples[index], key)
+        if value is not None:
+            parts.setdefault(value, []).append(index)
+    if key != "distance":
+        return parts
+    return dict(sorted(parts.items(), key=lambda part: (isinstance(part[0], str), part[0])))
 
 
 def _counts(
@@ -149,7 +182,7 @@ def accuracies_text(entries: Sequence[dict[str, Any]]) -> str:
     rows = [["system", "set", "correct", "total", "accuracy", "p"]]
     for entry in entries:
         name = entry["set"]
-        for part in ("rule", "distance"):
+        for part in PARTS:
             if part in entry:
                 name = f"  {part} {entry[part]}"
         p = f"{entry['p']:.4f}" if "p" in entry else ""

@@ -25,7 +25,13 @@ def read_ctxpro(path: Path) -> list[Example]:
     named = [category for category in CATEGORIES if category in name.lower()]
     category = named[0] if len(named) == 1 else name
     return [
-        Example(entry["expected"], name, category, entry["rule"], entry.get("ante distance"))
+        Example(
+            entry["expected"],
+            name,
+            category,
+            rule=entry["rule"],
+            distance=entry.get("ante distance"),
+        )
         for entry in read_entries(path, _problem)
     ]
 
