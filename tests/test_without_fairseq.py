@@ -74,6 +74,8 @@ WORKING = {
     "score --system corpus/test.en --reference corpus/test.en --docids corpus/test.docid": "d-BLEU",
     "align --system corpus/test.en --reference corpus/test.en --output aligned.en": "distance is 0",
     "contrast --sets set.json --scores scores.txt": "50.0 %",
+    "contrast exported --generate --sets forms.json --sources forms.en --lang en --max-len-b "
+    "2": "100.0 %",
     "answers --answers answers.json --gold gold.json": "squad          1",
     "average --inputs a.pt b.pt --output mean.pt": "averaged a.pt, b.pt into mean.pt",
     "decompress empty --check": "empty is not a store: it has no shards",
@@ -84,6 +86,7 @@ WORKING = {
 REFUSED = [
     "compress bin --path no.pt --subset train --documents ids --output no",
     "contrast bin --path no.pt --sets no.json",
+    "contrast bin --path no.pt --generate --sets no.json --sources no --lang en",
     "convert bin --path no.pt --arch no --output no.pt",
     "cxmi bin --path no.pt",
     "cxmi bin --path no.pt --user-dir no",
@@ -111,6 +114,8 @@ def write_inputs(folder: Path) -> None:
             archive.writestr(f"wikitext-2/wiki.{split}.tokens", text)
     group = {"src": "a _eos b", "dst": ["c _eos d", "c _eos e"], "true_ind": 0, "ctx_dist": 1}
     write("set.json", [group, group])
+    write("forms.json", [{"expected": "a", "rule": "A"}])
+    write("forms.en", "a<eos> a a\n")
     write("scores.txt", "-1.5\n-2\n-3\n-1\n")
     answers = [{"text": "x", "answer_start": 0}]
     paragraph = {"context": "x", "qas": [{"id": "1", "question": "?", "answers": answers}]}

@@ -1,7 +1,7 @@
 """`memattn contrast`: the accuracy of a translation model on right and wrong translations.
 
-With the scores or translations that a file has, instead of a model, it needs neither torch nor
-fairseq.
+On generative sets, it is that of the model's own translations. With the scores or translations that
+a file has, instead of a model, it needs neither torch nor fairseq.
 """
 
 import argparse
@@ -11,16 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli import judged_text, models, segmentation
+from fairseq_memattn.cli import generated_text, judged_text, models, segmentation
 from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
 from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
-
-# Above this share of unknown tokens, the text was probably not segmented as in training.
-MANY_UNKNOWN = 0.02
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SET",
         help="JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
         "discourse`, those of DiscEvalMT, or folders in the layout of ContraPro, in any languages; "
-        "with --translations, JSON files of ctxpro",
+        "with --generate or --translations, JSON files of ctxpro, or folders in the layout of "
+        "ContraPro, read as GenPro",
     )
     segmentation.add_arguments(parser)
     parser.add_argument(
@@ -51,14 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "to read without data and --path",
     )
     judged_text.add_arguments(parser)
+    generated_text.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.translations:
+    if not args.generate:
+        generated_text.refuse(args)
+    if args.translations or args.generate:
         judged_text.run(args)
         return
     if args.lang is not None:
-        raise ValueError("--lang is for --translations, which is missing")
+        raise ValueError("--lang is for --translations and --generate, which are missing")
     if args.data is None and args.path is None:
         judge_scores(args)
         return
@@ -168,13 +169,8 @@ def _score(
         Pair([encode_source(s) for s in line.source], [encode_target(s) for s in line.target])
         for line in scoring_lines(groups)
     ]
-    for encoder, name in ((encode_source, "source"), (encode_target, "target")):
-        share = encoder.unknown / encoder.tokens
-        if share > 0:
-            hint = "; was it segmented as in training?" if share > MANY_UNKNOWN else ""
-            print(
-                f"{share:.1%} of the {name} tokens are unknown to the model{hint}", file=sys.stderr
-            )
+    encode_source.report("source")
+    encode_target.report("target")
     scorer = loaded.scorer(loaded.source_context, loaded.target_context)
     with tqdm(total=len(pairs), unit=" candidates", disable=None) as bar:
         scores = scorer.score(pairs, bar.update)

@@ -1,50 +1,67 @@
-"""`memattn contrast --translations`: the accuracy of text on generative context sets."""
+"""`memattn contrast --translations` and `--generate`: accuracies on generative context sets.
+
+The text is in files, or the translation of a model. Without a model it needs neither torch nor
+fairseq.
+"""
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from fairseq_memattn.cli import generated_text
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_json, write_text
+from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.generative import (
+    SEPARATOR,
     Example,
     accuracies,
     accuracies_text,
     judge_translations,
     sentence_splitter,
 )
-from fairseq_memattn.evaluation.generative_sets.ctxpro import read_ctxpro
-from fairseq_memattn.evaluation.text_columns import file_of, read_column
+from fairseq_memattn.evaluation.generative_sets import read_generative
+from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `run`."""
-    group = parser.add_argument_group("generative sets (ctxpro), without a model")
+    """The flags of `run`, but those of `--generate`."""
+    group = parser.add_argument_group("generative sets (ctxpro and GenPro), without a model")
     group.add_argument(
         "--translations",
         action="append",
         metavar="[NAME=]FILE",
         help="a system's translations of the sets, one a line, with or without their context; only "
         "the last sentence of a line is judged. May be repeated: the first system is the baseline "
-        "that the others are compared with",
+        "that the others, and the model of --generate, are compared with",
     )
     group.add_argument(
         "--lang",
         metavar="LANG",
-        help="for --translations: the language of the text, such as de, by whose rules a line is "
-        "split into sentences",
+        help="the language of the text, such as de, by whose rules a line is split into "
+        "sentences; GenPro does not need it",
     )
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints and writes the accuracies of all systems."""
-    _check(args)
-    paths = _systems(args.translations)
-    check_outputs({"--json": args.json}, [*args.sets, *paths.values()])
-    examples = _read_sets(args.sets)
-    split = sentence_splitter(args.lang)
-    texts = {name: _read_text(path, len(examples)) for name, path in paths.items()}
+    paths = _systems(args.translations or ())
+    _check(args, paths)
+    sets = _read_sets(args.sets)
+    examples = [example for _, read in sets for example in read]
+    split = _splitter(args)
+    texts = {name: _read_text(path, examples) for name, path in paths.items()}
+    if args.generate:
+        examples = generated_text.with_sources(args, sets)
+        kind = format_of(args.translations_out)
+        columns = {"src": [f"{SEPARATOR} ".join(example.source) for example in examples]}
+        # What the format cannot store is an error before the work.
+        columns_text(columns, "src", kind)
+        columns["hyp"] = generated_text.translations(args, examples)
+        if args.translations_out:
+            write_text(args.translations_out, columns_text(columns, "hyp", kind))
+        texts[_model_name(args)] = columns["hyp"]
     entries, baseline = [], None
     for name, lines in texts.items():
         verdicts = judge_translations(examples, lines, split)
@@ -53,17 +70,39 @@ def run(args: argparse.Namespace) -> None:
         baseline = baseline or verdicts
     print(accuracies_text(entries))
     print("an output is correct if its last sentence has the expected form, without case")
-    if len(paths) > 1:
-        print(f"p: McNemar's exact test against {next(iter(paths))}")
+    if len(texts) > 1:
+        print(f"p: McNemar's exact test against {next(iter(texts))}")
     if args.json:
         write_json(args.json, entries)
 
 
-def _check(args: argparse.Namespace) -> None:
-    if args.data is not None or args.path is not None or args.scores is not None:
-        raise ValueError("--translations takes neither a model (data and --path) nor --scores")
-    if args.lang is None:
-        raise ValueError("--lang is missing; --translations needs the language of the text")
+def _check(args: argparse.Namespace, paths: Mapping[str, Path]) -> None:
+    if args.generate and args.path is not None:
+        require_fairseq("the command with a model")
+    for path in args.sets:
+        if not path.exists():
+            raise ValueError(f"--sets {path}: there is no such file")
+    if args.generate:
+        generated_text.check(args)
+    elif args.data is not None or args.path is not None or args.scores is not None:
+        raise ValueError(
+            "--translations takes neither a model (data and --path) without --generate nor --scores"
+        )
+    if args.lang is None and not all(path.is_dir() for path in args.sets):
+        raise ValueError("--lang is missing; JSON files of ctxpro need the language of the text")
+    if args.generate and _model_name(args) in paths:
+        raise ValueError(f"--translations {_model_name(args)} has the name of the model")
+    inputs = [*args.sets, *paths.values(), *generated_text.inputs(args)]
+    check_outputs({"--json": args.json, "--translations-out": args.translations_out}, inputs)
+
+
+def _model_name(args: argparse.Namespace) -> str:
+    return str(args.path or args.data)
+
+
+def _splitter(args: argparse.Namespace) -> Callable[[str], list[str]]:
+    """The sentences of a text by --lang. Without it, the sets have no text to split."""
+    return sentence_splitter(args.lang) if args.lang else lambda text: [text]
 
 
 def _systems(given: Sequence[str]) -> Mapping[str, Path]:
@@ -80,24 +119,24 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
     return paths
 
 
-def _read_sets(paths: Sequence[Path]) -> list[Example]:
-    examples: list[Example] = []
+def _read_sets(paths: Sequence[Path]) -> list[tuple[Path, list[Example]]]:
+    """The examples of each path."""
+    sets: list[tuple[Path, list[Example]]] = []
     for path in paths:
-        if not path.is_file():
-            raise ValueError(f"--sets {path}: there is no such file")
-        read = read_ctxpro(path)
-        if read[0].set in {example.set for example in examples}:
+        read = read_generative(path)
+        if read[0].set in {examples[0].set for _, examples in sets}:
             raise ValueError(f"--sets: two sets have the name {read[0].set}")
-        examples += read
-    return examples
+        sets.append((path, read))
+    return sets
 
 
-def _read_text(path: Path, expected: int) -> list[str]:
-    """The lines of a file, as many as expected."""
+def _read_text(path: Path, examples: Sequence[Example]) -> list[str]:
+    """The lines of a file, one for each example."""
     lines = read_column(path, "hyp")
-    if len(lines) != expected:
+    if len(lines) != len(examples):
         raise ValueError(
-            f"--translations {path} has {len(lines)} lines, but --sets have {expected} examples"
+            f"--translations {path} has {len(lines)} lines, but --sets have {len(examples)} "
+            "examples"
         )
     empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]
     if len(empty) == len(lines):
@@ -106,6 +145,13 @@ def _read_text(path: Path, expected: int) -> list[str]:
         print(
             f"warning: {path}: {len(empty)} of {len(lines)} lines are empty, first line "
             f"{empty[0]}; they count as wrong",
+            file=sys.stderr,
+        )
+    pairs = zip(examples, lines, strict=True)
+    pronouns = [line for example, line in pairs if example.pronoun is not None]
+    if pronouns and not any(SEPARATOR in line for line in pronouns):
+        print(
+            f"{path}: no line of GenPro has {SEPARATOR}, so each line is judged as a whole",
             file=sys.stderr,
         )
     return lines

@@ -13,9 +13,12 @@ from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fairseq_memattn.documents.sentence_windows import WindowOptions
     from fairseq_memattn.documents.translation_scorer import Scorer
 
 MAX_CONTEXT = 1000  # sentences
+# Above this share of unknown tokens, the text was probably not segmented as in training.
+MANY_UNKNOWN = 0.02
 # What fairseq's models and torch raise for options that make no sense, and for too large ones.
 UNBUILDABLE = (
     ArithmeticError,
@@ -210,14 +213,21 @@ def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
 
 
 class Loaded(NamedTuple):
-    """A task with its dictionaries, its numbers of context sentences, and a factory of scorers.
+    """A task with its dictionaries, its numbers of context sentences, and its models.
 
-    scorer: called with the numbers of source and target context sentences
+    separator: the symbol between two sentences of a window
+    device: of the models' work, "cpu" or "cuda"; max_tokens: of a padded batch
+    windows, scorer: called with the numbers of source and target context sentences
     """
 
     task: Any
     source_context: int
     target_context: int
+    models: list[Any]
+    separator: str
+    device: str
+    max_tokens: int
+    windows: "Callable[[int, int], WindowOptions]"
     scorer: "Callable[[int, int], Scorer]"
 
 
@@ -279,8 +289,8 @@ def load(args: argparse.Namespace) -> Loaded:
     limits = zip(task.max_positions(), *(m.max_positions() for m in models), strict=True)
     max_source, max_target = map(min, limits)
 
-    def scorer(source_context: int, target_context: int) -> Scorer:
-        options = WindowOptions(
+    def windows(source_context: int, target_context: int) -> WindowOptions:
+        return WindowOptions(
             source_context,
             target_context,
             max_source,
@@ -292,9 +302,22 @@ def load(args: argparse.Namespace) -> Loaded:
             left_pad_source=task.cfg.left_pad_source,
             as_sequences=any(getattr(model, "takes_sequences", False) for model in models),
         )
+
+    def scorer(source_context: int, target_context: int) -> Scorer:
+        options = windows(source_context, target_context)
         return Scorer(models, options, max_tokens=args.max_tokens, device=device)
 
-    return Loaded(task, source_context, target_context, scorer)
+    return Loaded(
+        task=task,
+        source_context=source_context,
+        target_context=target_context,
+        models=models,
+        separator=separator,
+        device=device,
+        max_tokens=args.max_tokens,
+        windows=windows,
+        scorer=scorer,
+    )
 
 
 class Encoder:
@@ -318,3 +341,12 @@ class Encoder:
             self.unknown += int(tokens.eq(self.dictionary.unk()).sum())
             self._known[sentence] = tokens
         return self._known[sentence]
+
+    def report(self, name: str) -> None:
+        """Prints the share of unknown tokens, if there are any. name: of the side"""
+        share = self.unknown / self.tokens
+        if share > 0:
+            hint = "; was it segmented as in training?" if share > MANY_UNKNOWN else ""
+            print(
+                f"{share:.1%} of the {name} tokens are unknown to the model{hint}", file=sys.stderr
+            )

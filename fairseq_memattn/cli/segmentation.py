@@ -49,6 +49,13 @@ def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
     return str
 
 
+def pieces_of(args: argparse.Namespace) -> str | None:
+    """fairseq's name of the pieces, by which its `post_process` joins them; None without pieces."""
+    if args.sentencepiece_model:
+        return "sentencepiece"
+    return "subword_nmt" if args.subword_nmt else None
+
+
 def _bpe(path: Path) -> Callable[[str], str]:
     from subword_nmt.apply_bpe import BPE
 

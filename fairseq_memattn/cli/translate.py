@@ -94,15 +94,10 @@ def run(args: argparse.Namespace) -> None:
     kind = args.format or format_of(args.output)
     columns = table_columns(lines, documents)
     columns_text(columns, "src", kind)  # what the format cannot store is an error before the work
-    from transformers.utils.logging import disable_progress_bar
-
-    from fairseq_memattn.transformers.document_translator import DocumentTranslator
     from fairseq_memattn.transformers.translation_settings import SearchOptions
 
     options = SearchOptions(**{name: getattr(args, name) for name in SEARCH})
-    if not sys.stderr.isatty():
-        disable_progress_bar()
-    translator = DocumentTranslator.from_pretrained(args.folder, device=device_of(args.device))
+    translator = load(args.folder, args.device)
     by_line = translated(translator, lines, documents, options, args.input)
     if kind == "text":
         columns = {"hyp": [by_line.get(number, "") for number in range(len(lines))]}
@@ -113,6 +108,17 @@ def run(args: argparse.Namespace) -> None:
         write_text(args.output, text)
     else:
         sys.stdout.write(text)
+
+
+def load(folder: Path, device: str | None) -> "DocumentTranslator":
+    """The translator of a folder. device: its name; None is a GPU if there is one"""
+    from transformers.utils.logging import disable_progress_bar
+
+    from fairseq_memattn.transformers.document_translator import DocumentTranslator
+
+    if not sys.stderr.isatty():
+        disable_progress_bar()
+    return DocumentTranslator.from_pretrained(folder, device=device_of(device))
 
 
 def check(args: argparse.Namespace) -> None:

@@ -29,13 +29,15 @@ class ContextEnsemble(EnsembleModel):
     prefix belongs to a row and not to the batch, so the translation of a sentence does not depend
     on the other sentences of its batch.
 
+    separator: index of the symbol between two sentences; None for models without one
+
     Besides the models' inputs, `net_input` has `prefixes` (B, P), padded on the right. They become
     the first of the encoder's outputs, so beam search repeats, reorders and removes them together
     with their rows.
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], separator: int, pad: int, eos: int, min_len: int
+        self, models: Sequence[nn.Module], separator: int | None, pad: int, eos: int, min_len: int
     ) -> None:
         super().__init__(models)
         self.separator, self.pad, self.eos, self.min_len = separator, pad, eos, min_len
@@ -59,7 +61,8 @@ class ContextEnsemble(EnsembleModel):
     def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor) -> Tensor:
         """Changes in place log_probs (rows, V) of the token at position `step`; returns them."""
         after_prefix = step - prefixes.ne(self.pad).sum(dim=1)
-        log_probs[:, self.separator] = -math.inf
+        if self.separator is not None:
+            log_probs[:, self.separator] = -math.inf
         log_probs[after_prefix < self.min_len, self.eos] = -math.inf
         forced = after_prefix < 0
         if forced.any():

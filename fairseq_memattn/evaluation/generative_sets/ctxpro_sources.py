@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_memattn.evaluation.contrastive import read_entries
 from fairseq_memattn.evaluation.fairseq_output import read_lines, same_letters
 from fairseq_memattn.evaluation.generative import SEPARATOR
+from fairseq_memattn.evaluation.text_columns import read_column
 
 Source = tuple[str, ...]
 
@@ -16,12 +17,13 @@ def sources_of_file(path: Path, file: Path) -> list[Source]:
     """The sentences of each line of a file in ctxpro's layout, which joins them by `<eos>`.
 
     path: the JSON of the set, whose `src segment`, if there is one, must be the last sentence
+    file: as in `read_column`, whose default is the column src
 
     Raises ValueError, which names the file and the line, for another number of lines than examples,
     an empty sentence, another last sentence, and a file without separators.
     """
     entries = read_entries(path, lambda entry: None)
-    lines = read_lines(file)
+    lines = read_column(file, "src")
     if len(lines) != len(entries):
         raise ValueError(f"{file} has {len(lines)} lines, but {path} has {len(entries)} examples")
     if not any(SEPARATOR in line for line in lines):

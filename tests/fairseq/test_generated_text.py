@@ -1,0 +1,373 @@
+"""`memattn contrast --generate`: the translations are those of fairseq's own commands."""
+
+import json
+import shlex
+import shutil
+from itertools import groupby
+
+import pytest
+import torch
+from full import full
+from harness import (
+    PLUGGED,
+    SIZES,
+    WINDOWS,
+    Trained,
+    generate,
+    hypotheses,
+    lines_of,
+    preprocess,
+    run,
+)
+from test_document_translator import export, untrained
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.evaluation.text_columns import read_column
+
+pytest.importorskip("sentence_splitter")
+
+SEARCH = shlex.split("--beam 2 --lenpen 0.6 --max-len-a 1 --max-len-b 2")
+
+
+@pytest.fixture(scope="module")
+def documents(corpus):
+    """The test set, a list of sentences for each document."""
+    pairs = zip(lines_of(corpus / "test.docid"), lines_of(corpus / "test.en"), strict=True)
+    return [[text for _, text in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
+
+
+@pytest.fixture(scope="module")
+def ctxpro(documents, tmp_path_factory):
+    """A set whose sources are the whole documents, its sources, and the folder of documents."""
+    folder = tmp_path_factory.mktemp("ctxpro")
+    entries = []
+    for number, sentences in enumerate(documents):
+        name = f"en-ru/{number}"
+        (folder / "en-ru").mkdir(exist_ok=True)
+        text = "".join(f"{sentence}\n" for sentence in [*sentences, "One line more."])
+        (folder / f"{name}.en").write_text(text, encoding="utf-8")
+        place = {"document id": name, "segment id": len(sentences), "src segment": sentences[-1]}
+        entries.append({"expected": "он", "rule": f"R{number % 2}", "ante distance": 1, **place})
+    (folder / "gender.json").write_text(json.dumps(entries), encoding="utf-8")
+    lines = "".join("<eos> ".join(sentences) + "\n" for sentences in documents)
+    (folder / "gender.test").write_text(lines, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def genpro(corpus, tmp_path_factory):
+    """A set in the layout of ContraPro: windows of up to three sentences of the test set."""
+    folder = tmp_path_factory.mktemp("genpro") / "pronouns"
+    folder.mkdir()
+    sources, targets = (lines_of(corpus / f"test.{lang}") for lang in ("en", "ru"))
+    ids = lines_of(corpus / "test.docid")
+    texts = {kind: "" for kind in ("text.en", "text.ru", "context.en", "context.ru")}
+    entries = []
+    for number in range(6):
+        before = [i if i >= 0 and ids[i] == ids[number] else None for i in (number - 2, number - 1)]
+        wrong = f"wrong {targets[number]}"
+        for target in (targets[number], wrong):
+            texts["text.en"] += f"{sources[number]}\n"
+            texts["text.ru"] += f"{target}\n"
+            for lang, side in (("en", sources), ("ru", targets)):
+                lines = ["" if i is None else side[i] for i in before]
+                texts[f"context.{lang}"] += "".join(f"{line}\n" for line in lines)
+        word = targets[number].split()[number % 2]
+        errors = [{"contrastive": wrong}]
+        entries.append({"ref pronoun": word, "ante distance": number, "errors": errors})
+    for kind, text in texts.items():
+        (folder / f"pronouns.{kind}").write_text(text, encoding="utf-8")
+    (folder / "set.json").write_text(json.dumps(entries), encoding="utf-8")
+    return folder
+
+
+def contrast(folder, model, *flags):
+    """The lines that a model wrote, and the results."""
+    out, results = folder / "out.txt", folder / "results.json"
+    where = [model] if not isinstance(model, Trained) else [model.data, "--path", model.checkpoint]
+    argv = ["contrast", *where, "--cpu", "--generate", "--lang", "ru", *SEARCH, *flags]
+    argv += ["--translations-out", out, "--json", results]
+    assert main(list(map(str, argv))) == 0
+    return lines_of(out), json.loads(results.read_text(encoding="utf-8"))
+
+
+def set_of(ctxpro):
+    return ["--sets", ctxpro / "gender.json", "--sources", ctxpro / "gender.test"]
+
+
+def expected_lines(printed, documents, between=" "):
+    """The translations of fairseq-generate, a line for each document."""
+    texts = iter(one.text for one in hypotheses(printed).values())
+    return [between.join(next(texts) for _ in document) for document in documents]
+
+
+@pytest.fixture(scope="module")
+def generated(document_model, documents):
+    return expected_lines(generate(document_model, *WINDOWS, *SEARCH), documents)
+
+
+def test_whole_documents_of_fairseq_generate(document_model, ctxpro, generated, tmp_path):
+    lines, results = contrast(tmp_path, document_model, *set_of(ctxpro), "--max-tokens", 60)
+    assert lines == generated
+    whole = results[0]
+    assert (whole["set"], whole["category"], whole["total"]) == ("gender", "gender", 4)
+    assert whole["system"] == str(document_model.checkpoint)
+    parts = [next(iter({"rule", "distance"} & part.keys())) for part in results[1:]]
+    assert parts == ["rule", "rule", "distance"]
+
+
+def test_the_models_number_of_context_sentences_can_be_lowered(
+    document_model, ctxpro, documents, tmp_path
+):
+    lower = ["--source-context", 1, "--target-context", 0]
+    lines, _ = contrast(tmp_path, document_model, *set_of(ctxpro), *lower)
+    task = shlex.split("--task document_translation")
+    assert lines == expected_lines(generate(document_model, *task, *lower, *SEARCH), documents)
+
+
+@pytest.mark.parametrize("name", ["translator", full("softmax")])
+def test_sentence_models_translate_sentence_by_sentence(name, ctxpro, documents, tmp_path, request):
+    model = request.getfixturevalue(name)
+    lines, _ = contrast(tmp_path, model, *set_of(ctxpro))
+    assert lines == expected_lines(generate(model, *SEARCH), documents)
+
+
+def test_models_that_take_the_sentences_as_sequences(document_data, ctxpro, documents, tmp_path):
+    flags = shlex.split("--arch t5mem_v1 --share-all-embeddings --max-source-positions 40")
+    model = untrained(document_data, tmp_path, *WINDOWS, *flags, *SIZES)
+    lines, _ = contrast(tmp_path, model, *set_of(ctxpro))
+    assert lines == expected_lines(generate(model, *WINDOWS, *SEARCH), documents)
+    assert len(set(" ".join(lines).split())) > 10
+
+
+def test_a_model_of_windows_made_beforehand(document_model, ctxpro, generated, tmp_path):
+    """A checkpoint of fairseq's translation task, whose dictionary has the separator."""
+    data = shutil.copytree(document_model.data, tmp_path / "bin")
+    for lang in ("en", "ru"):
+        with (data / f"dict.{lang}.txt").open("a") as dictionary:
+            dictionary.write("_eos 1\n")
+    state = torch.load(document_model.checkpoint, weights_only=False)
+    state["cfg"]["task"]["_name"] = "translation"
+    torch.save(state, tmp_path / "windows.pt")
+    windows = Trained(data, tmp_path / "windows.pt", "")
+    flags = [*set_of(ctxpro), "--source-context", 2, "--target-context", 2]
+    assert contrast(tmp_path, windows, *flags)[0] == generated
+
+
+def test_documents_give_the_lines_of_a_file(document_model, ctxpro, documents, generated, tmp_path):
+    sets, longest = ["--sets", ctxpro / "gender.json"], max(map(len, documents))
+    folder = ["--documents", ctxpro, "--source-lang", "en", "--document-sentences"]
+    assert contrast(tmp_path, document_model, *sets, *folder, longest)[0] == generated
+    short = "".join("<eos> ".join(sentences[-2:]) + "\n" for sentences in documents)
+    (tmp_path / "short").write_text(short, encoding="utf-8")
+    expected, _ = contrast(tmp_path, document_model, *sets, "--sources", tmp_path / "short")
+    assert contrast(tmp_path, document_model, *sets, *folder, 2)[0] == expected
+
+
+def test_genpro_has_the_lines_of_the_interactive_session(document_model, genpro, tmp_path):
+    lines, results = contrast(tmp_path, document_model, "--sets", genpro)
+    read = {name: lines_of(genpro / f"pronouns.{name}.en") for name in ("context", "text")}
+    typed, lengths = [], []
+    for group in range(6):  # of two candidates
+        context = filter(None, read["context"][4 * group : 4 * group + 2])
+        window = [*context, read["text"][2 * group]]
+        typed += [*window, ""]
+        lengths.append(len(window))
+    assert lengths == [1, 2, 3, 3, 3, 3]
+    done = run(
+        "fairseq-interactive", document_model.data, *PLUGGED, *WINDOWS, *SEARCH,
+        "--path", document_model.checkpoint, "--buffer-size", 100, "--max-tokens", 2000,
+        stdin="".join(f"{line}\n" for line in typed),
+    )  # fmt: skip
+    texts = [one.text for one in hypotheses(done.stdout).values() if one.text]
+    assert lines == expected_of(texts, lengths)
+    entries = json.loads((genpro / "set.json").read_text(encoding="utf-8"))
+    last = [line.split(" <eos> ")[-1].lower().split() for line in lines]
+    words = [entry["ref pronoun"].lower() for entry in entries]
+    right = [word in line for word, line in zip(words, last, strict=True)]
+    assert sum(right) > 0
+    assert (results[0]["correct"], results[0]["total"]) == (sum(right), 6)
+    assert [part["pronoun"] for part in results if "pronoun" in part] == list(dict.fromkeys(words))
+    distances = [part["distance"] for part in results if "distance" in part]
+    assert distances == [0, 1, 2, 3, ">3"]
+
+
+def expected_of(texts, lengths):
+    left = iter(texts)
+    return [" <eos> ".join(next(left) for _ in range(length)) for length in lengths]
+
+
+def test_written_translations_are_scored_the_same(document_model, ctxpro, genpro, tmp_path):
+    """Sets of both kinds in one command, beside a baseline."""
+    sets = ["--sets", genpro, ctxpro / "gender.json"]
+    base = tmp_path / "base.txt"
+    base.write_text("он\n" * 10, encoding="utf-8")
+    flags = [*sets, "--sources", ctxpro / "gender.test", "--translations", f"base={base}"]
+    lines, results = contrast(tmp_path, document_model, *flags)
+    assert len(lines) == 10
+    systems = list(dict.fromkeys(entry["system"] for entry in results))
+    assert systems == ["base", str(document_model.checkpoint)]
+    assert [entry["system"] for entry in results if "p" in entry] == [systems[1]] * (
+        len(results) // 2
+    )
+    whole = [entry for entry in results if entry["set"] == "gender" and "rule" not in entry]
+    assert whole[0]["correct"] == 4
+    out = tmp_path / "again.json"
+    again = ["--translations", f"base={base}", "--translations"]
+    again += [f"{systems[1]}={tmp_path / 'out.txt'}"]
+    argv = ["contrast", *sets, *again, "--lang", "ru", "--json", out]
+    assert main(list(map(str, argv))) == 0
+    assert json.loads(out.read_text(encoding="utf-8")) == results
+
+
+def test_sources_and_translations_of_tables(document_model, ctxpro, generated, tmp_path):
+    sources, table, out = (tmp_path / name for name in ("sources.jsonl", "out.tsv", "again.json"))
+    rows = [json.dumps({"text": line}) for line in lines_of(ctxpro / "gender.test")]
+    sources.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    where = [document_model.data, "--path", document_model.checkpoint, "--cpu", "--generate"]
+    sets = ["--sets", ctxpro / "gender.json", "--lang", "ru", "--json", out]
+    flags = [*SEARCH, "--sources", f"{sources}:text", "--translations-out", table]
+    assert main(list(map(str, ["contrast", *where, *sets, *flags]))) == 0
+    assert read_column(table, "hyp") == generated
+    assert read_column(table, "src") == lines_of(ctxpro / "gender.test")
+    results = json.loads(out.read_text(encoding="utf-8"))
+    name = f"{document_model.checkpoint}={table}"
+    assert main(list(map(str, ["contrast", *sets, "--translations", name]))) == 0
+    assert json.loads(out.read_text(encoding="utf-8")) == results
+
+
+def test_an_exported_folder_translates_the_same(
+    document_model, ctxpro, generated, tmp_path, capsys
+):
+    folder = export(document_model, tmp_path / "exported")
+    sets = set_of(ctxpro)
+    assert contrast(tmp_path, folder, *sets)[0] == generated
+    argv = ["contrast", folder, "--generate", "--lang", "ru", *sets, "--separator", "_eos"]
+    assert main(list(map(str, argv))) == 1
+    assert "--separator is for --path; an exported folder has its own" in capsys.readouterr().err
+
+
+def test_pieces_are_segmented_and_joined(corpus, ctxpro, documents, tmp_path):
+    import sentencepiece
+
+    text = [line for lang in ("en", "ru") for line in lines_of(corpus / f"test.{lang}")]
+    prefix = str(tmp_path / "spm")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_prefix=prefix, vocab_size=150, minloglevel=2,
+        hard_vocab_limit=False,
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(f"{prefix}.model")
+    for lang in ("en", "ru"):
+        rows = processor.encode(lines_of(corpus / f"test.{lang}"), out_type=str)
+        pieces = "".join(" ".join(row) + "\n" for row in rows)
+        (tmp_path / f"test.{lang}").write_text(pieces, encoding="utf-8")
+    shutil.copy(tmp_path / "test.en", tmp_path / "train.en")
+    shutil.copy(tmp_path / "test.ru", tmp_path / "train.ru")
+    languages = "-s en -t ru --joined-dictionary".split()
+    data = preprocess(tmp_path, *languages, splits="train test")
+    flags = ["--arch", "transformer", "--share-all-embeddings", *SIZES]
+    model = untrained(data, tmp_path, "--task", "translation", *flags)
+    joined = generate(model, *SEARCH, "--post-process", "sentencepiece")
+    spm = ["--sentencepiece-model", f"{prefix}.model"]
+    lines, _ = contrast(tmp_path, model, *set_of(ctxpro), *spm)
+    assert lines == expected_lines(joined, documents)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--sets SET", "gender.json has no context: --sources or --documents is missing"),
+        ("--sets SET --sources SOURCES SOURCES", "has 2 files, but --sets has 1 JSON files"),
+        ("--sets SET --sources SOURCES --documents FOLDER", "cannot be combined"),
+        ("--sets SET --sources no", "--sources no: there is no such file"),
+        ("--sets no --sources SOURCES", "--sets no: there is no such file"),
+        ("--sets GENPRO --sources SOURCES", "for JSON files of ctxpro, but --sets has none"),
+        ("--sets SET --documents FOLDER", "--source-lang is missing"),
+        ("--sets SET --documents no --source-lang en", "--documents no: there is no such folder"),
+        ("--sets SET --documents FOLDER --source-lang fr", "en-ru/0.fr: there is no such file"),
+        ("--sets SET --sources SOURCES --source-lang en", "--source-lang is for --documents"),
+        (
+            "--sets SET --documents FOLDER --source-lang en --document-sentences 0",
+            "--document-sentences must be at least 1",
+        ),
+        ("--sets SET --sources SOURCES --beam 0", "--beam must be at least 1, but is 0"),
+        ("--sets SET --sources SOURCES --lang xx", "--lang must be a language of the package"),
+        ("--sets SET --sources SOURCES --scores x", "--generate has no scores"),
+        (
+            "--sets SET --sources SOURCES --translations-out SOURCES",
+            "gender.test would overwrite the input",
+        ),
+        ("--sets SET --sources SHORT", "SHORT has 3 lines, but"),
+        ("--sets SET --sources JOINED", "must have <eos> between sentences, but no line has one"),
+        ("--sets SET --sources EMPTY", "EMPTY, line 2: a sentence is empty"),
+        ("--sets SET --sources OTHER", "OTHER, line 4: the last sentence must be that of"),
+        ("--sets SET --sources LONG --source-lang en", "--source-lang is for --documents"),
+        ("--sets SET --sources LONG", "gender, example 3, sentence 1 of the source: must have at"),
+        ("--sets SET --sources MARKED", "example 1, sentence 1 of the source: contains the sep"),
+        ("--sets GENPRO --translations PATH=SHORT", "PATH has the name of the model"),
+        ("--sets FOLDER", "must be a folder with NAME.text.LANG or NAME.current.LANG"),
+    ],
+)
+def test_bad_flags_and_files(
+    flags, message, document_model, ctxpro, genpro, documents, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    lines = ["<eos> ".join(sentences) for sentences in documents]
+    made = {
+        "SHORT": lines[:3],
+        "JOINED": [sentences[-1] for sentences in documents],
+        "EMPTY": [lines[0], f"a<eos> <eos>{documents[1][-1]}", *lines[2:]],
+        "OTHER": [*lines[:3], lines[0]],
+        "LONG": [*lines[:2], f"{'a ' * 2000}<eos> {lines[2]}", lines[3]],
+        "MARKED": [f"a _eos b<eos> {lines[0]}", *lines[1:]],
+    }
+    for name, text in made.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    paths = {
+        "SET": ctxpro / "gender.json",
+        "SOURCES": ctxpro / "gender.test",
+        "FOLDER": ctxpro,
+        "GENPRO": genpro,
+        "PATH=SHORT": f"{document_model.checkpoint}=SHORT",
+    }
+    lang = [] if "--lang" in flags else ["--lang", "ru"]
+    argv = ["contrast", document_model.data, "--path", document_model.checkpoint, "--cpu"]
+    argv += ["--generate", *lang, *(paths.get(flag, flag) for flag in flags.split())]
+    assert main(list(map(str, argv))) == 1
+    error = (
+        capsys.readouterr()
+        .err.strip()
+        .splitlines()[-1]
+        .replace(str(document_model.checkpoint), "PATH")
+    )
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"segment id": 99}, "0.en has 9 lines, but"),
+        ({"segment id": 0}, "group 1: segment id must be a line from 1, but is 0"),
+        ({"segment id": "3"}, "group 1: segment id must be a line from 1, but is '3'"),
+        ({"document id": None}, "group 1: document id must be a string"),
+        ({"segment id": 2}, "0.en, line 2: the last sentence must be that of"),
+    ],
+)
+def test_bad_places_in_documents(entry, message, document_model, ctxpro, tmp_path, capsys):
+    entries = json.loads((ctxpro / "gender.json").read_text(encoding="utf-8"))
+    lines = len(lines_of(ctxpro / "en-ru" / "0.en"))
+    (tmp_path / "gender.json").write_text(json.dumps([entries[0] | entry]), encoding="utf-8")
+    flags = ["--sets", tmp_path / "gender.json", "--documents", ctxpro, "--source-lang", "en"]
+    argv = ["contrast", document_model.data, "--path", document_model.checkpoint, "--generate"]
+    assert main(list(map(str, [*argv, *flags, "--lang", "ru"]))) == 1
+    assert message.replace("9 lines", f"{lines} lines") in capsys.readouterr().err
+
+
+def test_flags_of_generate_need_it(ctxpro, tmp_path, capsys):
+    argv = ["contrast", "--sets", ctxpro / "gender.json", "--lang", "ru", "--beam", 3]
+    argv += ["--translations", ctxpro / "gender.test"]
+    assert main(list(map(str, argv))) == 1
+    assert "--beam is for --generate, which is missing" in capsys.readouterr().err
+    argv = ["contrast", "--sets", ctxpro / "gender.json", "--lang", "ru", "--generate"]
+    assert main(list(map(str, argv))) == 1
+    assert "--generate needs the data and --path of a model, or a folder" in capsys.readouterr().err
