@@ -241,6 +241,8 @@ def score(draw: random.Random) -> CommandLine:
         "--system system.txt --docids ids.txt --source reference.txt --consistency --cohesion "
         "--stop-words ids.txt --lengths source --tokenize char --source-tokenize char "
         "--json out.json",
+        "--system generated.txt --reference system.txt --docids ids.txt --positions "
+        "--slide-window 2 --output out.jsonl --json out.json",
     )
     files = ("generated.txt", "reference.txt", "system.txt", "ids.txt")
     return line(f"memattn score --reference reference.txt {draw.choice(kinds)}", *files)
