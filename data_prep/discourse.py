@@ -12,8 +12,8 @@ if not __package__:  # run as `python data_prep/discourse.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.corpora.discourse.discourse_corpus import SPLITS, Corpus, Options
+from data_prep.corpora.discourse.generated_documents import DISTANCES
 from data_prep.corpora.discourse.phenomena import PHENOMENA
-from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.output_lock import LOCK, run_locked
 from data_prep.stages import remove_leftovers
@@ -22,15 +22,16 @@ VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
 DESCRIPTION = """\
 Generate an English-Russian document corpus in which the translation of a sentence depends on a
-sentence one to three lines earlier: the gender of a pronoun, the form of address, the verb or noun
-that an ellipsis stands for, or the earlier translation of a name or noun.
+sentence one to three lines earlier (--distances): the gender of a pronoun, the form of address, the
+verb or noun that an ellipsis stands for, or the earlier translation of a name or noun.
 
   %(prog)s --output corpus --train-docs 2000 --valid-docs 100 --test-docs 100 --seed 1
 
 OUT/{train,valid,test}.{en,ru,docid}   one sentence a line, and the document id of each line
 OUT/contrast/{pronoun,deixis,ellipsis,cohesion}.json
                                        correct and incorrect translations of the last of four
-                                       sentences, in the format of Voita et al. (2019)
+                                       sentences (one more than the largest of --distances), in the
+                                       format of Voita et al. (2019)
 OUT/corpus.json                        options, counts and checksums
 
 The same options give the same bytes on every machine. No document occurs in two splits, and no
@@ -77,7 +78,9 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         return False
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
-        same = found["version"] == VERSION and found["options"] == asdict(options)
+        # Corpora of earlier releases have no other distances, and do not record them.
+        made = {"distances": list(DISTANCES)} | found["options"]
+        same = found["version"] == VERSION and made == asdict(options)
         if same and all(
             checksum((out / name).read_bytes()) == digest
             for name, digest in found["sha256"].items()
@@ -124,12 +127,18 @@ def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
 
 def check(options: Options) -> None:
     """Raise DataError for options outside of their range."""
-    for name, value in asdict(options).items():
+    numbers = asdict(options)
+    distances = numbers.pop("distances")
+    for name, value in numbers.items():
         if value < 1 and name != "seed":
             raise DataError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
-    if options.min_sentences <= MAX_DISTANCE:
+    if min(distances) < 1 or len(set(distances)) < len(distances):
+        given = " ".join(map(str, distances))
+        raise DataError(f"--distances must be different numbers from 1, but are {given}")
+    if options.min_sentences <= options.context:
         raise DataError(
-            f"--min-sentences must be at least {MAX_DISTANCE + 1}, but is {options.min_sentences}"
+            f"--min-sentences must be at least {options.context + 1}, one more than the largest of "
+            f"--distances, but is {options.min_sentences}"
         )
     if options.max_sentences < options.min_sentences:
         raise DataError(
@@ -157,9 +166,14 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         (
             "--contrast-groups",
             200,
-            "contrastive groups of each phenomenon, rounded up to balanced sets (a multiple of 6)",
+            "contrastive groups of each phenomenon, rounded up to balanced sets (a multiple of "
+            "twice the number of distances)",
         ),
-        ("--min-sentences", 6, "sentences in the shortest document, at least 4"),
+        (
+            "--min-sentences",
+            6,
+            "sentences in the shortest document, more than the largest distance",
+        ),
         ("--max-sentences", 12, "sentences in the longest document"),
         ("--seed", 1, "seed of the corpus"),
         (
@@ -173,6 +187,16 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         top.add_argument(
             option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
+    top.add_argument(
+        "--distances",
+        type=int,
+        nargs="+",
+        default=list(DISTANCES),
+        metavar="N",
+        help="numbers of sentences from a cue to the sentence that needs it, equally frequent in "
+        "the contrastive sets; in documents too, but 1 and 2 are more frequent than 3 in the "
+        "default (default: 1 2 3)",
+    )
     top.add_argument("--force", action="store_true", help="replace the contents of --output")
     return top
 

@@ -50,6 +50,11 @@ class Documents:
         end = self.sentences if last else int(self.starts[document + 1])
         return range(int(self.starts[document]), end)
 
+    def all_sentences_of(self, documents: range) -> Indices:
+        """The sentences of several documents."""
+        sentences = [i for number in documents for i in self.sentences_of(number)]
+        return np.array(sentences, dtype=np.int64)
+
     def first_sentences(self) -> Indices:
         """(S,), the first sentence of the document of each sentence."""
         lengths = np.diff(self.starts, append=self.sentences)

@@ -82,8 +82,6 @@ class ContextGenerator:
     generator: fairseq's generator over a `ContextEnsemble`, or its scorer of references
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
     references: use the references as target context instead of the given translations
-
-    Raises MemAttnError for `references` if the data set has no targets.
     """
 
     def __init__(
@@ -100,11 +98,6 @@ class ContextGenerator:
         self.generator, self.models, self.dataset = generator, models, dataset
         self.max_tokens, self.max_sentences = max_tokens, max_sentences
         self.device, self.references = device, references
-        if references and dataset.target is None:
-            raise MemAttnError(
-                "--gold-target-context and --score-reference need references, which this input "
-                "does not have"
-            )
 
     def __call__(
         self, sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
@@ -119,7 +112,7 @@ class ContextGenerator:
         rows = []
         for sentence, context in zip(sentences, contexts, strict=True):
             if len(self.dataset.source[sentence]) == 1:
-                found[sentence] = [self._empty_hypothesis()]
+                found[sentence] = [empty_hypothesis(self.dataset.options.eos)]
             else:
                 context = self._reference(sentence) if self.references else context
                 rows.append((sentence, self._prefix(sentence, context)))
@@ -231,15 +224,16 @@ class ContextGenerator:
             return scores.sum()
         return scores.sum() / len(scores) ** self.generator.len_penalty
 
-    def _empty_hypothesis(self) -> dict[str, Any]:
-        """The translation of an empty sentence."""
-        return {
-            "tokens": torch.tensor([self.dataset.options.eos]),
-            "score": torch.tensor(0.0),
-            "attention": torch.empty(0),
-            "alignment": torch.empty(0),
-            "positional_scores": torch.zeros(1),
-        }
+
+def empty_hypothesis(eos: int) -> dict[str, Any]:
+    """The translation of an empty sentence."""
+    return {
+        "tokens": torch.tensor([eos]),
+        "score": torch.tensor(0.0),
+        "attention": torch.empty(0),
+        "alignment": torch.empty(0),
+        "positional_scores": torch.zeros(1),
+    }
 
 
 def _after(

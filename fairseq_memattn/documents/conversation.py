@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from fairseq_memattn.attention.nn.carried import DocumentMemory
 from fairseq_memattn.data.document_ids import Documents
 
 
@@ -21,12 +22,15 @@ class Conversation:
     """The last sentences of the current document, and their translations.
 
     keep: number of sentences to keep, the largest number of context sentences
+
+    memory: with --stream, of each model after these sentences; None at the beginning of a document
     """
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
         self.sources: list[Tensor] = []
         self.translations: list[Tensor] = []
+        self.memory: list[DocumentMemory] | None = None
 
     def remember(self, source: Tensor, translation: Tensor) -> None:
         """Adds a sentence. An empty line ends the document and clears the conversation."""

@@ -5,12 +5,13 @@ import numpy as np
 from fairseq_memattn.data.document_ids import Documents
 from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.segment_dataset import SegmentDataset
 from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.errors import MemAttnError
 
 
 def document_batches(
-    dataset: DocumentDataset,
+    dataset: DocumentDataset | SegmentDataset,
     shards: int,
     shard: int,
     max_tokens: int | None,
@@ -26,7 +27,7 @@ def document_batches(
     """
     batches = [
         dataset.batch_by_size(
-            _sentences(dataset.documents, dataset.documents.shard(shards, number)),
+            dataset.of_documents(dataset.documents.shard(shards, number)),
             max_tokens=max_tokens,
             max_sentences=max_sentences,
         )
@@ -43,11 +44,7 @@ def single_batches(documents: Documents, shards: int, shard: int) -> list[Indice
 
     shards, shard: number of shards, and the index of this one
     """
-    return list(_sentences(documents, documents.shard(shards, shard)).reshape(-1, 1))
-
-
-def _sentences(documents: Documents, shard: range) -> Indices:
-    return np.array([i for number in shard for i in documents.sentences_of(number)], dtype=np.int64)
+    return list(documents.all_sentences_of(documents.shard(shards, shard)).reshape(-1, 1))
 
 
 def check_sizes(

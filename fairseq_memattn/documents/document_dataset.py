@@ -125,6 +125,10 @@ class DocumentDataset(FairseqDataset):
             batch["ntokens"] = int(batch["target"].ne(self.options.pad).sum())
         return batch
 
+    def of_documents(self, documents: range) -> Indices:
+        """The windows of documents."""
+        return self.documents.all_sentences_of(documents)
+
     def reference(self, sentence: int) -> Tensor:
         """The target sentence (T,) without context. The data set must have targets."""
         assert self.target is not None

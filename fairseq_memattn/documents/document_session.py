@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fairseq_memattn.documents.context_generator import ContextGenerator
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
 from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_decoder import DocumentDecoder, Hypotheses
+from fairseq_memattn.documents.document_decoder import DocumentDecoder, Hypotheses, Translate
+from fairseq_memattn.documents.memory_generator import Memories, MemoryGenerator
 from fairseq_memattn.documents.progress import DocumentProgress
 from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
@@ -29,6 +30,7 @@ class SessionOptions:
     gold_context: use the references of the previous sentences as target context
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
     progress: show a progress bar
+    stream: carry the memory of a document from sentence to sentence, instead of windows
     """
 
     side_by_side: int
@@ -36,6 +38,7 @@ class SessionOptions:
     max_tokens: int | None = None
     max_sentences: int | None = None
     progress: bool = False
+    stream: bool = False
 
 
 class DocumentSession:
@@ -57,6 +60,7 @@ class DocumentSession:
         conversation: Conversation | None = None,
     ) -> None:
         self.dataset, self.order, self.options = dataset, order, options
+        self.is_open = conversation is not None
         self.conversation = conversation or Conversation(keep=0)
         self.known = dict(enumerate(self.conversation.translations))
         self.first = len(self.known)
@@ -84,6 +88,8 @@ class DocumentSession:
 
     def _begin(self) -> None:
         self.position = self.first
+        begun = self.conversation.memory
+        self.memories: Memories = {} if begun is None else {0: begun}
         self.decoder = DocumentDecoder(
             self.dataset.documents,
             self.order,
@@ -114,19 +120,45 @@ class DocumentSession:
         """
         if sentences[0] == self.first:
             self._begin()
-        scores = isinstance(generator, SequenceScorer)
-        translate = ContextGenerator(
-            generator,
-            models,
-            self.dataset,
-            self.options.max_tokens,
-            self.options.max_sentences,
-            device,
-            references=scores or self.options.gold_context,
-        )
-        hypotheses = self.decoder.hypotheses(sentences, translate)
+        hypotheses = self.decoder.hypotheses(sentences, self._translator(generator, models, device))
         self.position = sentences[-1] + 1
         return hypotheses
+
+    def _translator(
+        self, generator: Any, models: Sequence[nn.Module], device: torch.device
+    ) -> Translate:
+        """Raises MemAttnError where references are to be used, but the data set has none."""
+        options, dataset = self.options, self.dataset
+        references = isinstance(generator, SequenceScorer) or options.gold_context
+        if references and dataset.target is None:
+            raise MemAttnError(
+                "--gold-target-context and --score-reference need references, which this input "
+                "does not have"
+            )
+        limits = (options.max_tokens, options.max_sentences, device)
+        if not options.stream:
+            return ContextGenerator(generator, models, dataset, *limits, references=references)
+        translate = MemoryGenerator(
+            generator, models, dataset, self.memories, *limits, references=references
+        )
+
+        def translate_and_close(
+            sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
+        ) -> list[Hypotheses]:
+            hypotheses = translate(sentences, contexts)
+            for sentence in sentences:
+                self._close(sentence)
+            return hypotheses
+
+        return translate_and_close
+
+    def _close(self, sentence: int) -> None:
+        """Drops the memory of a document whose last sentence this is, if it cannot continue."""
+        documents = self.dataset.documents
+        number = documents.of(sentence)
+        continues = self.is_open and number == len(documents) - 1
+        if sentence == documents.sentences_of(number)[-1] and not continues:
+            self.memories.pop(number, None)
 
     def translate_lines(
         self, generator: Any, models: Sequence[nn.Module], count: int, device: torch.device
@@ -136,6 +168,7 @@ class DocumentSession:
         hypotheses = self.translate(generator, models, sentences, device)
         for sentence, found in zip(sentences, hypotheses, strict=True):
             self.conversation.remember(self.dataset.source[sentence], found[0]["tokens"])
+        self.conversation.memory = self.memories.get(len(self.dataset.documents) - 1)
         return hypotheses
 
 

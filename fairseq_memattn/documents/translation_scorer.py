@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import utils
@@ -58,7 +58,7 @@ class Scorer:
         """
         self.dropped = 0
         windows = [self._window(number, pair) for number, pair in enumerate(pairs)]
-        sizes = [max(sum(map(len, side)) for side in window) for window in windows]
+        sizes = [self._size(window) for window in windows]
         scores: list[Tensor] = [torch.empty(0)] * len(pairs)
         for batch in self._batches(sizes):
             for number, tokens in zip(batch, self._batch([windows[i] for i in batch]), strict=True):
@@ -88,6 +88,10 @@ class Scorer:
         self.dropped += len(source) + len(target) < full
         return Pair(source, target)
 
+    def _size(self, window: Pair) -> int:
+        """The tokens of a window, on its longer side."""
+        return max(sum(map(len, side)) for side in window)
+
     def _batches(self, sizes: Sequence[int]) -> list[list[int]]:
         """Batches of pairs of similar size, largest first."""
         batches: list[list[int]] = []
@@ -108,6 +112,12 @@ class Scorer:
         target, inputs["prev_output_tokens"] = self.collate.targets(
             [window.target for window in windows], loss_on_window=False
         )
+        mean = self._log_probs(inputs, target)
+        counted = target.ne(self.options.pad)
+        return [row[kept].cpu() for row, kept in zip(mean, counted.to(mean.device), strict=True)]
+
+    def _log_probs(self, inputs: dict[str, Any], target: Tensor) -> Tensor:
+        """The log-probabilities (rows, T) of the targets, of all models together."""
         if self.device.type == "cuda":
             inputs, target = utils.move_to_cuda((inputs, target), self.device)
         log_probs = []
@@ -115,6 +125,4 @@ class Scorer:
             output = model(**inputs)
             scores = model.get_normalized_probs(output, log_probs=True).float()
             log_probs.append(scores.gather(2, target.unsqueeze(2)).squeeze(2))
-        mean = torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
-        counted = target.ne(self.options.pad)
-        return [row[kept].cpu() for row, kept in zip(mean, counted, strict=True)]
+        return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))

@@ -12,6 +12,7 @@ from fairseq.models import register_model, register_model_architecture
 
 from fairseq_memattn.attention.controls import control_class
 from fairseq_memattn.attention.controls.registry import for_each_control
+from fairseq_memattn.attention.nn.carried import GATES
 from fairseq_memattn.errors import MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.modules.control_flags import (
     add_control_flags,
@@ -23,6 +24,7 @@ from fairseq_memattn.modules.control_flags import (
 
 # A class made at run time, which mypy takes for a variable.
 SHARING = ChoiceEnum(["shared", "separate"])
+DOCUMENT_GATES = ChoiceEnum(list(GATES))
 SLOTS = {"least": 0, "most": MOST_VECTORS}  # limits of a number of slots
 
 
@@ -96,6 +98,14 @@ class ABCConfig(ABCDecoderConfig):
             "translation, means softmax attention"
         }
         | SLOTS,
+    )
+    abc_document_gate: DOCUMENT_GATES = field(  # type: ignore[valid-type]
+        default="decay",
+        metadata={
+            "help": "with --stream: how much of the memory of earlier sentences a slot keeps at "
+            "the beginning of a sentence: all of it (none), a learned share (decay), or a share "
+            "that depends on the source sentence (sentence)"
+        },
     )
 
 

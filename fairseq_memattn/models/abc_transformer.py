@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_legacy import base_architecture
-from torch import nn
+from torch import Tensor, nn
 
+from fairseq_memattn.attention.controls import control_class
+from fairseq_memattn.attention.nn.carried import DocumentMemory
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     ABCConfig,
@@ -23,6 +25,7 @@ from fairseq_memattn.models.abc_config import (
 )
 from fairseq_memattn.models.abc_decoding import ABCDecoding
 from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
+from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
 
 
 class ABCTransformer(ABCDecoding):
@@ -32,6 +35,7 @@ class ABCTransformer(ABCDecoding):
     """
 
     control: ClassVar[str]
+    can_stream: ClassVar[bool] = True  # whether --stream of document translation works
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -48,11 +52,59 @@ class ABCTransformer(ABCDecoding):
                 "--cross-self-attention attends to source and target at once, "
                 "which a causal memory cannot do; leave it out"
             )
+        args.abc_stream = bool(getattr(getattr(task, "cfg", None), "stream", False))
+        if args.abc_stream:
+            _check_stream(args, cls.control)
         return super().build_model(args, task)
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        if not args.abc_stream:
+            return super().build_decoder(args, tgt_dict, embed_tokens)
+        cfg = TransformerConfig.from_namespace(args)
+        return DocumentMemoryDecoder(cfg, tgt_dict, embed_tokens)
 
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
         return ABCTransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        prev_output_tokens: Tensor,
+        *args: Any,
+        sentences: int | None = None,
+        memory: DocumentMemory | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """fairseq's forward pass; sentences and memory as in `DocumentMemoryDecoder`."""
+        if sentences is None:
+            return super().forward(src_tokens, src_lengths, prev_output_tokens, *args, **kwargs)
+        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
+        return self.decoder(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            sentences=sentences,
+            memory=memory,
+            **kwargs,
+        )
+
+
+def _check_stream(args: Any, control: str) -> None:
+    """Raises MemAttnError for options that do not work with --stream."""
+    if not control_class(control).can_carry:
+        raise MemAttnError(
+            f"--stream does not work with the control {control}, whose memories of two sentences "
+            "are not the memory of both; use abc_mlp_transformer"
+        )
+    if not args.abc_causal_slots and not args.abc_cross_slots:
+        raise MemAttnError(
+            "--stream needs a memory to carry: --abc-causal-slots or --abc-cross-slots must be at "
+            "least 1"
+        )
+    if getattr(args, "checkpoint_activations", False):
+        raise MemAttnError("--checkpoint-activations does not work with --stream")
 
 
 def base(args: Any) -> None:

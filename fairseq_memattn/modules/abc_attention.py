@@ -1,6 +1,7 @@
 """ABC as a replacement of fairseq's `MultiheadAttention`: causal, cross and encoder attention."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -8,10 +9,12 @@ from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control, State, Tokens
+from fairseq_memattn.attention.controls.base import Control, NormalisedControl, State, Tokens
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.attention.nn.control_pool import LayerControl
+from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.host import is_immediate
+from fairseq_memattn.attention.ops.state import MemoryState
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
 
@@ -47,6 +50,12 @@ class CrossMemory(NamedTuple):
             state = state.reorder(sentences)
             phi = None if phi is None else phi.index_select(0, sentences)
         return CrossMemory(state, copies, phi)
+
+    def after(self, carried: MemoryState) -> "CrossMemory":
+        """The memory of the sentences before too. carried: of B copies rows"""
+        rows = MemoryState(*(x[:: self.copies] for x in carried))
+        assert isinstance(self.state, MemoryState)
+        return self._replace(state=merge(rows, self.state))
 
 
 class ABCAttention(FairseqIncrementalState, BoundedAttention):
@@ -119,11 +128,34 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         else:
             source = x if key is query else self._source(key)
             tokens = Tokens(source, key_padding_mask, self.layer_control.shared)
-            heads = self.attend(x, tokens)
+            heads = self._attend(x, tokens)
             if need_head_weights and self.return_source_weights:
                 phi, p = self.inspect(x, tokens)
                 weights = (p @ phi.transpose(2, 3)).transpose(0, 1)
         return time_first(self.join(heads)), weights if need_head_weights else None
+
+    def _attend(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Attention over whole sequences (B, H, T, D), after those that the pass carries."""
+        carried = self.layer_control.carried
+        if carried is None:
+            return self.attend(x, tokens)
+        q, k, v = self.project(x, tokens.x)
+        begin = partial(carried.begin, self.layer_control.layer)
+        dropout = self.dropout if self.training else 0.0
+        assert isinstance(self.control, NormalisedControl)
+        return self.control.attend_from(q, k, v, tokens, begin, causal=self.causal, dropout=dropout)
+
+    def begin(self, incremental_state: IncrementalState, memory: MemoryState) -> None:
+        """Lets incremental decoding begin with the memory of earlier sentences."""
+        name = "memory" if self.causal else "carried"
+        self.set_incremental_state(incremental_state, name, memory)
+
+    def empty_memory(self, rows: int) -> MemoryState:
+        """The memory before the first sentence."""
+        weight = self.q_proj.weight
+        keys = weight.new_zeros(rows, self.num_heads, 1, self.head_dim)
+        log_alpha = weight.new_zeros(rows, self.control.heads, 1, self.control.slots)
+        return MemoryState.empty(keys, keys, log_alpha)
 
     def _source(self, key: Tensor) -> Tensor:
         """The source, batch first."""
@@ -155,6 +187,10 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         memory = self.get_incremental_state(incremental_state, "source")
         if memory is None:
             memory = self._write_source(self._source(key), key_padding_mask)
+            carried = self.get_incremental_state(incremental_state, "carried")
+            if carried is not None:
+                memory = memory.after(carried)
+                self.set_incremental_state(incremental_state, "carried", None)
             self.set_incremental_state(incremental_state, "source", memory)
         q = self.split(self.q_proj(x))
         batch, heads, length, width = q.shape

@@ -10,6 +10,7 @@ from typing import Any
 from fairseq import utils
 from fairseq.data import Dictionary, iterators
 from fairseq.dataclass import ChoiceEnum
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
@@ -30,6 +31,8 @@ from fairseq_memattn.documents.document_session import (
     SessionOptions,
     sentences_of_lines,
 )
+from fairseq_memattn.documents.memory_generator import MemoryEnsemble
+from fairseq_memattn.documents.segment_dataset import SegmentDataset
 from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.documents.split_loading import Side, check_separator, load_split
@@ -79,6 +82,24 @@ class DocumentTranslationConfig(TranslationConfig):
         metadata={
             "help": "draw the number of context sentences, from 0 to the maximum, anew for each "
             "window and epoch, so that one model works with and without context"
+        },
+    )
+    stream: bool = field(
+        default=False,
+        metadata={
+            "help": "carry the memories of an abc_mlp_transformer's decoder from sentence to "
+            "sentence of a document, instead of windows of sentences: the cost of a sentence does "
+            "not depend on the number of sentences before it. Needs --source-context 0 and "
+            "--target-context 0"
+        },
+    )
+    stream_sentences: int = field(
+        default=16,
+        metadata={
+            "help": "with --stream: the largest number of sentences of a document that are "
+            "trained together, and so the longest distance that the loss reaches back. Longer "
+            "documents are trained in segments; generation has no limit",
+            "least": 1,
         },
     )
     gold_target_context: bool = field(
@@ -139,9 +160,19 @@ class DocumentTranslationTask(TranslationTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         if from_checkpoint:
             self._warn_of_other_windows(cfg)
+        self._check_stream(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.adapt_to(model)
         return model
+
+    def _check_stream(self, model_cfg: Any) -> None:
+        """Raises MemAttnError for a model whose memories --stream cannot carry."""
+        name = getattr(model_cfg, "_name", None) or getattr(model_cfg, "arch", "")
+        if self.cfg.stream and not getattr(ARCH_MODEL_REGISTRY.get(name), "can_stream", False):
+            raise MemAttnError(
+                "--stream needs a decoder with bounded memories, such as abc_mlp_transformer, but "
+                f"--arch is {name}"
+            )
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Commands with a criterion evaluate windows; those without one translate sentences."""
@@ -149,13 +180,24 @@ class DocumentTranslationTask(TranslationTask):
         return super().build_criterion(cfg, from_checkpoint)
 
     def _warn_of_other_windows(self, trained: Any) -> None:
-        """Raises MemAttnError for another separator, whose embedding is not trained."""
+        """Warns of other windows than those of training.
+
+        Raises MemAttnError for another separator, whose embedding is not trained, and for windows
+        where training carried memories, or the reverse.
+        """
         separator = getattr(trained, "context_separator", None)
         if separator not in (None, self.cfg.context_separator):
             raise MemAttnError(
                 f"--context-separator must be {separator!r}, with which the model was trained, but "
                 f"is {self.cfg.context_separator!r}"
             )
+        if hasattr(trained, "source_context"):
+            streamed = bool(getattr(trained, "stream", False))
+            if streamed != self.cfg.stream:
+                raise MemAttnError(
+                    f"--stream must be {'given' if streamed else 'left out'}: the model was "
+                    f"trained {'with' if streamed else 'without'} it"
+                )
         names = ("source_context", "target_context")
         for name, message in other_options(trained, self.cfg, names).items():
             if name not in self.warned:
@@ -189,6 +231,8 @@ class DocumentTranslationTask(TranslationTask):
                 f"--max-{side}-positions {getattr(cfg, f'max_{side}_positions')}"
             )
         self.datasets[split] = dataset
+        if cfg.stream and combine:
+            self.datasets[split] = SegmentDataset(dataset, cfg.stream_sentences)
 
     def _windows(self) -> WindowOptions:
         cfg = self.cfg
@@ -219,7 +263,7 @@ class DocumentTranslationTask(TranslationTask):
 
     def get_batch_iterator(
         self,
-        dataset: DocumentDataset | SentenceDataset,
+        dataset: DocumentDataset | SegmentDataset | SentenceDataset,
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         max_positions: Any = None,
@@ -239,7 +283,9 @@ class DocumentTranslationTask(TranslationTask):
         """
         batching = {"max_tokens": max_tokens, "max_sentences": max_sentences}
         loading = {"seed": seed, "num_workers": num_workers, "epoch": epoch}
-        if isinstance(dataset, DocumentDataset) and dataset.training:
+        if isinstance(dataset, SegmentDataset):
+            dataset.check_sizes(max_tokens)
+        if isinstance(dataset, DocumentDataset | SegmentDataset) and dataset.training:
             return super().get_batch_iterator(
                 dataset,
                 **batching,
@@ -257,6 +303,7 @@ class DocumentTranslationTask(TranslationTask):
             max_tokens,
             max_sentences,
             progress=not self.computes_loss,
+            stream=self.cfg.stream,
         )
         check_sizes(dataset, max_positions, max_tokens)
         if isinstance(dataset, SentenceDataset):
@@ -269,8 +316,11 @@ class DocumentTranslationTask(TranslationTask):
             order = dataset.documents.shard(num_shards, shard_id)
             self.sessions[dataset.name] = DocumentSession(dataset, order, options)
             if self.computes_loss:
-                batches = document_batches(dataset, num_shards, shard_id, **batching)
                 shown = dataset
+                if self.cfg.stream:
+                    shown = SegmentDataset(dataset, self.cfg.stream_sentences)
+                    shown.check_sizes(max_tokens)
+                batches = document_batches(shown, num_shards, shard_id, **batching)
             else:
                 _check_shards(num_shards, dataset)
                 batches = single_batches(dataset.documents, num_shards, shard_id)
@@ -291,6 +341,8 @@ class DocumentTranslationTask(TranslationTask):
         check_generation(args, self.cfg.target_context)
         if getattr(args, "score_reference", False):
             return super().build_generator(models, args, *more, **options)
+        if self.cfg.stream:
+            return super().build_generator(MemoryEnsemble(models), args, *more, **options)
         separator = self.tgt_dict.index(self.cfg.context_separator)
         symbols = {"separator": separator, "pad": self.tgt_dict.pad(), "eos": self.tgt_dict.eos()}
         ensemble = ContextEnsemble(models, **symbols, min_len=getattr(args, "min_len", 1))
@@ -340,7 +392,7 @@ class DocumentTranslationTask(TranslationTask):
 
     def _inference_with_bleu(self, generator: Any, sample: dict[str, Any], model: nn.Module) -> Any:
         """fairseq's BLEU of a batch, against the references without context."""
-        dataset = self.datasets[sample["split"]]
+        dataset = self.sessions[sample["split"]].dataset
         references = [dataset.reference(sentence) for sentence in sample["id"].tolist()]
         sentences = {
             "id": sample["id"],
@@ -359,6 +411,12 @@ def _check(cfg: DocumentTranslationConfig) -> None:
     for name in ("max_source_positions", "max_target_positions"):
         check_least(cfg, name, 1)
     _check_separator(cfg.context_separator)
+    for name in ("source_context", "target_context"):
+        if cfg.stream and getattr(cfg, name):
+            raise MemAttnError(
+                f"{flag(name)} must be 0 with --stream, whose memory is the context, but is "
+                f"{getattr(cfg, name)}"
+            )
     for name, off in UNUSED.items():
         if getattr(cfg, name) != off:
             logger.warning(f"{flag(name)} has no effect with --task document_translation")

@@ -602,7 +602,11 @@ def test_what_a_killed_command_has_not_written_is_refused(
         (["--train-docs", "0"], "--train-docs must be at least 1, but is 0"),
         (["--name-weight", "0"], "--name-weight must be at least 1, but is 0"),
         (["--contrast-groups", "-1"], "--contrast-groups must be at least 1, but is -1"),
-        (["--min-sentences", "3"], "--min-sentences must be at least 4, but is 3"),
+        (
+            ["--min-sentences", "3"],
+            "--min-sentences must be at least 4, one more than the largest of --distances, "
+            "but is 3",
+        ),
         (
             ["--min-sentences", "9", "--max-sentences", "8"],
             "--max-sentences must be at least --min-sentences 9, but is 8",

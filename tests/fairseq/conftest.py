@@ -9,6 +9,7 @@ from harness import (
     LANGUAGE_MODEL,
     ROOT,
     SOFTMAX,
+    STREAM,
     TRANSLATOR,
     WINDOWS,
     Trained,
@@ -138,6 +139,13 @@ def document_model(document_data, once) -> Trained:
     """Sees two sentences of context on either side."""
     flags = [*TRANSLATOR, *WINDOWS, "--max-update", 90]
     return once("document_model", lambda folder: train(document_data, folder, *flags))
+
+
+@pytest.fixture(scope="session")
+def stream_model(document_data, once) -> Trained:
+    """Carries its memories from sentence to sentence, four of which are trained together."""
+    flags = [*TRANSLATOR, *STREAM, "--abc-document-gate", "sentence", "--max-update", 90]
+    return once("stream_model", lambda folder: train(document_data, folder, *flags))
 
 
 @pytest.fixture(scope="session")

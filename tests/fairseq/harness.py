@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from forked import Forked, fork, run_forked
 from in_process import run_in_process
 
@@ -36,6 +37,10 @@ COMMON = [*PLUGGED, *OPTIMISER, *BATCHES, *LOGGING, *NO_EPOCH_END]
 TRANSLATOR = [*COMMON, *SIZES, *SLOTS, "--arch", "abc_mlp_transformer", "--share-all-embeddings"]
 SOFTMAX = [*COMMON, *SIZES, "--arch", "transformer", "--share-all-embeddings"]
 WINDOWS = shlex.split("--task document_translation --source-context 2 --target-context 2")
+STREAM = shlex.split(
+    "--task document_translation --stream --stream-sentences 4 --source-context 0 "
+    "--target-context 0"
+)
 LANGUAGE_MODEL = [
     *COMMON,
     *LM_SIZES,
@@ -180,3 +185,24 @@ def preprocess(folder: Path, *flags: object, splits: str = "train valid test") -
 
 def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
+
+
+def typed(corpus: Path) -> tuple[list[str], list[int]]:
+    """The test set as lines with empty ones between documents, and its places."""
+    ids, sources = lines_of(corpus / "test.docid"), lines_of(corpus / "test.en")
+    lines: list[str] = []
+    places: list[int] = []
+    for i, source in enumerate(sources):
+        if i and ids[i] != ids[i - 1]:
+            lines.append("")
+        places.append(len(lines))
+        lines.append(source)
+    return lines, places
+
+
+def assert_same(ours: dict[int, Hypothesis], theirs: dict[int, Hypothesis]) -> None:
+    assert ours.keys() == theirs.keys()
+    for number, one in ours.items():
+        assert one.text == theirs[number].text
+        assert one.score == pytest.approx(theirs[number].score, abs=1e-4)
+        assert one.positional == pytest.approx(theirs[number].positional, abs=2e-4)

@@ -19,6 +19,7 @@ from harness import (
     TRANSLATOR,
     WINDOWS,
     Trained,
+    assert_same,
     attempt,
     generate,
     hypotheses,
@@ -27,6 +28,7 @@ from harness import (
     preprocess,
     run,
     train,
+    typed,
 )
 
 from fairseq_memattn import bleu_note
@@ -54,14 +56,6 @@ def printed(document_model):
 @pytest.fixture(scope="module")
 def generated(printed):
     return {name: hypotheses(text) for name, text in printed.items()}
-
-
-def assert_same(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for number, one in ours.items():
-        assert one.text == theirs[number].text
-        assert one.score == pytest.approx(theirs[number].score, abs=1e-4)
-        assert one.positional == pytest.approx(theirs[number].positional, abs=2e-4)
 
 
 @each_search
@@ -192,18 +186,6 @@ def test_gold_context_is_the_references(document_model, generated, loaded):
     assert gold.keys() == ours.keys()
     assert [gold[i].text for i in starts] == [ours[i].text for i in starts]
     assert [h.positional for h in gold.values()] != [h.positional for h in ours.values()]
-
-
-def typed(corpus):
-    """The test set as lines with empty ones between documents, and its places."""
-    ids, sources = lines_of(corpus / "test.docid"), lines_of(corpus / "test.en")
-    lines, places = [], []
-    for i, source in enumerate(sources):
-        if i and ids[i] != ids[i - 1]:
-            lines.append("")
-        places.append(len(lines))
-        lines.append(source)
-    return lines, places
 
 
 @pytest.mark.parametrize("buffer", [7, 1000])

@@ -10,10 +10,9 @@ from typing import TypedDict
 
 from data_prep.corpora.discourse.grammar import Bindings, render
 from data_prep.corpora.discourse.phenomena import PHENOMENA
-from data_prep.corpora.discourse.stories import MAX_DISTANCE, Episode, Story
+from data_prep.corpora.discourse.stories import Episode, Story
 
 SEPARATOR = "_eos"
-SENTENCES = MAX_DISTANCE + 1
 CANDIDATES = 2
 
 
@@ -26,9 +25,9 @@ class Group(TypedDict):
     ctx_dist: int
 
 
-def group_count(wanted: int) -> int:
-    """`wanted` rounded up to whole sets for each distance."""
-    unit = CANDIDATES * MAX_DISTANCE
+def group_count(wanted: int, distances: int = 3) -> int:
+    """`wanted` rounded up to whole sets for each of so many distances."""
+    unit = CANDIDATES * distances
     return -(-wanted // unit) * unit
 
 
@@ -52,15 +51,18 @@ def choose_alternatives(rng: Random, episode: Episode, size: int) -> list[Bindin
     return list(chosen.values())
 
 
-def balanced_set(rng: Random, phenomenon: str, distance: int) -> list[Group]:
-    """A group a context, with the cue `distance` sentences before the current one."""
+def balanced_set(rng: Random, phenomenon: str, distance: int, context: int) -> list[Group]:
+    """A group a context, with the cue `distance` sentences before the current one.
+
+    context: the number of sentences before the current one
+    """
     while True:
         story = Story(rng, PHENOMENA[phenomenon].spoken)
         episode = rng.choice(PHENOMENA[phenomenon].episodes)(story)
         alternatives = choose_alternatives(rng, episode, CANDIDATES)
         if len(alternatives) == CANDIDATES:
             break
-    opening = [story.neutral(between=False) for _ in range(MAX_DISTANCE - distance)]
+    opening = [story.neutral(between=False) for _ in range(context - distance)]
     gap = [story.neutral(between=True) for _ in range(distance - 1)]
     current = [render(episode.current, words) for words in alternatives]
     positions = rng.sample(range(CANDIDATES), CANDIDATES)

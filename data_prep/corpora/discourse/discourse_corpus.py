@@ -1,6 +1,6 @@
 """The whole corpus: splits and contrastive sets that share no document."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -8,15 +8,19 @@ from typing import TypeVar
 
 from data_prep.corpora.discourse.balanced_sets import (
     CANDIDATES,
-    SENTENCES,
     SEPARATOR,
     Group,
     balanced_set,
     group_count,
 )
-from data_prep.corpora.discourse.generated_documents import EVEN, document, training
+from data_prep.corpora.discourse.generated_documents import (
+    DISTANCES,
+    EVEN,
+    document,
+    gaps,
+    training,
+)
 from data_prep.corpora.discourse.grammar import Pair
-from data_prep.corpora.discourse.stories import MAX_DISTANCE
 from data_prep.files import DataError
 
 Item = TypeVar("Item")
@@ -37,6 +41,12 @@ class Options:
     seed: int
     name_weight: int
     noun_weight: int
+    distances: Sequence[int] = DISTANCES
+
+    @property
+    def context(self) -> int:
+        """The number of sentences before the current one in a contrastive group."""
+        return max(self.distances)
 
 
 def distinct(
@@ -74,10 +84,12 @@ class Corpus:
     def contrast(self, phenomenon: str) -> list[Group]:
         """The contrastive groups of a phenomenon, as many for each distance."""
         rng = Random(f"{self.options.seed} contrast {phenomenon}")
-        sets = group_count(self.options.contrast_groups) // CANDIDATES // MAX_DISTANCE
+        distances, context = self.options.distances, self.options.context
+        groups = group_count(self.options.contrast_groups, len(distances))
+        sets = groups // CANDIDATES // len(distances)
         found: list[list[Group]] = []
-        for distance in range(1, MAX_DISTANCE + 1):
-            make = partial(balanced_set, rng, phenomenon, distance)
+        for distance in distances:
+            make = partial(balanced_set, rng, phenomenon, distance, context)
             found += distinct(make, self.new_set, sets, f"sets of {phenomenon}")
         rng.shuffle(found)
         return [group for groups in found for group in groups]
@@ -96,9 +108,9 @@ class Corpus:
         mix = EVEN
         if name == "train":
             mix = training(options.name_weight, options.noun_weight)
-        rng = Random(f"{options.seed} {name}")
+        rng, between = Random(f"{options.seed} {name}"), gaps(options.distances)
         return distinct(
-            lambda: document(rng, options.min_sentences, options.max_sentences, mix),
+            lambda: document(rng, options.min_sentences, options.max_sentences, mix, between),
             self.new_document,
             getattr(options, f"{name}_docs"),
             f"{name} documents",
@@ -107,10 +119,10 @@ class Corpus:
     def new_document(self, pairs: list[Pair]) -> bool:
         """Whether a document was not used before and contains no source of a contrastive group."""
         sentences = [pair.en for pair in pairs]
-        text = "\n".join(sentences)
+        text, size = "\n".join(sentences), self.options.context + 1
         windows = (
-            f" {SEPARATOR} ".join(sentences[at : at + SENTENCES])
-            for at in range(len(sentences) - SENTENCES + 1)
+            f" {SEPARATOR} ".join(sentences[at : at + size])
+            for at in range(len(sentences) - size + 1)
         )
         if text in self.used_documents or any(w in self.used_contexts for w in windows):
             return False

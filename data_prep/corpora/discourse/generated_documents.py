@@ -1,6 +1,6 @@
 """Documents: an opening, then episodes, with neutral sentences in between.
 
-An episode is a cue, up to two neutral sentences, and a sentence whose translation needs the cue.
+An episode is a cue, neutral sentences, and a sentence whose translation needs the cue.
 The contrastive sets consist of the same episodes, so the corpus teaches what they test.
 """
 
@@ -15,7 +15,8 @@ from data_prep.corpora.discourse.phenomena.ellipsis import noun_ellipsis, verb_e
 from data_prep.corpora.discourse.phenomena.pronoun import pronoun
 from data_prep.corpora.discourse.stories import Story
 
-GAPS = (0, 0, 0, 1, 1, 2)  # neutral sentences between cue and use; short gaps are more frequent
+DISTANCES = (1, 2, 3)  # sentences from a cue to its use, unless others are asked for
+GAPS = (0, 0, 0, 1, 1, 2)  # neutral sentences between these; short gaps are more frequent
 NEUTRAL_AFTER = 0.3  # share of episodes with a neutral sentence after them
 TOLD = (pronoun, verb_ellipsis, noun_ellipsis, name_cohesion, noun_cohesion)
 SPOKEN_EPISODES = (deixis, verb_ellipsis, pronoun)
@@ -46,8 +47,18 @@ def training(name_weight: int, noun_weight: int) -> Mix:
     return Mix(0.3, (3, 1, 2, name_weight, noun_weight), (3, 1, 1))
 
 
-def document(rng: Random, shortest: int, longest: int, mix: Mix = EVEN) -> list[Pair]:
-    """One document of `shortest` to `longest` sentences."""
+def gaps(distances: Sequence[int]) -> Sequence[int]:
+    """The numbers of neutral sentences between cue and use, of which one is drawn.
+
+    distances: the sentences from a cue to its use
+    """
+    return GAPS if tuple(distances) == DISTANCES else [distance - 1 for distance in distances]
+
+
+def document(
+    rng: Random, shortest: int, longest: int, mix: Mix = EVEN, gaps: Sequence[int] = GAPS
+) -> list[Pair]:
+    """One document of `shortest` to `longest` sentences. gaps: see `gaps`"""
     story = Story(rng, spoken=rng.random() < mix.spoken_documents)
     episodes, weights = (SPOKEN_EPISODES, mix.spoken) if story.spoken else (TOLD, mix.told)
     length = rng.randint(shortest, longest)
@@ -56,7 +67,7 @@ def document(rng: Random, shortest: int, longest: int, mix: Mix = EVEN) -> list[
         (make,) = rng.choices(episodes, weights)
         episode = make(story)
         pairs.append(render(episode.cue, episode.words))
-        pairs.extend(story.neutral(between=True) for _ in range(rng.choice(GAPS)))
+        pairs.extend(story.neutral(between=True) for _ in range(rng.choice(gaps)))
         pairs.append(render(episode.current, episode.words))
         if rng.random() < NEUTRAL_AFTER:
             pairs.append(story.neutral(between=False))

@@ -8,7 +8,6 @@ from data_prep.corpora.discourse import lexicon
 from data_prep.corpora.discourse.grammar import Bindings, Line, Pair, Word, render
 from data_prep.corpora.discourse.scenes import ANYWHERE, SCENES, SPOKEN, Scene, impersonal
 
-MAX_DISTANCE = 3  # sentences from a cue to the sentence that needs it, at most
 OWN_NEUTRAL = 0.6  # share of neutral sentences that belong to the scene
 
 

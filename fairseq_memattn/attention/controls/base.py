@@ -1,6 +1,7 @@
 """The interface of a control strategy: which slots a token is written into."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -10,6 +11,7 @@ from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
+from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.host import is_immediate
 from fairseq_memattn.attention.ops.state import MemoryState, is_written
 
@@ -53,6 +55,8 @@ class Control(nn.Module, ABC):
     can_tie: ClassVar[bool] = True  # whether layers may share one
     uses_heads: ClassVar[bool] = True  # whether `sizes.heads` makes a difference
     is_kernel: ClassVar[bool] = False  # whether it has features in the place of slots
+    # Whether the memory of several sentences is the sum of the memories of each: `attend_from`.
+    can_carry: ClassVar[bool] = False
     is_centred: bool = False  # whether encoder attention sees the tokens around each query
     max_length: int | None = None  # the longest sequence, if there is a limit
 
@@ -122,6 +126,7 @@ class NormalisedControl(Control):
     """Control vectors that are normalised: phi_i = alpha_i / sum_j alpha_j."""
 
     state_class: ClassVar[type | None] = MemoryState
+    can_carry: ClassVar[bool] = True
 
     @abstractmethod
     def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
@@ -140,6 +145,29 @@ class NormalisedControl(Control):
     ) -> tuple[Tensor, Any]:
         log_alpha = self._log_alpha(k, tokens)
         return abc_step(q, k, v, log_alpha, state, key_padding_mask=tokens.key_padding_mask)
+
+    def attend_from(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        tokens: Tokens,
+        begin: Callable[[MemoryState], MemoryState],
+        *,
+        causal: bool,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        """Attention (B, H, T, D) over sentences that do not begin with an empty memory.
+
+        begin: from the memory of what the rows write to the memory that they begin with
+        """
+        log_alpha = drop_writes(self._log_alpha(k, tokens), dropout, -torch.inf)
+        mask = tokens.key_padding_mask
+        written = abc_write(k, v, log_alpha, mask)
+        before = begin(written)
+        if not causal:
+            return abc_read(q, merge(before, written))
+        return abc_step(q, k, v, log_alpha, before, key_padding_mask=mask)[0]
 
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         log_alpha = self._log_alpha(k, tokens)

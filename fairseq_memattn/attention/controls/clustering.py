@@ -26,6 +26,7 @@ class ClusteringControl(NormalisedControl):
     """
 
     uses_heads: ClassVar[bool] = False
+    can_carry: ClassVar[bool] = False  # the clusters of two sentences are not the same
 
     def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
         return k_means(k, self.slots, tokens.key_padding_mask)

@@ -1,5 +1,7 @@
 """Shared workspace and Luna (ABC paper, appendix A.5): a memory that attends to the sequence."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
@@ -22,6 +24,7 @@ class WorkspaceControl(NormalisedControl):
     The softmax runs over the whole sequence, and so there is no causal form.
     """
 
+    can_carry: ClassVar[bool] = False  # the memory is passed from layer to layer
     causal_refusal = (
         "its control vectors are computed from the whole sequence and would reveal the future"
     )

@@ -7,13 +7,18 @@ from typing import Any
 from torch import nn
 
 from fairseq_memattn.attention.controls import Control, ControlOptions, Shared, Sizes, control_class
+from fairseq_memattn.attention.nn.carried import CarriedMemories
 
 
 class ForwardScope:
-    """The values that the layers of a pool share. `shared` is None outside of a forward pass."""
+    """What the layers of a pool share in a forward pass; outside of it both are None.
+
+    carried: the memories of earlier sentences, in a pass over sentences of documents
+    """
 
     def __init__(self) -> None:
         self.shared: Shared | None = None
+        self.carried: CarriedMemories | None = None
 
 
 class LayerControl:
@@ -32,6 +37,11 @@ class LayerControl:
         """The values that the current forward pass shares with this layer, or None."""
         shared = self.scope.shared
         return None if shared is None else shared.for_layer(self.layer)
+
+    @property
+    def carried(self) -> CarriedMemories | None:
+        """The memories that the current forward pass carries from sentence to sentence."""
+        return self.scope.carried
 
 
 class ControlPool(nn.ModuleList):
@@ -73,6 +83,15 @@ class ControlPool(nn.ModuleList):
             yield
         finally:
             self.scope.shared = None
+
+    @contextmanager
+    def carrying(self, carried: CarriedMemories) -> Iterator[None]:
+        """A context in which the layers attend to earlier sentences."""
+        self.scope.carried = carried
+        try:
+            yield
+        finally:
+            self.scope.carried = None
 
 
 def insert_pools(stack: Any, pools: dict[str, ControlPool | None]) -> None:

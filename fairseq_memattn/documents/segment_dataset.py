@@ -1,0 +1,144 @@
+"""The data set of segments of documents, which a model reads sentence by sentence (--stream)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_memattn.data.indices import Indices
+from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.segment_rows import Segment, segment_rows
+from fairseq_memattn.errors import MemAttnError
+
+
+class SegmentDataset(FairseqDataset):
+    """Consecutive sentences of one document, in segments that together are the corpus.
+
+    In training, the first segment of a long document has a random number of sentences, drawn anew
+    for each epoch, so that every sentence is at every place of a segment. The memory of a segment
+    begins empty.
+
+    dataset: the sentences, without windows
+    max_sentences: the largest number of sentences in a segment
+    """
+
+    def __init__(self, dataset: DocumentDataset, max_sentences: int) -> None:
+        self.dataset, self.max_sentences = dataset, max_sentences
+        self.name, self.documents, self.training = dataset.name, dataset.documents, dataset.training
+        self.lengths = dataset.source_sizes
+        if dataset.target_sizes is not None:
+            self.lengths = np.maximum(self.lengths, dataset.target_sizes)
+        self.set_epoch(1)
+
+    def set_epoch(self, epoch: int) -> None:
+        starts, sizes, longest = self.documents.starts, [], self.max_sentences
+        random = np.random.default_rng((self.dataset.options.seed, epoch))
+        first = random.integers(1, longest + 1, len(starts)) if self.training else None
+        for number in range(len(starts)):
+            count = len(self.documents.sentences_of(number))
+            if count > longest and first is not None:
+                sizes.append(int(first[number]))
+                count -= sizes[-1]
+            sizes += [longest] * (count // longest) + [count % longest] * (count % longest > 0)
+        self.sizes_of_segments = np.array(sizes, dtype=np.int64)
+        self.ends = self.sizes_of_segments.cumsum()
+        self.tokens = self.sizes_of_segments * np.maximum.reduceat(
+            self.lengths, self.ends - self.sizes_of_segments
+        )
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> range:
+        """The sentences of a segment."""
+        end = int(self.ends[index])
+        return range(end - int(self.sizes_of_segments[index]), end)
+
+    def of_documents(self, documents: range) -> Indices:
+        """The segments of documents."""
+        if not documents:
+            return np.arange(0)
+        first = self.documents.sentences_of(documents[0])[0]
+        last = self.documents.sentences_of(documents[-1])[-1]
+        begin, end = np.searchsorted(self.ends, [first, last], side="right")
+        return np.arange(begin, end + 1)
+
+    def collater(self, samples: Sequence[range]) -> dict[str, Any]:
+        """A batch of B segments of up to K sentences as B K rows, one for each sentence.
+
+        The form is that of `DocumentDataset.collater`, with net_input of `segment_rows`. `id` has
+        the sentences, without the rows that fill up a shorter segment.
+        """
+        if not samples:
+            return {}
+        dataset = self.dataset
+        inputs, targets = segment_rows(dataset.collate, [self._segment(one) for one in samples])
+        counted = inputs["src_lengths"].sum()
+        if targets is not None:
+            counted = targets.ne(dataset.options.pad).sum()
+        return {
+            "id": torch.tensor([sentence for sample in samples for sentence in sample]),
+            "nsentences": sum(map(len, samples)),
+            "ntokens": int(counted),
+            "split": self.name,
+            "net_input": inputs,
+            "target": targets,
+        }
+
+    def _segment(self, sentences: range) -> Segment:
+        dataset = self.dataset
+        target = None
+        if dataset.target is not None:
+            target = [dataset.reference(sentence) for sentence in sentences]
+        return Segment([dataset.source[sentence] for sentence in sentences], target)
+
+    def num_tokens(self, index: int) -> int:
+        """Of a segment whose sentences are padded to the longest."""
+        return int(self.tokens[index])
+
+    def num_tokens_vec(self, indices: Indices) -> Indices:
+        return self.tokens[indices]
+
+    def size(self, index: int) -> tuple[int, int]:
+        """The tokens of the longest sentence of either side."""
+        sides = (self.dataset.source_sizes, self.dataset.target_sizes)
+        segment = list(self[index])
+        source, target = (0 if sizes is None else int(sizes[segment].max()) for sizes in sides)
+        return source, target
+
+    def ordered_indices(self) -> Indices:
+        """In training sorted by tokens, equal numbers shuffled; otherwise in order."""
+        if not self.training:
+            return np.arange(len(self))
+        order = np.random.permutation(len(self))
+        return order[np.argsort(self.tokens[order], kind="mergesort")]
+
+    def check_sizes(self, max_tokens: int | None) -> None:
+        """Raises MemAttnError for a segment that --max-tokens excludes, in any epoch."""
+        if not max_tokens:
+            return
+        for document in range(len(self.documents)):
+            sentences = self.documents.sentences_of(document)
+            lengths = self.lengths[sentences.start : sentences.stop]
+            count = min(self.max_sentences, len(lengths))
+            largest = count * int(lengths.max(initial=0))
+            if largest <= max_tokens:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(lengths, count).max(axis=1)
+            if count * int(windows.max()) > max_tokens:
+                raise MemAttnError(
+                    f"{self.name}, document {document + 1}: a segment of {count} sentences must "
+                    f"have at most {max_tokens} tokens (--max-tokens), but has "
+                    f"{count * int(windows.max())}, padded to its longest sentence; raise "
+                    "--max-tokens or lower --stream-sentences"
+                )
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        return False
+
+    @property
+    def supports_prefetch(self) -> bool:
+        return False

@@ -1,0 +1,394 @@
+"""Translation with memories that are carried from sentence to sentence (--stream)."""
+
+import json
+import math
+import shutil
+from argparse import Namespace
+
+import pytest
+import sacrebleu
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble
+from full import full
+from harness import (
+    PLUGGED,
+    SOFTMAX,
+    STREAM,
+    TRANSLATOR,
+    WINDOWS,
+    Trained,
+    assert_same,
+    attempt,
+    generate,
+    hypotheses,
+    lines_of,
+    logged,
+    run,
+    train,
+    typed,
+)
+
+from fairseq_memattn.attention.nn.carried import GATES
+from fairseq_memattn.documents.memory_scorer import MemoryScorer
+from fairseq_memattn.documents.segment_dataset import SegmentDataset
+from fairseq_memattn.documents.segment_rows import Segment, segment_rows
+from fairseq_memattn.documents.translation_scorer import Pair
+from fairseq_memattn.models.abc_transformer import ABCTransformer
+
+LONGER = 2  # a translation has at most so many words more than its source
+SHORT = ["--max-len-a", 1, "--max-len-b", LONGER]
+GREEDY, BEAM = ["--beam", 1], ["--beam", 4, "--lenpen", 0.6]
+
+
+class Loaded:
+    """The trained model and its task in this process."""
+
+    def __init__(self, trained):
+        self.hub = ABCTransformer.from_pretrained(
+            str(trained.checkpoint.parent),
+            checkpoint_file=trained.checkpoint.name,
+            data_name_or_path=str(trained.data),
+        )
+        self.task = self.hub.task
+        # The hub's own copy is stripped for incremental decoding.
+        (self.model,), _ = load_model_ensemble([str(trained.checkpoint)], task=self.task)
+        self.model.eval()
+        self.task.load_dataset("test")
+        self.dataset = self.task.datasets["test"]
+
+    def document(self, number):
+        """The sentences of a document of the test set, without too many of them."""
+        return self.dataset.documents.sentences_of(number)[:7]
+
+
+@pytest.fixture(scope="module")
+def loaded(stream_model):
+    return Loaded(stream_model)
+
+
+def translate(model, *flags):
+    return hypotheses(generate(model, *STREAM, *SHORT, *flags))
+
+
+@pytest.fixture(scope="module")
+def found(stream_model):
+    return translate(stream_model, *BEAM, "--batch-size", 16)
+
+
+def segments(loaded, numbers):
+    dataset = loaded.dataset
+    return [
+        Segment(
+            [dataset.source[i] for i in loaded.document(number)],
+            [dataset.reference(i) for i in loaded.document(number)],
+        )
+        for number in numbers
+    ]
+
+
+def test_the_gates_depend_on_the_sentence(loaded):
+    """Training has moved them, so that the tests below are of gates."""
+    for gates in (loaded.model.decoder.causal_gates, loaded.model.decoder.cross_gates):
+        assert gates[0].weight.abs().max() > 1e-3
+
+
+def test_a_segment_is_its_sentences_one_after_another(loaded):
+    """Logits and gradients, for documents of different lengths."""
+    model, collate = loaded.model, loaded.dataset.collate
+    documents = segments(loaded, [0, 1])
+    inputs, targets = segment_rows(collate, documents)
+    real = targets.ne(collate.options.pad)
+    logits, _ = model(**inputs)
+    logits = logits.log_softmax(dim=2)[real]
+    slow = []
+    for document in documents:
+        memory = None
+        for source, target in zip(*document, strict=True):
+            row, _ = segment_rows(collate, [Segment([source], [target])])
+            out, extra = model(**row, memory=memory)
+            slow.append(out[0].log_softmax(dim=1))
+            memory = extra["memory"]
+    slow = torch.cat(slow)
+    torch.testing.assert_close(logits, slow, atol=2e-5, rtol=0)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    wanted = torch.cat([x for document in documents for x in document.target]).unsqueeze(1)
+    gradients = [
+        torch.autograd.grad(-x.gather(1, wanted).mean(), weights, allow_unused=True)
+        for x in (logits, slow)
+    ]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-3)
+
+
+def test_the_memory_does_not_grow(loaded):
+    model, collate = loaded.model, loaded.dataset.collate
+    sizes = []
+    for count in (1, 2, 7):
+        (document,) = segments(loaded, [0])
+        inputs, _ = segment_rows(collate, [Segment(*(side[:count] for side in document))])
+        memory = model(**inputs)[1]["memory"]
+        sizes.append(sum(x.nbytes for side in memory for state in side for x in state))
+    assert len(set(sizes)) == 1 and sizes[0] > 0
+
+
+def test_earlier_sentences_matter(loaded):
+    model, collate = loaded.model, loaded.dataset.collate
+    (document,) = segments(loaded, [0])
+    inputs, _ = segment_rows(collate, [document])
+    alone, _ = segment_rows(collate, [Segment([s], [t]) for s, t in zip(*document, strict=True)])
+    with_context, without = model(**inputs)[0], model(**alone)[0]
+    torch.testing.assert_close(with_context[0], without[0])
+    assert all(
+        (a - b).abs().max() > 1e-3 for a, b in zip(with_context[1:], without[1:], strict=True)
+    )
+
+
+def greedy_oracle(loaded):
+    """Token by token, each step a forward pass over all sentences so far as one segment."""
+    dataset, dictionary = loaded.dataset, loaded.task.tgt_dict
+    eos = dictionary.eos()
+    translations = []
+    for number in range(len(dataset.documents)):
+        done = []
+        sentences = dataset.documents.sentences_of(number)
+        for sentence in sentences:
+            source = [dataset.source[i] for i in range(sentences[0], sentence + 1)]
+            words = []
+            while not words or words[-1] != eos:
+                begun = torch.tensor([*words, eos])
+                inputs, _ = segment_rows(dataset.collate, [Segment(source, [*done, begun])])
+                with torch.no_grad():
+                    logits = loaded.model(**inputs)[0][-1, len(words)]
+                logits[dictionary.pad()] = -torch.inf
+                if not words:
+                    logits[eos] = -torch.inf
+                is_full = len(words) == len(dataset.source[sentence]) + LONGER
+                words.append(eos if is_full else int(logits.argmax()))
+            done.append(torch.tensor(words))
+        translations += done
+    return [dictionary.string(words) for words in translations]
+
+
+def test_greedy_search_is_the_obvious_loop(stream_model, loaded):
+    greedy = translate(stream_model, *GREEDY)
+    assert [one.text for one in greedy.values()] == greedy_oracle(loaded)
+    assert len({one.text for one in greedy.values()}) > 5
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--batch-size", 1, "--parallel-documents", 1],
+        full(["--max-tokens", 60, "--parallel-documents", 3]),
+    ],
+)
+def test_company_changes_nothing(flags, stream_model, found):
+    half = ["--num-shards", 2, "--shard-id", 1]
+    alone = translate(stream_model, *BEAM, *flags, *half)
+    assert len(alone) > 10
+    assert_same(alone, {number: found[number] for number in alone})
+
+
+@pytest.mark.parametrize("buffer", [7, full(1000)])
+def test_interactive_carries_memories_from_buffer_to_buffer(buffer, stream_model, found, corpus):
+    lines, places = typed(corpus)
+    flags = [*STREAM, *SHORT, *BEAM, "--path", stream_model.checkpoint]
+    done = run(
+        "fairseq-interactive", stream_model.data, *PLUGGED, *flags, "--buffer-size", buffer,
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    ours = hypotheses(done.stdout)
+    assert_same({i: ours[place] for i, place in enumerate(places)}, found)
+    assert {ours[i].text for i, line in enumerate(lines) if not line} == {""}
+
+
+def test_from_pretrained(loaded, found, corpus):
+    lines, places = typed(corpus)
+    options = {"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": LONGER}
+    for _ in range(2):  # each call begins a new document
+        ours = loaded.hub.translate(lines, **options)
+        assert [ours[place] for place in places] == [one.text for one in found.values()]
+
+
+def test_a_second_pass_begins_again_and_keeps_no_memory(loaded, found):
+    task = loaded.task
+    batches = task.get_batch_iterator(
+        loaded.dataset, max_sentences=5, max_positions=task.max_positions()
+    )
+    options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=LONGER)
+    generator = task.build_generator([loaded.model], options)
+    for _ in range(2):
+        ours = []
+        for batch in batches.next_epoch_itr(shuffle=False):
+            ours += task.inference_step(generator, [loaded.model], batch)
+        texts = [task.tgt_dict.string(one[0]["tokens"]) for one in ours]
+        assert texts == [one.text for one in found.values()]
+        assert task.sessions["test"].memories == {}
+
+
+def test_references_are_scored_as_a_segment_scores_them(stream_model, loaded):
+    scored = hypotheses(generate(stream_model, *STREAM, "--score-reference", "--batch-size", 3))
+    inputs, targets = segment_rows(loaded.dataset.collate, segments(loaded, [0]))
+    with torch.no_grad():
+        log_probs = loaded.model(**inputs)[0].log_softmax(dim=2)
+    for number, target in enumerate(targets):
+        target = target[target.ne(loaded.task.tgt_dict.pad())]
+        ours = log_probs[number, : len(target)].gather(1, target.unsqueeze(1)).squeeze(1)
+        in_base_2 = (ours / math.log(2)).tolist()
+        assert scored[number].positional == pytest.approx(in_base_2, abs=2e-4)
+
+
+def test_gold_context_is_the_references(stream_model, loaded):
+    """The first sentence of a document has no context; some other changes with it."""
+    ours, gold = (
+        translate(stream_model, *GREEDY, *more) for more in ([], ["--gold-target-context"])
+    )
+    starts = loaded.dataset.documents.starts.tolist()
+    assert [gold[i].text for i in starts] == [ours[i].text for i in starts]
+    assert [h.positional for h in gold.values()] != [h.positional for h in ours.values()]
+
+
+def test_an_ensemble(stream_model, found):
+    """Of a model with itself, which is the model."""
+    twice = Trained(stream_model.data, f"{stream_model.checkpoint}:{stream_model.checkpoint}", "")
+    assert_same(translate(twice, *BEAM), found)
+
+
+def test_candidates_are_scored_as_documents(loaded):
+    dataset = loaded.dataset
+    pairs, expected = [], []
+    for number in (0, 1):
+        (document,) = segments(loaded, [number])
+        pairs.append(Pair(*document))
+        inputs, _ = segment_rows(dataset.collate, [document])
+        with torch.no_grad():
+            last = loaded.model(**inputs)[0][-1].log_softmax(dim=1)
+        target = document.target[-1]
+        expected.append(last[: len(target)].gather(1, target.unsqueeze(1)).squeeze(1))
+    scorer = MemoryScorer([loaded.model], dataset.options, max_tokens=200)
+    torch.testing.assert_close(scorer.score(pairs), expected, atol=2e-5, rtol=0)
+    with pytest.raises(ValueError, match="pair 1 must have as many target as source sentences"):
+        scorer.score([Pair(pairs[0].source, pairs[0].target[1:])])
+
+
+def test_segments_of_an_epoch_are_the_corpus(loaded):
+    dataset = loaded.dataset
+    seen = set()
+    dataset.training = True
+    try:
+        parts = SegmentDataset(dataset, 4)
+        for epoch in range(1, 6):
+            parts.set_epoch(epoch)
+            rows = [parts[number] for number in range(len(parts))]
+            assert [i for row in rows for i in row] == list(range(len(dataset)))
+            assert max(map(len, rows)) == 4
+            for row in rows:
+                assert dataset.documents.of(row[0]) == dataset.documents.of(row[-1])
+            seen.add(tuple(map(len, rows)))
+            longest = [max(map(max, zip(*map(dataset.size, row), strict=True))) for row in rows]
+            assert parts.tokens.tolist() == [
+                len(row) * size for row, size in zip(rows, longest, strict=True)
+            ]
+    finally:
+        dataset.training = False
+    assert len(seen) > 1
+    whole = SegmentDataset(dataset, 1000)
+    assert [len(whole[i]) for i in range(len(whole))] == [
+        len(dataset.documents.sentences_of(i)) for i in range(len(dataset.documents))
+    ]
+    assert whole.of_documents(range(1, 3)).tolist() == [1, 2]
+    assert len(parts.of_documents(range(0, 0))) == 0
+
+
+def test_validate_as_training_did(stream_model):
+    path = ["--path", stream_model.checkpoint, "--max-tokens", 1000, "--log-format", "json"]
+    done = run("fairseq-validate", stream_model.data, *PLUGGED, *STREAM, *path)
+    (again,) = logged(done.stdout + done.stderr, "valid")
+    assert again["valid_loss"] == logged(stream_model.log, "valid")[-1]["valid_loss"]
+
+
+def test_bleu_in_validation_is_that_of_the_translations(
+    document_data, stream_model, corpus, tmp_path
+):
+    arguments = json.dumps({"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": LONGER})
+    bleu = ["--eval-bleu", "--eval-bleu-args", arguments, "--valid-subset", "test"]
+    shutil.copy(stream_model.checkpoint, tmp_path)
+    gate = ["--abc-document-gate", "sentence"]
+    again = train(document_data, tmp_path, *TRANSLATOR, *STREAM, *gate, *bleu, "--max-update", 91)
+    text = hypotheses(generate(again, *STREAM, *SHORT, *BEAM))
+    known = {line.split(" ")[0] for line in lines_of(document_data / "dict.ru.txt")}
+    references = [
+        " ".join(word if word in known else "UNKNOWN" for word in line.split())
+        for line in lines_of(corpus / "test.ru")
+    ]
+    score = sacrebleu.corpus_bleu([h.text for h in text.values()], [references], force=True)
+    assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "gate, slots",
+    [
+        ("none", "causal"),
+        ("decay", "cross"),
+        *(full(gate, slots) for gate in GATES for slots in ("causal", "cross", "both")),
+    ],
+)
+def test_either_memory_and_every_gate(gate, slots, document_data, tmp_path):
+    """One update, and translations that are scored as they were found."""
+    none = {"causal": ["--abc-cross-slots", 0], "cross": ["--abc-causal-slots", 0]}.get(slots, [])
+    flags = [*TRANSLATOR, *STREAM, *none, "--abc-document-gate", gate, "--max-update", 1]
+    model = train(document_data, tmp_path, *flags, "--disable-validation")
+    ours = translate(model, *GREEDY, "--gold-target-context")
+    scores = hypotheses(generate(model, *STREAM, "--score-reference"))
+    assert ours.keys() == scores.keys()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--source-context", 2], "--source-context must be 0 with --stream"),
+        (["--stream-sentences", 0], "--stream-sentences must be at least 1, but is 0"),
+        (["--max-tokens", 30], "padded to its longest sentence; raise --max-tokens or lower"),
+        (["--abc-cross-slots", 0, "--abc-causal-slots", 0], "must not all be 0"),
+        (["--abc-document-gate", "x"], "--abc-document-gate"),
+        (["--checkpoint-activations"], "--checkpoint-activations does not work with --stream"),
+        (["--arch", "abc_clustering_transformer"], "--stream does not work with the control clust"),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(flags, message, document_data, tmp_path):
+    done = attempt(
+        "fairseq-train", document_data, *TRANSLATOR, *STREAM, *flags, "--save-dir", tmp_path
+    )
+    assert done.returncode != 0
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_other_models_end_in_one_sentence(document_data, tmp_path):
+    flags = [*SOFTMAX, *STREAM, "--save-dir", tmp_path]
+    done = attempt("fairseq-train", document_data, *flags)
+    assert done.returncode != 0
+    assert "--stream needs a decoder with bounded memories, such as abc_mlp" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "model, flags, message",
+    [
+        ("stream_model", WINDOWS, "--stream must be given: the model was trained with it"),
+        ("document_model", STREAM, "--stream must be left out: the model was trained without it"),
+    ],
+)
+def test_another_task_than_in_training_ends_in_one_sentence(model, flags, message, request):
+    model = request.getfixturevalue(model)
+    checkpoint = ["--path", model.checkpoint]
+    done = attempt("fairseq-generate", model.data, *PLUGGED, *flags, *checkpoint)
+    assert done.returncode != 0
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_gates_are_all_that_a_streaming_model_has_beside_other_models(stream_model):
+    weights = torch.load(stream_model.checkpoint)["model"]
+    assert sorted(name for name in weights if "gates" in name) == [
+        f"decoder.{side}_gates.0.{name}"
+        for side in ("causal", "cross")
+        for name in ("bias", "weight")
+    ]
