@@ -193,9 +193,9 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         nargs="+",
         default=list(DISTANCES),
         metavar="N",
-        help="numbers of sentences from a cue to the sentence that needs it, equally frequent in "
-        "the contrastive sets; in documents too, but 1 and 2 are more frequent than 3 in the "
-        "default (default: 1 2 3)",
+        help="numbers of sentences from a cue to the sentence that needs it. They are equally "
+        "frequent in the contrastive sets; in documents, short ones are more frequent "
+        "(default: 1 2 3)",
     )
     top.add_argument("--force", action="store_true", help="replace the contents of --output")
     return top

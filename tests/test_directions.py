@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "data": {"errors"},
     # The features: none imports another, a task or the registration of a model. A store of
     # compressed memories records the options of the model, so it reads models.gmat_config.
-    "documents": {"data", "errors", "generation_limits"},
+    "documents": {"attention.ops", "attention.nn", "data", "errors", "generation_limits"},
     "qa": {"data", "errors", "evaluation"},
     "perplexity": {"data", "errors"},
     "compression": {"data", "errors", "modules", "models"},

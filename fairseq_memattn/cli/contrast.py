@@ -81,8 +81,7 @@ def run(args: argparse.Namespace) -> None:
     summary = results(groups, scores)
     print(results_text(summary))
     print(
-        f"source context {loaded.source_context}, target context {loaded.target_context} "
-        "sentences; natural log-likelihood of the last sentence, ties never right"
+        f"{loaded.described_context}; natural log-likelihood of the last sentence, ties never right"
     )
     if args.scores:
         write_text(args.scores, "".join(f"{score:.9g}\n" for score in scores))
@@ -90,8 +89,7 @@ def run(args: argparse.Namespace) -> None:
         settings = {
             "path": args.path,
             "sets": [str(path) for path in args.sets],
-            "source_context": loaded.source_context,
-            "target_context": loaded.target_context,
+            **loaded.context,
             "exchanged": reports,
         }
         write_json(args.json, {"settings": settings, "results": summary})

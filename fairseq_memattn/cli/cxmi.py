@@ -45,6 +45,11 @@ def run(args: argparse.Namespace) -> None:
     elif args.document is not None:
         raise ValueError("--document is for --picture, which is not given")
     loaded = models.load(args)
+    if loaded.streams:
+        raise ValueError(
+            f"--path {args.path}: trained with --stream; its source and target context, which CXMI "
+            "compares, cannot be left out one by one"
+        )
     if not loaded.source_context and not loaded.target_context:
         raise ValueError("the model sees no context; give --source-context or --target-context")
     # matplotlib reports every font it looks at.

@@ -210,6 +210,7 @@ def _with_checkpoints(
         dictionary.index(loaded.separator) if loaded.separator in dictionary else None,
         max_tokens=loaded.max_tokens,
         device=loaded.device,
+        stream=loaded.streams,
         beam_size=search["beam"],
         len_penalty=search["lenpen"],
         max_len_a=search["max_len_a"],

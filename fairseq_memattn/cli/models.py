@@ -218,6 +218,7 @@ class Loaded(NamedTuple):
     separator: the symbol between two sentences of a window
     device: of the models' work, "cpu" or "cuda"; max_tokens: of a padded batch
     windows, scorer: called with the numbers of source and target context sentences
+    streams: whether the models carry memories, and so see all sentences before
     """
 
     task: Any
@@ -229,6 +230,23 @@ class Loaded(NamedTuple):
     max_tokens: int
     windows: "Callable[[int, int], WindowOptions]"
     scorer: "Callable[[int, int], Scorer]"
+    streams: bool
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context that the models see, for a record."""
+        if self.streams:
+            return {"stream": True}
+        return {"source_context": self.source_context, "target_context": self.target_context}
+
+    @property
+    def described_context(self) -> str:
+        """The context that the models see, in words."""
+        if self.streams:
+            return "context: all sentences before"
+        return (
+            f"source context {self.source_context}, target context {self.target_context} sentences"
+        )
 
 
 def load(args: argparse.Namespace) -> Loaded:
@@ -242,6 +260,7 @@ def load(args: argparse.Namespace) -> Loaded:
     fairseq_memattn.register()
     import torch
 
+    from fairseq_memattn.documents.memory_scorer import MemoryScorer
     from fairseq_memattn.documents.sentence_windows import WindowOptions
     from fairseq_memattn.documents.translation_scorer import Scorer
 
@@ -261,6 +280,12 @@ def load(args: argparse.Namespace) -> Loaded:
             f"--path {args.path}: not a translation model; this command scores translations"
         )
     contexts: list[int] = []
+    streams = bool(getattr(task.cfg, "stream", False))
+    if streams and (args.source_context is not None or args.target_context is not None):
+        raise MemAttnError(
+            f"--path {args.path}: trained with --stream, and so sees all sentences before; leave "
+            "out --source-context and --target-context"
+        )
     for side in ("source", "target"):
         trained = getattr(task.cfg, f"{side}_context", 0)
         wanted = getattr(args, f"{side}_context")
@@ -305,7 +330,8 @@ def load(args: argparse.Namespace) -> Loaded:
 
     def scorer(source_context: int, target_context: int) -> Scorer:
         options = windows(source_context, target_context)
-        return Scorer(models, options, max_tokens=args.max_tokens, device=device)
+        kind = MemoryScorer if streams else Scorer
+        return kind(models, options, max_tokens=args.max_tokens, device=device)
 
     return Loaded(
         task=task,
@@ -317,6 +343,7 @@ def load(args: argparse.Namespace) -> Loaded:
         max_tokens=args.max_tokens,
         windows=windows,
         scorer=scorer,
+        streams=streams,
     )
 
 

@@ -13,6 +13,7 @@ from fairseq_memattn.data.document_ids import Documents
 from fairseq_memattn.documents.context_generator import ContextEnsemble
 from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.document_session import DocumentSession, SessionOptions
+from fairseq_memattn.documents.memory_generator import MemoryEnsemble
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 
 SIDE_BY_SIDE = 256  # documents, the default of --parallel-documents
@@ -28,6 +29,7 @@ class ContextTranslator:
     separator: index of the symbol between two target sentences, which no translation has; None for
         models without one
     max_tokens: the largest number of tokens of a padded batch
+    stream: whether the models carry the memory of a document, as with --stream
     search: arguments of fairseq's SequenceGenerator, such as `beam_size`
 
     After `translate`, `cropped` is the number of sentences that lost source context because their
@@ -43,14 +45,20 @@ class ContextTranslator:
         *,
         max_tokens: int,
         device: str | torch.device,
+        stream: bool = False,
         **search: Any,
     ) -> None:
         self.models, self.windows, self.device = models, windows, torch.device(device)
-        self.options = SessionOptions(SIDE_BY_SIDE, max_tokens=max_tokens, progress=True)
+        self.options = SessionOptions(
+            SIDE_BY_SIDE, max_tokens=max_tokens, progress=True, stream=stream
+        )
         self.cropped = 0
         for model in models:
             model.to(self.device).eval()
-        ensemble = ContextEnsemble(models, separator, dictionary.pad(), dictionary.eos(), min_len=1)
+        symbols = (separator, dictionary.pad(), dictionary.eos())
+        ensemble = ContextEnsemble(models, *symbols, min_len=1)
+        if stream:
+            ensemble = MemoryEnsemble(models)
         self.generator = SequenceGenerator(ensemble, dictionary, **search)
 
     def translate(self, documents: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 from fairseq_memattn.evaluation.json_files import read_json
 from fairseq_memattn.evaluation.tables import table
 
-# Distances beyond it are one row, as in ContraPro's evaluation.
-MAX_DISTANCE = 3
 RIGHT, WRONG, TIE, REPEATED = "right", "wrong", "tie", "repeated"
 
 
@@ -31,6 +29,7 @@ class Group:
     pronoun: the pronoun that the group tests, or its gender and number; None if the set does not
         test pronouns
     kind: the type of the group, in a set that names types; otherwise None
+    max_distance: distances beyond it are counted together; None counts each
     block: the name of the block of the phenomenon that the group belongs to, in a set with blocks;
         otherwise None
 
@@ -46,6 +45,7 @@ class Group:
     pronoun: str | None = None
     kind: str | None = None
     block: str | None = None
+    max_distance: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.candidates) < 2:
@@ -151,7 +151,7 @@ def summarise(groups: Sequence[Group], verdicts: Sequence[str]) -> dict[str, Any
     and `repeated`, the `accuracy`, and `chance`, the expected accuracy of guessing, both from 0 to
     1. If any group has a distance, a pronoun or a type, S also has `distances`, `pronouns` or
     `types`, with these counts for each value; those of a pronoun have `types` too. Distances beyond
-    `MAX_DISTANCE` are counted together. If any group has a block, S has `blocks`, see `_blocks`.
+    `max_distance` are counted together. If any group has a block, S has `blocks`, see `_blocks`.
     """
     pairs = list(zip(groups, verdicts, strict=True))
     names = dict.fromkeys(group.phenomenon for group in groups)
@@ -182,9 +182,11 @@ def _summary(pairs: Pairs) -> dict[str, Any]:
 
 
 def _distance(group: Group) -> str | None:
+    """The distance of a group as results name it; None if it is not known."""
     if group.distance is None:
         return None
-    return str(group.distance) if group.distance <= MAX_DISTANCE else f">{MAX_DISTANCE}"
+    most = group.max_distance
+    return str(group.distance) if most is None or group.distance <= most else f">{most}"
 
 
 # What a summary is divided by: the value of a group, or None.
@@ -197,8 +199,14 @@ PARTS: dict[str, Callable[[Group], str | None]] = {
 
 def _split(pairs: Pairs, key: Callable[[Group], str | None]) -> dict[str, Pairs]:
     """The groups of each value of the key, in ascending order, without groups whose key is None."""
-    values = sorted({value for group, _ in pairs if (value := key(group)) is not None})
+    found = {value for group, _ in pairs if (value := key(group)) is not None}
+    values = sorted(found, key=_rank)
     return {value: [pair for pair in pairs if key(pair[0]) == value] for value in values}
+
+
+def _rank(value: str) -> tuple[bool, int, str]:
+    """Numbers by their size, before all other values."""
+    return (False, int(value), "") if value.isdecimal() else (True, 0, value)
 
 
 def _blocks(pairs: Pairs) -> dict[str, Any]:

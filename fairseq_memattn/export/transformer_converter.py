@@ -14,6 +14,7 @@ from fairseq_memattn.attention.nn.control_pool import ControlPool
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converts
 from fairseq_memattn.export.gmat import encoder_options
+from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.transformers.transformer_config import (
     BoundedTransformerConfig,
@@ -162,6 +163,7 @@ def _check_cfg(cfg: Any, module: Any) -> None:
         "--base-layers": bool(getattr(cfg, "base_layers", 0)),
         "--cross-self-attention": bool(cfg.cross_self_attention),
         "--no-cross-attention": bool(cfg.no_cross_attention),
+        "--stream": isinstance(module, DocumentMemoryDecoder),
     }
     for name, is_set in refused.items():
         if is_set:

@@ -50,9 +50,13 @@ def training(name_weight: int, noun_weight: int) -> Mix:
 def gaps(distances: Sequence[int]) -> Sequence[int]:
     """The numbers of neutral sentences between cue and use, of which one is drawn.
 
-    distances: the sentences from a cue to its use
+    distances: the sentences from a cue to its use. Other distances than the default are as frequent
+        as they are short: d occurs in proportion to 1 / d
     """
-    return GAPS if tuple(distances) == DISTANCES else [distance - 1 for distance in distances]
+    if tuple(distances) == DISTANCES:
+        return GAPS
+    longest = max(distances)
+    return [distance - 1 for distance in distances for _ in range(round(longest / distance))]
 
 
 def document(

@@ -16,6 +16,7 @@ from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 # The sentences under test, as the scripts of ContraPro and of Lopes et al. name them.
 TEXTS = ("text", "current")
+MAX_DISTANCE = 3  # distances beyond it are one row, as in ContraPro's evaluation
 
 
 class Files(NamedTuple):
@@ -74,7 +75,12 @@ def read_contrapro(
             pronoun = replaced_pronoun(target_lang, reference, variants)
         source, distance = sources[tested.start], tested.distance
         try:
-            groups.append(Group(source, candidates, 0, files.name, distance, pronoun))
+            groups.append(
+                Group(
+                    *(source, candidates, 0, files.name, distance, pronoun),
+                    max_distance=MAX_DISTANCE,
+                )
+            )
         except ValueError as error:
             raise ValueError(f"{folder}, lines {tested.start + 1}-{tested.stop}: {error}") from None
     return groups

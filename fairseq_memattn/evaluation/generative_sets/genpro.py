@@ -6,8 +6,12 @@ with the script https://github.com/mjpost/ContraPro
 
 from pathlib import Path
 
-from fairseq_memattn.evaluation.contrastive import MAX_DISTANCE, Group
-from fairseq_memattn.evaluation.contrastive_sets.contrapro import is_contrapro, read_contrapro
+from fairseq_memattn.evaluation.contrastive import Group
+from fairseq_memattn.evaluation.contrastive_sets.contrapro import (
+    MAX_DISTANCE,
+    is_contrapro,
+    read_contrapro,
+)
 from fairseq_memattn.evaluation.generative import Example
 
 
