@@ -50,10 +50,17 @@ def make_dictionary(size: int) -> Dictionary:
 
 
 def build_model(
-    architecture: str, args: Namespace, dictionary: Dictionary, longest: int, **options: Any
+    architecture: str,
+    args: Namespace,
+    dictionary: Dictionary,
+    longest: int,
+    *,
+    stream: bool = False,
+    **options: Any,
 ) -> nn.Module:
     """A model with random weights, for up to `longest` tokens on either side.
 
+    stream: as --stream of document translation
     options: further options of fairseq, which replace those of args
     """
     torch.manual_seed(0)
@@ -72,7 +79,8 @@ def build_model(
         }
     namespace = Namespace(**(sizes | options))
     ARCH_CONFIG_REGISTRY[architecture](namespace)
-    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    cfg = Namespace(stream=stream)
+    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary, cfg=cfg)
     model = ARCH_MODEL_REGISTRY[architecture].build_model(namespace, task)
     return model.to(args.device)
 

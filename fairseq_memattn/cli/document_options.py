@@ -9,7 +9,7 @@ from fairseq_memattn.errors import LARGEST, check_least, flag
 
 SOURCE_TOKENIZE = "13a"
 NEED_DOCUMENTS = ("comet_context", "slide_window", "consistency", "cohesion", "positions")
-ONE_REFERENCE = ("consistency", "cohesion")
+ONE_REFERENCE = ("comet", "consistency", "cohesion")
 # The options that another one is for.
 ONLY_WITH = {
     "comet_context": ("comet",),

@@ -16,6 +16,7 @@ SCRIPTS = {
     "global_memory": "--chunks 2 4 --chunk-size 8 --slots 4 --batch 1 --heads 2 --head-size 8 "
     "--masked-up-to 16 --repeats 1 --warmup 0",
     "decoding": f"{MODEL} --lengths 2 5 --sentences 8 --generator 4 --batch 2 --repeats 1",
+    "document_length": f"{MODEL} --lengths 1 3 --words 4 --batch 2 --repeats 1 --warmup 0",
     "onnx_decoding": f"{MODEL} --lengths 3 6 --repeats 1 --warmup 0",
     "short_sentences": f"{MODEL} --length 5 --tokens 20 --repeats 2 --warmup 0",
     "figure1": f"{MODEL} --lengths 2 5 --batch 2 --repeats 1 --rfa 8 4",

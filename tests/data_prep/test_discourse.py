@@ -17,7 +17,7 @@ from data_prep.corpora import tsv_tables
 from data_prep.corpora.discourse import grammar, lexicon, scenes
 from data_prep.corpora.discourse.balanced_sets import CANDIDATES, Group, group_count
 from data_prep.corpora.discourse.discourse_corpus import MAX_REPEATS, Corpus, Options, distinct
-from data_prep.corpora.discourse.generated_documents import document
+from data_prep.corpora.discourse.generated_documents import document, gaps
 from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.corpora.discourse.stories import Story
 from data_prep.corpora.discourse.templates import read_templates
@@ -382,6 +382,20 @@ def test_contrastive_sets_have_voitas_format_and_are_balanced(
     assert Counter(group["true_ind"] for group in found) == {0: 18, 1: 18}
 
 
+def test_other_distances(tmp_path: Path) -> None:
+    """As many groups for each, and documents in which the cue is so far away."""
+    sizes = ["--train-docs", "20", "--valid-docs", "1", "--test-docs", "1", "--seed", "1"]
+    lengths = ["--min-sentences", "9", "--max-sentences", "20", "--contrast-groups", "6"]
+    assert run(tmp_path / "far", *sizes, *lengths, "--distances", "1", "4", "8") == 0
+    for phenomenon in PHENOMENA:
+        found = groups(tmp_path / "far", phenomenon)
+        assert Counter(group["ctx_dist"] for group in found) == {1: 2, 4: 2, 8: 2}
+        assert {group["src"].count(" _eos ") for group in found} == {8}
+    assert gaps([1, 4, 8]) == [0] * 8 + [3] * 2 + [7]
+    assert run(tmp_path / "far", *sizes, *lengths, "--distances", "1", "4", "8") == 0
+    assert run(tmp_path / "far", *sizes, *lengths) == 1  # made with other options
+
+
 @pytest.mark.parametrize("phenomenon", PHENOMENA)
 @pytest.mark.parametrize("scorer", ["long", "short", "alphabet", "random"])
 def test_whoever_sees_no_context_is_at_chance(corpus: Path, phenomenon: str, scorer: str) -> None:
@@ -602,6 +616,8 @@ def test_what_a_killed_command_has_not_written_is_refused(
         (["--train-docs", "0"], "--train-docs must be at least 1, but is 0"),
         (["--name-weight", "0"], "--name-weight must be at least 1, but is 0"),
         (["--contrast-groups", "-1"], "--contrast-groups must be at least 1, but is -1"),
+        (["--distances", "2", "2"], "--distances must be different numbers from 1, but are 2 2"),
+        (["--distances", "0"], "--distances must be different numbers from 1, but are 0"),
         (
             ["--min-sentences", "3"],
             "--min-sentences must be at least 4, one more than the largest of --distances, "

@@ -29,6 +29,7 @@ from harness import (
 )
 
 from fairseq_memattn.attention.nn.carried import GATES
+from fairseq_memattn.cli import main
 from fairseq_memattn.documents.memory_scorer import MemoryScorer
 from fairseq_memattn.documents.segment_dataset import SegmentDataset
 from fairseq_memattn.documents.segment_rows import Segment, segment_rows
@@ -269,6 +270,62 @@ def test_candidates_are_scored_as_documents(loaded):
     torch.testing.assert_close(scorer.score(pairs), expected, atol=2e-5, rtol=0)
     with pytest.raises(ValueError, match="pair 1 must have as many target as source sentences"):
         scorer.score([Pair(pairs[0].source, pairs[0].target[1:])])
+
+
+def test_contrast(stream_model, loaded, corpus, tmp_path, capsys):
+    """The candidates of a set through the command, each the last sentence of a document."""
+    path, scores = corpus / "contrast" / "pronoun.json", tmp_path / "scores.txt"
+    command = ["contrast", str(stream_model.data), "--path", str(stream_model.checkpoint), "--cpu"]
+    assert main([*command, "--sets", str(path), "--scores", str(scores)]) == 0
+    assert "context: all sentences before" in capsys.readouterr().out
+    group = json.loads(path.read_text(encoding="utf-8"))[0]
+    dictionaries = (loaded.task.src_dict, loaded.task.tgt_dict)
+    pair = Pair(
+        *(
+            [d.encode_line(s, add_if_not_exist=False).long() for s in text.split("_eos")]
+            for text, d in zip((group["src"], group["dst"][0]), dictionaries, strict=True)
+        )
+    )
+    (expected,) = MemoryScorer([loaded.model], loaded.dataset.options).score([pair])
+    assert float(lines_of(scores)[0]) == pytest.approx(float(expected.sum()), abs=1e-3)
+    assert main([*command, "--sets", str(path), "--source-context", "1"]) != 0
+    assert "sees all sentences before; leave out --source-context" in capsys.readouterr().err
+
+
+def test_generated_text_is_that_of_fairseq_generate(stream_model, found, corpus, tmp_path):
+    """With documents of ctxpro's layout, which are whole documents of the test set."""
+    pytest.importorskip("sentence_splitter")
+    ids, sources = lines_of(corpus / "test.docid"), lines_of(corpus / "test.en")
+    entries, lines, places = [], [], []
+    for number in dict.fromkeys(ids):
+        places.append([i for i, own in enumerate(ids) if own == number])
+        sentences = [sources[i] for i in places[-1]]
+        entries.append({"expected": "он", "rule": "R", "src segment": sentences[-1]})
+        lines.append("<eos> ".join(sentences))
+    (tmp_path / "gender.json").write_text(json.dumps(entries), encoding="utf-8")
+    (tmp_path / "gender.test").write_text("".join(f"{x}\n" for x in lines), encoding="utf-8")
+    command = ["contrast", str(stream_model.data), "--path", str(stream_model.checkpoint), "--cpu"]
+    command += ["--generate", "--sets", str(tmp_path / "gender.json"), "--lang", "ru"]
+    command += ["--sources", str(tmp_path / "gender.test"), "--max-len-a", "1", "--max-len-b", "2"]
+    command += ["--translations-out", str(tmp_path / "out"), "--beam", "4", "--lenpen", "0.6"]
+    assert main(command) == 0
+    assert lines_of(tmp_path / "out") == [" ".join(found[i].text for i in row) for row in places]
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("cxmi DATA --path MODEL --cpu", "trained with --stream; its source and target context"),
+        ("export --data DATA --path MODEL --output OUT", "trained with --stream cannot be export"),
+    ],
+)
+def test_commands_without_streams_end_in_one_sentence(
+    command, message, stream_model, tmp_path, capsys
+):
+    names = {"DATA": stream_model.data, "MODEL": stream_model.checkpoint, "OUT": tmp_path / "out"}
+    assert main([str(names.get(word, word)) for word in command.split()]) != 0
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_segments_of_an_epoch_are_the_corpus(loaded):
