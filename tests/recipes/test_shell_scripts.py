@@ -45,6 +45,8 @@ ROOT = Path(__file__).parents[2]
         ),
         ("t5mem/documents.sh chat v1 agnostic", {}, "error: no folder "),
         ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but there are 2"),
+        ("stream/run.sh 8", {}, "usage: recipes/stream/run.sh, but there are 1 arguments"),
+        ("stream/run.sh", {"SYSTEMS": "x"}, "error: SYSTEMS must be windows, none, decay or sent"),
         ("abc/slot_grid.sh 8", {}, "usage: recipes/abc/slot_grid.sh, but there are 1 arguments"),
         ("gmat/majority.sh chunks-8", {}, "error: no fairseq-train in nowhere; run make env, or"),
         ("t5mem/wikitext2.sh", {}, "usage: recipes/t5mem/wikitext2.sh SYSTEM"),
