@@ -235,6 +235,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         check_dictionary(self, state_dict, name)
         _check_controls(self, state_dict, name)
+        check_gates(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
 
@@ -348,6 +349,24 @@ def _check_controls(module: nn.Module, state_dict: dict[str, Tensor], name: str)
                 f"{_described(given)}, "
                 f"this model's are {_described(wanted)}"
             )
+
+
+def check_gates(module: nn.Module, state_dict: dict[str, Tensor], name: str) -> None:
+    """Raises MemAttnError if a checkpoint has other gates of --stream than the model."""
+    gates = [f"{side}_gates." for side in ("causal", "cross")]
+    prefixes = tuple(f"{name}.{gate}" for gate in gates)
+    given = {key for key in state_dict if key.startswith(prefixes)}
+    own = {f"{name}.{key}" for key in module.state_dict() if key.startswith(tuple(gates))}
+    if given and not own:
+        raise MemAttnError(
+            "the checkpoint was trained with --stream and an --abc-document-gate other than none; "
+            "give the same options now"
+        )
+    if given != own:
+        raise MemAttnError(
+            "the checkpoint was trained without --stream or with another --abc-document-gate; give "
+            "the same options now"
+        )
 
 
 def _described(shapes: dict[str, tuple[int, ...]]) -> str:

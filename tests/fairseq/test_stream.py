@@ -34,7 +34,9 @@ from fairseq_memattn.documents.memory_scorer import MemoryScorer
 from fairseq_memattn.documents.segment_dataset import SegmentDataset
 from fairseq_memattn.documents.segment_rows import Segment, segment_rows
 from fairseq_memattn.documents.translation_scorer import Pair
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_transformer import ABCTransformer
+from fairseq_memattn.modules.abc_layers import check_gates
 
 LONGER = 2  # a translation has at most so many words more than its source
 SHORT = ["--max-len-a", 1, "--max-len-b", LONGER]
@@ -440,6 +442,24 @@ def test_another_task_than_in_training_ends_in_one_sentence(model, flags, messag
     done = attempt("fairseq-generate", model.data, *PLUGGED, *flags, *checkpoint)
     assert done.returncode != 0
     assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_another_gate_than_in_training_ends_in_one_sentence(stream_model, document_data, tmp_path):
+    shutil.copy(stream_model.checkpoint, tmp_path)
+    again = [*TRANSLATOR, *STREAM, "--save-dir", tmp_path, "--max-update", 91]
+    done = attempt("fairseq-train", document_data, *again, "--abc-document-gate", "decay")
+    assert done.returncode != 0
+    assert "--abc-document-gate was sentence in its training, but is decay" in done.stderr
+
+
+def test_checkpoints_with_other_gates_are_refused(stream_model, loaded):
+    """Those of fairseq-hydra-train, which do not record the options of the task for the model."""
+    weights = torch.load(stream_model.checkpoint)["model"]
+    without = {name: weight for name, weight in weights.items() if "gates" not in name}
+    with pytest.raises(MemAttnError, match="trained without --stream or with another"):
+        loaded.model.decoder.upgrade_state_dict_named(without, "decoder")
+    with pytest.raises(MemAttnError, match="trained with --stream and an --abc-document-gate"):
+        check_gates(torch.nn.Module(), weights, "decoder")
 
 
 def test_the_gates_are_all_that_a_streaming_model_has_beside_other_models(stream_model):
