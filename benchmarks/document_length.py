@@ -168,14 +168,14 @@ def plot(report: dict[str, Any], path: Path) -> None:
 def parse_arguments() -> Namespace:
     parser = make_parser(__doc__)
     add = parser.add_argument
-    lengths = [1, 4, 10, 30, 100]
+    lengths = [1, 4, 10, 30]
     add("--lengths", type=int, nargs="+", default=lengths, help="n (%(default)s)")
-    add("--words", type=int, default=20, help="of a sentence (%(default)s)")
+    add("--words", type=int, default=12, help="of a sentence (%(default)s)")
     add("--context", type=int, default=3, help="sentences before, in windows (%(default)s)")
-    add("--batch", type=int, default=8, help="documents side by side (%(default)s)")
+    add("--batch", type=int, default=4, help="documents side by side (%(default)s)")
     add_model_options(parser)
     add_slot_options(parser)
-    add_round_options(parser, repeats=5, warmup=1)
+    add_round_options(parser, repeats=3, warmup=1)
     add_common_options(parser, "document_length")
     return parse(parser)
 
