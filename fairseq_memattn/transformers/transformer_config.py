@@ -34,7 +34,7 @@ class StackConfig:
     source_dim: E of the encoder, for cross attention; 0 without cross attention
     norm_first: normalises the inputs of the sublayers, not their outputs
     norm_embeddings, norm_output: further layer norms
-    scale_embeddings: multiplies embeddings by sqrt(input_dim)
+    scale_embeddings: multiplies embeddings by sqrt(embed_dim)
     positions: "sinusoidal", "learned" or "none"; max_positions: the longest sequence
     causal, cross, full: the controls of a decoder's and of an encoder's attention; softmax
         attention where None

@@ -61,7 +61,7 @@ class Stack(nn.Module):
         super().__init__()
         self.config = config
         self.embed_tokens = embeddings(config) if embed_tokens is None else embed_tokens
-        self.scale = math.sqrt(config.input_dim) if config.scale_embeddings else 1.0
+        self.scale = math.sqrt(config.embed_dim) if config.scale_embeddings else 1.0
         self.embed_positions: Any = None
         if config.positions == "sinusoidal":
             self.embed_positions = SinusoidalPositions(config.embed_dim, config.pad_token_id)

@@ -47,6 +47,7 @@ ADAPTIVE_INPUT = {
 }
 LANGUAGE_MODELS = [
     *((arch, "", {}) for arch in [*abc_models.LANGUAGE_MODELS, "transformer_lm"]),
+    ("transformer_lm", "wider words", {"decoder_input_dim": 24, "decoder_output_dim": 24}),
     ("abc_mlp_transformer_lm", "adaptive softmax", ADAPTIVE),
     ("abc_mlp_transformer_lm", "adaptive", ADAPTIVE | ADAPTIVE_INPUT),
     ("transformer_lm", "tied", ADAPTIVE | ADAPTIVE_INPUT | {"tie_adaptive_proj": True}),
