@@ -17,6 +17,7 @@ from transformers.utils import can_return_tuple
 
 from fairseq_memattn.attention.nn.global_memory import GlobalMemoryAttention
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers.cache_name import NEW, OLD, named, takes_either_name
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import (
     GMATHead,
@@ -39,7 +40,7 @@ class GenBERTConfig(GMATConfig):
     """
 
     model_type = "memattn_gmat_genbert"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = [OLD, NEW]
 
     decoder_layers: int | None = None
     is_encoder_decoder: bool = True
@@ -179,6 +180,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
         return shifted.masked_fill(shifted == NO_LOSS, self.config.pad_token_id)
 
     @can_return_tuple
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -237,7 +239,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            past_key_values=past_key_values if use_cache else None,
+            **named(past_key_values if use_cache else None),
             decoder_hidden_states=hidden if output_hidden_states else None,
             encoder_last_hidden_state=states,
             encoder_hidden_states=getattr(encoder_outputs, "hidden_states", None),

@@ -6,6 +6,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from fairseq_memattn.attention.ops.relative_position import check_buckets
+from fairseq_memattn.transformers.cache_name import NEW, OLD
 
 SELECTOR_QUERIES = ("embedding", "layer")
 
@@ -55,7 +56,7 @@ class T5MemConfig(PreTrainedConfig):
     """
 
     model_type = "memattn_t5mem"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = [OLD, NEW]
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
         "num_hidden_layers": "decoder_layers",

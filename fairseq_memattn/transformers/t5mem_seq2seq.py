@@ -17,6 +17,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
+from fairseq_memattn.transformers.cache_name import named, takes_either_name
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
@@ -98,6 +99,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         self.post_init()
 
     @can_return_tuple
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -161,7 +163,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         return T5MemSeq2SeqLMOutput(
             loss=None if labels is None else cross_entropy(logits.flatten(0, 1), labels.flatten()),
             logits=logits,
-            past_key_values=past_key_values,
+            **named(past_key_values),
             decoder_hidden_states=decoded.hidden_states if output_hidden_states else None,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,

@@ -5,6 +5,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from fairseq_memattn.transformers.cache_name import NEW, OLD
+
 POSITIONS = ("sinusoidal", "learned", "none")
 
 
@@ -99,7 +101,7 @@ class BoundedTransformerConfig(PreTrainedConfig):
     """
 
     model_type = "memattn_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = [OLD, NEW]
 
     encoder_stack: dict[str, Any] | None = None
     decoder_stack: dict[str, Any] | None = None

@@ -19,6 +19,7 @@ from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.cache import MemoryCache
+from fairseq_memattn.transformers.cache_name import CACHE, named, takes_either_name
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import GMATModel
 from fairseq_memattn.transformers.search import FairseqSearch
@@ -106,8 +107,8 @@ class OwnCache:
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """transformers' hook: makes the cache, if the caller has none."""
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = MemoryCache(self.config)
+        if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
+            model_kwargs[CACHE] = MemoryCache(self.config)
 
 
 class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
@@ -154,6 +155,7 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
             states = self.encoder(input_ids, padding)
         return states
 
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -199,7 +201,7 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
         return Seq2SeqLMOutput(
             loss=cross_entropy(logits, labels),
             logits=logits,
-            past_key_values=past_key_values,  # type: ignore[arg-type]
+            **named(past_key_values),
             encoder_last_hidden_state=source,
         )
 
@@ -250,6 +252,7 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
     def get_output_embeddings(self) -> Any:
         return self.lm_head
 
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor,
@@ -272,7 +275,7 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         padding = self.padding(input_ids, attention_mask)
         logits = self.lm_head(self.decoder(input_ids, padding, cache=past_key_values))
         loss = None if labels is None else cross_entropy(logits[:, :-1], labels[:, 1:])
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **named(past_key_values))
 
 
 class MaskedLMHead(nn.Module):
