@@ -35,6 +35,7 @@ from fairseq_memattn.attention.ops.window.chunked import (
     window_step,
     window_write,
 )
+from fairseq_memattn.attention.ops.window.masked import masked_window_attention
 
 PATTERNS = {
     "sliding": Window(5),
@@ -130,6 +131,22 @@ def test_many_blocks(window, pad, causal, device, monkeypatch):
 def test_blocks_of_their_own_size(window, causal, device):
     case = Case(2 * BLOCK_SIZE + 7, "left", globals=True, batch=1, heads=1, width=2)
     check(case, window, causal, torch.float64, device)
+
+
+@pairwise(
+    length=[1, 4, 15],
+    globals=[False, True],
+    pad=PADS,
+    window=PATTERNS.values(),
+    causal=[False, True],
+)
+def test_the_form_that_is_exported(length, globals, pad, window, causal, device):
+    case = Case(length, pad, globals=globals and length > 4)
+    actual = run(
+        lambda *x: masked_window_attention(*x, window, causal=causal, **masks(case, device)),
+        inputs(case).leaves(torch.float64, device),
+    )
+    assert_all_close(actual, oracle(case, window, causal), TOLERANCE[torch.float64])
 
 
 @any_pattern

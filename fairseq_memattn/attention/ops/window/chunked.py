@@ -33,6 +33,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_type,
 )
 from fairseq_memattn.attention.ops.host import possibly_any
+from fairseq_memattn.attention.ops.window.masked import masked_window_attention
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
 BLOCK_SIZE = 64
@@ -143,6 +144,15 @@ def window_attention(
     check_type("causal", causal, bool)
     check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
     _check_memory(k, memory)
+    if torch.compiler.is_exporting() and memory is None:
+        return masked_window_attention(
+            *(q, k, v, window),
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            scale=scale,
+            global_mask=global_mask,
+            dropout=dropout,
+        )
     packing = _Packing.of(k, key_padding_mask)
     q, k, v = (packing.pack(x) for x in (q, k, v))
     reach = _Reach.of(window, causal, q.shape[2] - 1)
@@ -209,9 +219,12 @@ def window_write(
     """
     check_shapes(None, k, v, k, key_padding_mask)
     packing = _Packing.of(k, key_padding_mask)
-    state = WindowState.empty(k, v, window)
-    queue = _queue(state, packing.pack(k), packing.pack(v), packing.real, window)
-    return _advance(state, queue, packing.real, window)
+    tokens = packing.real.sum(dim=(1, 2, 3))
+    entries = torch.arange(window.capacity, device=k.device) - window.capacity
+    pushed = window.pushed(tokens).unsqueeze(1) + entries  # negative before the first one
+    index, is_empty = (pushed * window.stride).clamp(min=0), (pushed < 0)[:, None, :, None]
+    keys, values = (take(packing.pack(x), index).masked_fill(is_empty, 0.0) for x in (k, v))
+    return WindowState(keys, values, tokens)
 
 
 def window_read(
