@@ -28,14 +28,15 @@ class OnnxDecoder:
     A state is a dict of arrays (B, ...), the inputs of step.onnx by name. With bounded memories
     its size is constant; softmax attention adds every key and value.
 
-    Raises MemAttnError for a folder without the files, or if onnxruntime is missing.
+    Raises MemAttnError for a folder without the files, for damaged ones, and if onnxruntime is
+    missing.
     """
 
     def __init__(self, folder: str | Path, threads: int | None = None) -> None:
         path = Path(folder) / DESCRIPTION
         if not path.is_file():
             raise MemAttnError(f"{path}: there is no such file; `memattn export --onnx` writes it")
-        self.about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        self.about = _described(path)
         self.pad: int = self.about["pad_token_id"]
         self.eos: int = self.about["eos_token_id"]
         self.encoder = None
@@ -60,11 +61,16 @@ class OnnxDecoder:
 
         source: rows of tokens, of any lengths
 
-        Raises ValueError for a language model and for a source that is too long.
+        Raises ValueError for a language model, for no rows, and for a row that has no tokens or too
+        many.
         """
         if self.encoder is None:
             raise ValueError("`source` must be left out: the model is a language model.")
-        _check_length("`source`", max(map(len, source)), self.about["longest_source"])
+        if not len(source) or not all(map(len, source)):
+            raise ValueError("`source` must have rows of at least one token.")
+        _check_length(
+            "the tokens of a row of `source`", max(map(len, source)), self.about["longest_source"]
+        )
         tokens = _padded(source, self.pad)
         mask = _padded([[1] * len(row) for row in source], 0)
         names = [output.name for output in self.encoder.get_outputs()]
@@ -75,7 +81,11 @@ class OnnxDecoder:
         """Reads one token of each row, (B,): log probabilities of the next, (B, V), and the state.
 
         The given state is not changed.
+
+        Raises ValueError for more tokens than the model has positions.
         """
+        count = int(state["read"].max()) + 1
+        _check_length("the tokens of a row", count, self.about["longest_target"])
         inputs = state | {"token": tokens.reshape(-1, 1).astype(np.int64, copy=False)}
         log_probs, *after = self.step_session.run(self.outputs, inputs)
         names = [name.removeprefix("next_") for name in self.outputs[1:]]
@@ -84,7 +94,8 @@ class OnnxDecoder:
     def read(self, state: State, prompt: Sequence[Sequence[int]]) -> tuple[Array, State]:
         """Reads the tokens of rows of one length. Returns as `step` does, after the last one.
 
-        Raises ValueError for rows of several lengths, or without tokens.
+        Raises ValueError for rows of several lengths, or without tokens, and for more tokens than
+        the model has positions.
         """
         lengths = sorted({len(row) for row in prompt})
         if len(lengths) != 1 or not lengths[0]:
@@ -109,15 +120,15 @@ class OnnxDecoder:
         max_new_tokens: without eos; None is max_len_a * tokens of the source + max_len_b, as in
             `generate` of the model
 
-        Raises ValueError for more tokens than the model has positions.
+        Raises ValueError for arguments that do not fit the model or each other, and for more tokens
+        than the model has positions.
         """
-        if source is None and prompt is None:
-            raise ValueError("`source` or `prompt` must be given.")
+        self._check_arguments(source, prompt, max_new_tokens)
         state = self.start(len(prompt or ())) if source is None else self.encode(source)
         prompt = prompt or [[self.about["decoder_start_token_id"]]] * len(state["read"])
         limits = self._limits(source, len(prompt), max_new_tokens)
         last = len(prompt[0]) + int(limits.max()) - 1
-        _check_length("`prompt` and new tokens", last, self.about["longest_target"])
+        _check_length("the tokens of `prompt` and the new ones", last, self.about["longest_target"])
         log_probs, state = self.read(state, prompt)
         rows: list[list[int]] = [[] for _ in prompt]
         ended = np.zeros(len(prompt), bool)
@@ -133,6 +144,17 @@ class OnnxDecoder:
                 break
             log_probs, state = self.step(state, np.where(ended, self.pad, chosen))
         return rows
+
+    def _check_arguments(self, source: Any, prompt: Any, max_new_tokens: int | None) -> None:
+        if source is None and (self.encoder is not None or prompt is None):
+            wanted = "prompt" if self.encoder is None else "source"
+            raise ValueError(f"`{wanted}` must be given.")
+        if source is not None and prompt is not None and len(source) != len(prompt):
+            raise ValueError(
+                f"`prompt` must have the {len(source)} rows of `source`, but has {len(prompt)}."
+            )
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise ValueError(f"`max_new_tokens` must be at least 1, but is {max_new_tokens}.")
 
     def _limits(self, source: Any, rows: int, max_new_tokens: int | None) -> Array:
         """(B,): the most new tokens of each row, without eos."""
@@ -160,7 +182,19 @@ def _session(path: Path, threads: int | None) -> Any:
     options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's classes have no common base but this
+        raise MemAttnError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """The content of onnx.json."""
+    try:
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MemAttnError(f"{path} is not what `memattn export --onnx` writes: {error}") from None
+    return about
 
 
 def _padded(rows: Sequence[Sequence[int]], fill: int) -> Array:
@@ -170,4 +204,4 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> Array:
 
 def _check_length(name: str, length: int, most: int | None) -> None:
     if most is not None and length > most:
-        raise ValueError(f"{name} must have at most {most} tokens, but have {length}.")
+        raise ValueError(f"{name} must be at most {most}, but are {length}.")

@@ -24,12 +24,8 @@ from fairseq_memattn.transformers.transformer_models import (
 
 LOGS = ("torch.onnx._internal.exporter._registration", "onnx_ir", "onnxscript")
 NEEDED = ("onnx", "onnxscript")
-# Their blocks and queues have sizes that depend on the length of the source, so that a graph of
-# torch.export is for some lengths only.
-ONE_LENGTH = {
-    "encoder": ("window", "dilated", "strided", "local_global"),
-    "cross": ("strided",),
-}
+# Later ones have an operator Attention, whose masks in onnxruntime do not broadcast over queries.
+OPSET = 20
 # Of the tensors that are traced: no two alike, and none 0 or 1, which would become constants.
 TRACED = {"batch": 2, "source": 7, "past": 5}
 
@@ -60,6 +56,7 @@ def write_onnx(model: Model, folder: Path) -> None:
                 folder / file,
                 input_names=inputs,
                 output_names=outputs,
+                opset_version=OPSET,
                 dynamo=True,
                 external_data=True,
                 custom_translation_table=TRANSLATIONS,
@@ -72,8 +69,8 @@ def write_onnx(model: Model, folder: Path) -> None:
 def check(model: Any) -> None:
     """What `write_onnx` refuses.
 
-    Raises MemAttnError for a model of another class, for a global memory or windows in the encoder,
-    for a strided window over the source, and if onnx or onnxscript is missing.
+    Raises MemAttnError for a model of another class, for a global memory in the encoder, and if
+    onnx or onnxscript is missing.
     """
     classes = (BoundedTransformerForConditionalGeneration, BoundedTransformerForCausalLM)
     if not isinstance(model, classes):
@@ -81,18 +78,8 @@ def check(model: Any) -> None:
             f"ONNX graphs of a {type(model).__name__} are not supported, but those of "
             f"{' and '.join(cls.__name__ for cls in classes)} are"
         )
-    decoder = model.config.stack("decoder")
-    found = {"cross": decoder.cross}
     if model.config.gmat is not None:
         raise MemAttnError("ONNX graphs of an encoder with a global memory are not supported")
-    if model.config.is_encoder_decoder:
-        found["encoder"] = model.config.stack("encoder").full
-    for kind, control in found.items():
-        if control is not None and control.name in ONE_LENGTH[kind]:
-            raise MemAttnError(
-                f"ONNX graphs of {kind} attention with the control `{control.name}` are not "
-                "supported: a graph would be for some lengths of the source only"
-            )
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise MemAttnError(
@@ -230,6 +217,21 @@ def _described(part: Part) -> list[dict[str, Any]]:
             "dtype": str(x.dtype).removeprefix("torch."),
         }
         if part.kind == STATE:
-            entry["start"] = x.flatten()[0].item() if x.numel() else 0
+            entry["start"] = _start(name, x)
         entries.append(entry)
     return entries
+
+
+def _start(name: str, x: Tensor) -> float | int | bool:
+    """The number that a state is full of.
+
+    Raises MemAttnError for a state of several numbers, as a control of your own may have.
+    """
+    if not x.numel():
+        return 0
+    first: float | int | bool = x.flatten()[0].item()
+    if not x.eq(first).all():
+        raise MemAttnError(
+            f"ONNX graphs need states that begin with one number, but {name} has several"
+        )
+    return first

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from full import full, others_in_full
 
+from fairseq_memattn.attention.controls.registry import all_controls, control_class
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.onnx.onnx_decoder import OnnxDecoder
 from fairseq_memattn.transformers import (
@@ -23,6 +25,7 @@ WORDS, PAD, EOS = 24, 1, 2
 SIZES = {"vocab_size": WORDS, "layers": 1, "embed_dim": 8, "ffn_dim": 12, "heads": 2}
 SIZES |= {"input_dim": 8, "output_dim": 8, "max_positions": 32}
 SOURCE = [[5, 9, 4, EOS], [7, EOS], [3, 3, 8, 6, 21, 11, EOS]]
+OPTIONS = {"global": {"stride": 8}, "local_global": {"stride": 16}}
 PROMPT = [[EOS, 8, 9], [EOS, 22, 3]]
 
 
@@ -41,10 +44,11 @@ def build(cls, config, seed=1):
     return model
 
 
-def translator(name, **options):
+def translator(name, encoder=None, **options):
     found = control(name, **options)
-    encoder = StackConfig(**SIZES)
-    decoder = StackConfig(**SIZES, source_dim=8, causal=found, cross=found)
+    causal = None if found and control_class(name).causal_refusal else found
+    encoder = StackConfig(**SIZES, full=encoder)
+    decoder = StackConfig(**SIZES, source_dim=8, causal=causal, cross=found)
     config = BoundedTransformerConfig(
         encoder_stack=encoder,
         decoder_stack=decoder,
@@ -167,10 +171,16 @@ STEPS = {
     "adaptive": lambda: language_model("mlp", **ADAPTIVE),
     "softmax": lambda: language_model("softmax", positions="learned"),
     "local_global": lambda: language_model("local_global", {"stride": 16}),
+    **{
+        name: lambda name=name: language_model(name)
+        for name in all_controls()
+        if not control_class(name).causal_refusal
+    },
+    "global": lambda: language_model("global", {"stride": 8}),
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", others_in_full(STEPS, ["window", "rfa", "adaptive", "softmax"]))
 @torch.no_grad()
 def test_exported_steps(name):
     """By `torch.export`, for batches of other sizes than the traced one."""
@@ -191,13 +201,30 @@ def test_exported_steps(name):
         torch.testing.assert_close(torch.stack(found, dim=1), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["window", "softmax"])
+ENCODERS = {
+    **{
+        name: lambda name=name: translator(name, **OPTIONS.get(name, {})) for name in all_controls()
+    },
+    "softmax": lambda: translator("softmax"),
+    "encoder with a window": lambda: translator("softmax", encoder=control("window")),
+    "encoder with dilation": lambda: translator("softmax", encoder=control("dilated")),
+    "encoder with a stride": lambda: translator("softmax", encoder=control("strided")),
+    "encoder with global tokens": lambda: translator(
+        "softmax", encoder=control("local_global", stride=16)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", others_in_full(ENCODERS, ["softmax", "strided", "encoder with global tokens"])
+)
 @torch.no_grad()
 def test_exported_encoders(name):
+    """Of sources of other lengths than the traced one, and with padding."""
     from fairseq_memattn.onnx.onnx_export import export_encoder
     from fairseq_memattn.onnx.step_graphs import EncoderGraph
 
-    model = translator(name)
+    model = ENCODERS[name]()
     graph, program = EncoderGraph(model), export_encoder(model).module()
     for rows in ([[4]], SOURCE, [[7, 8, 9, EOS]] * 4):
         tokens = padded(rows)
@@ -206,16 +233,76 @@ def test_exported_encoders(name):
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_what_is_refused(exported, tmp_path):
+@pytest.mark.parametrize("name", map(full, all_controls()))
+def test_translations_of_every_control(folder, name):
+    model = translator(name, **OPTIONS.get(name, {}))
+    expected = trimmed(model.generate(padded(SOURCE))[:, 1:].tolist())
+    decoder = OnnxDecoder(folder(model), threads=1)
+    assert decoder.generate(SOURCE) == expected
+    assert [decoder.generate([row])[0] for row in SOURCE] == expected
+
+
+def test_a_state_of_several_numbers(monkeypatch, tmp_path):
+    from fairseq_memattn.onnx import onnx_export
+
+    model, parts = language_model("mlp"), onnx_export.StepGraph(language_model("mlp")).parts
+    parts[0].start.keys[:] = torch.arange(4.0)
+    monkeypatch.setattr("fairseq_memattn.onnx.step_graphs.parts", lambda _: parts)
+    with pytest.raises(MemAttnError, match="begin with one number, but state_0_keys has several"):
+        onnx_export.description(model)
+
+
+def test_arguments_that_do_not_fit(exported):
+    decoder = OnnxDecoder(exported[1])
+    limited = {"source": [[4]], "prompt": [[EOS]]}
+    for arguments, expected in [
+        ({"prompt": [[4]], "max_new_tokens": 3}, "`source` must be given"),
+        ({"source": []}, "`source` must have rows of at least one token"),
+        ({"source": [[4], []]}, "`source` must have rows of at least one token"),
+        (limited | {"prompt": [[4]] * 2}, "`prompt` must have the 1 rows of `source`, but has 2"),
+        (limited | {"prompt": [[]]}, "`prompt` must have rows of one length above 0, but has"),
+        (limited | {"max_new_tokens": 0}, "`max_new_tokens` must be at least 1, but is 0"),
+    ]:
+        with pytest.raises(ValueError, match=expected):
+            decoder.generate(**arguments)
+    with pytest.raises(ValueError, match="rows of one length above 0, but has"):
+        decoder.generate(SOURCE[:2], [[4], [4, 5]], max_new_tokens=3)
+
+
+def test_more_tokens_than_positions(exported):
+    """Beyond the last position, a step of some controls would write nothing."""
+    decoder = OnnxDecoder(exported[1], threads=1)
+    decoder.about |= {"longest_source": 7, "longest_target": 9}
+    log_probs, state = decoder.read(decoder.encode([[5] * 7]), [[5] * 9])
+    with pytest.raises(ValueError, match="tokens of a row must be at most 9, but are 10"):
+        decoder.step(state, log_probs.argmax(axis=1))
+    with pytest.raises(ValueError, match="and the new ones must be at most 9, but are 10"):
+        decoder.generate([[5]], [[EOS] * 5], max_new_tokens=6)
+    with pytest.raises(ValueError, match="of a row of `source` must be at most 7, but are 8"):
+        decoder.generate([[5] * 8])
+
+
+def test_damaged_files(exported, tmp_path):
+    for path in exported[1].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "step.onnx").write_bytes(b"no graph")
+    with pytest.raises(MemAttnError, match="step.onnx cannot be read: "):
+        OnnxDecoder(tmp_path)
+    (tmp_path / "onnx.json").write_text("{")
+    with pytest.raises(MemAttnError, match="onnx.json is not what `memattn export --onnx` writes"):
+        OnnxDecoder(tmp_path)
+
+
+def test_what_is_refused(tmp_path):
     from fairseq_memattn.onnx.onnx_export import write_onnx
 
-    decoder = OnnxDecoder(exported[1])
-    with pytest.raises(ValueError, match=r"`prompt` must have rows of one length above 0, but has"):
-        decoder.generate(prompt=[[4], [4, 5]], max_new_tokens=3)
     with pytest.raises(MemAttnError, match="onnx.json: there is no such file"):
         OnnxDecoder(tmp_path)
-    with pytest.raises(MemAttnError, match="of cross attention with the control `strided` are not"):
-        write_onnx(translator("strided"), tmp_path)
     config = BoundedTransformerConfig(encoder_stack=StackConfig(**SIZES))
     with pytest.raises(MemAttnError, match="a BoundedTransformerForMaskedLM are not supported"):
         write_onnx(BoundedTransformerForMaskedLM(config), Path(tmp_path))
+    model = language_model("mlp")
+    model.config.gmat = {}
+    with pytest.raises(MemAttnError, match="an encoder with a global memory are not supported"):
+        write_onnx(model, Path(tmp_path))
+    assert not [*tmp_path.iterdir()]
