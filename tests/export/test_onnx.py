@@ -170,13 +170,11 @@ STEPS = {
     "rfa": lambda: language_model("rfa"),
     "adaptive": lambda: language_model("mlp", **ADAPTIVE),
     "softmax": lambda: language_model("softmax", positions="learned"),
-    "local_global": lambda: language_model("local_global", {"stride": 16}),
     **{
-        name: lambda name=name: language_model(name)
+        name: lambda name=name: language_model(name, OPTIONS.get(name))
         for name in all_controls()
         if not control_class(name).causal_refusal
     },
-    "global": lambda: language_model("global", {"stride": 8}),
 }
 
 
