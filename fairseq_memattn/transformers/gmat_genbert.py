@@ -17,6 +17,7 @@ from transformers.utils import can_return_tuple
 
 from fairseq_memattn.attention.nn.global_memory import GlobalMemoryAttention
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache_name import NEW, OLD, named, takes_either_name
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import (
@@ -26,9 +27,8 @@ from fairseq_memattn.transformers.gmat_modeling import (
     GMATPreTrainedModel,
     token_positions,
 )
+from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs
 from fairseq_memattn.transformers.search import FairseqSearch
-
-NO_LOSS = -100  # in labels, where there is no loss
 
 
 class GenBERTConfig(GMATConfig):
@@ -174,10 +174,11 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """The labels (B, T), one place to the right, behind the first symbol of the decoder."""
-        start = self.config.decoder_start_token_id
-        first = torch.full_like(labels[:, :1], self.config.eos_token_id if start is None else start)
-        shifted = torch.cat([first, labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == NO_LOSS, self.config.pad_token_id)
+        config = self.config
+        start = config.decoder_start_token_id
+        first = config.eos_token_id if start is None else start
+        assert isinstance(first, int) and config.pad_token_id is not None
+        return decoder_inputs(labels, first, config.pad_token_id)
 
     @can_return_tuple
     @takes_either_name
@@ -193,6 +194,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """input_ids, attention_mask, inputs_embeds: as in `GMATModel.forward`
@@ -204,10 +206,16 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
 
         Raises MemAttnError without decoder_input_ids and labels.
         """
+        check_attentions(self.config, output_attentions)
         if decoder_input_ids is None:
             if labels is None:
                 raise MemAttnError("the model needs `decoder_input_ids` or `labels`")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        if labels is not None and decoder_attention_mask is None:
+            assert self.config.pad_token_id is not None
+            decoder_attention_mask = visible_inputs(
+                decoder_input_ids, labels, self.config.pad_token_id
+            )
         if encoder_outputs is None:
             encoder_outputs = self.gmat(
                 input_ids,

@@ -26,6 +26,7 @@ from fairseq_memattn.attention.nn.global_memory import GlobalMemoryAttention
 from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
 from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 
 
@@ -209,6 +210,7 @@ class GMATModel(GMATPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         memory_words: Tensor | None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> GMATModelOutput:
         """input_ids: (B, S), with padding anywhere
@@ -216,6 +218,7 @@ class GMATModel(GMATPreTrainedModel):
         inputs_embeds: (B, S, E), instead of input_ids
         memory_words: (B, Q), the `words` of `first_memory`
         """
+        check_attentions(self.config, output_attentions)
         padding = self.padding_of(input_ids, attention_mask, inputs_embeds)
         x = self.embedded(input_ids, token_positions(padding), padding, inputs_embeds)
         # Chunks are cut from the tokens, so that they do not depend on the batch's longest input.
@@ -436,9 +439,11 @@ class GMATForMaskedLM(GMATPreTrainedModel):
         memory_words: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
+        check_attentions(self.config, output_attentions)
         out = self.gmat(
             input_ids,
             attention_mask,
@@ -474,9 +479,11 @@ class GMATForTokenClassification(GMATPreTrainedModel):
         memory_words: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
+        check_attentions(self.config, output_attentions)
         out = self.gmat(
             input_ids,
             attention_mask,
@@ -516,12 +523,14 @@ class GMATForQuestionAnswering(GMATPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> GMATQuestionAnsweringOutput:
         """As `GMATModel.forward`. start_positions, end_positions: (B,), of the answer.
 
         memory_words: (B, Q); None is the question where the configuration has `question_memory`
         """
+        check_attentions(self.config, output_attentions)
         if self.config.question_memory and memory_words is None and input_ids is not None:
             memory_words = self.question_words(input_ids, attention_mask)
         out = self.gmat(

@@ -14,6 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 
 from fairseq_memattn.attention.nn.memory_slots import MemorySlotAttention, SlotPositionBias
+from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.t5mem_blocks import (
     Residual,
     T5CrossAttention,
@@ -86,7 +87,7 @@ class T5Encoder(nn.Module):
         output_attentions: must not be True
         return_dict: of `generate`, which wants what is returned in any case
         """
-        check_attentions(output_attentions)
+        check_attentions(self.config, output_attentions)
         if attention_mask is None:
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
         visible = attention_mask.bool()[:, None, None]
@@ -267,7 +268,7 @@ class T5MemEncoder(nn.Module):
 
         Raises ValueError for more than `max_sequences` sequences.
         """
-        check_attentions(output_attentions)
+        check_attentions(self.config, output_attentions)
         tokens, padding = self.sequences(
             (input_ids, attention_mask), (context_input_ids, context_attention_mask)
         )
@@ -329,9 +330,3 @@ def _row(mask: Tensor | None) -> Tensor | None:
 
 def _widened(x: Tensor, length: int, value: float) -> Tensor:
     return nn.functional.pad(x, (0, length - x.shape[-1]), value=value)
-
-
-def check_attentions(output_attentions: bool | None) -> None:
-    """Raises ValueError where attention weights are asked for."""
-    if output_attentions:
-        raise ValueError("`output_attentions` must not be True: the weights are not returned.")

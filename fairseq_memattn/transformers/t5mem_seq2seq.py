@@ -17,7 +17,9 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
+from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache_name import named, takes_either_name
+from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
@@ -33,7 +35,6 @@ from fairseq_memattn.transformers.t5mem_encoder import (
     T5MemEncoder,
     T5MemEncoderOutput,
     T5MemPositionBias,
-    check_attentions,
 )
 
 # The parameter that the decoder's input and output share.
@@ -127,7 +128,8 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         decoder_input_ids: (B, T), the target so far, or what `past_key_values` does not hold of it;
             None is made from the labels. As in fairseq, the first token means
             `decoder_start_token_id`, whatever it is
-        decoder_attention_mask: (B, past + T), 0 at padding; None is all 1
+        decoder_attention_mask: (B, past + T), 0 at padding; None is 0 at padding before the first
+            label, else 1
         encoder_outputs: what the encoder returned, in place of the arguments above it
         past_key_values: changed in place
         labels: (B, T), -100 where the loss is not computed
@@ -138,7 +140,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         Raises ValueError for a context without memory slots, for more than `max_sequences`
         sequences, and where neither `decoder_input_ids` nor labels are given.
         """
-        check_attentions(output_attentions)
+        check_attentions(self.config, output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids,
@@ -150,6 +152,11 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
             if labels is None:
                 raise ValueError("`decoder_input_ids` or `labels` must be given.")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        if labels is not None and decoder_attention_mask is None:
+            assert self.config.pad_token_id is not None
+            decoder_attention_mask = visible_inputs(
+                decoder_input_ids, labels, self.config.pad_token_id
+            )
         if past_key_values is None and self._caches(use_cache, labels):
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         decoded = self.decoder(
@@ -196,9 +203,9 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """The labels (B, T), one position later, after the start token."""
-        start = torch.full_like(labels[:, :1], self.config.decoder_start_token_id)
-        tokens = torch.cat([start, labels[:, :-1]], dim=1)
-        return tokens.masked_fill(tokens.eq(-100), self.config.pad_token_id)
+        config = self.config
+        assert config.pad_token_id is not None
+        return decoder_inputs(labels, config.decoder_start_token_id, config.pad_token_id)
 
     def logits(self, states: Tensor) -> Tensor:
         """The decoder's last states (B, T, E) as logits (B, T, symbols)."""

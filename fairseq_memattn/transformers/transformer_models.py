@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
@@ -14,14 +13,17 @@ from transformers.modeling_outputs import (
     MaskedLMOutput,
     Seq2SeqLMOutput,
 )
+from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
+from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache import MemoryCache
 from fairseq_memattn.transformers.cache_name import CACHE, named, takes_either_name
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import GMATModel
+from fairseq_memattn.transformers.labels import decoder_inputs
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
@@ -41,6 +43,7 @@ class BoundedTransformer(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _supports_sdpa = True
+    accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
 
     def _init_weights(self, module: nn.Module) -> None:
         """As fairseq initialises; the controls initialise their own weights when they are made."""
@@ -65,6 +68,18 @@ class BoundedTransformer(PreTrainedModel):
         if mask is None:
             return tokens.eq(self.config.pad_token_id)
         return mask[:, -tokens.shape[1] :].eq(0)
+
+    def collected(
+        self, output_hidden_states: bool | None, output_attentions: bool | None
+    ) -> list[Tensor] | None:
+        """A list for the states of a stack, if they are asked for here or in the configuration.
+
+        Raises ValueError where attention weights are asked for.
+        """
+        check_attentions(self.config, output_attentions)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        return [] if output_hidden_states else None
 
     def tie(self, output: str, source: str, stack: StackConfig) -> None:
         """Ties an output projection, or the bands of an adaptive one, to the input embeddings."""
@@ -91,11 +106,24 @@ def output_of(stack: StackConfig) -> nn.Module:
     return AdaptiveSoftmax(embed_dim=stack.output_dim, **adaptive)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor | None:
-    """The mean over all labels but -100; None without labels."""
+def cross_entropy(
+    logits: Tensor, labels: Tensor | None, count: Tensor | int | None = None
+) -> Tensor | None:
+    """The mean over all labels but -100, or their sum divided by count; None without labels.
+
+    count: of the labels of all batches whose gradients are accumulated
+    """
     if labels is None:
         return None
-    return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+    reduction = "mean" if count is None else "sum"
+    logits, labels = logits.flatten(0, 1).float(), labels.flatten()
+    loss = functional.cross_entropy(logits, labels, reduction=reduction)
+    return loss if count is None else loss / count
+
+
+def states(collected: list[Tensor] | None) -> tuple[Tensor, ...] | None:
+    """What a model returns of `BoundedTransformer.collected`."""
+    return tuple(collected) if collected else None
 
 
 class OwnCache:
@@ -144,17 +172,25 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
     def get_output_embeddings(self) -> Any:
         return self.lm_head
 
-    def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """(B, S, E) of the source (B, S)."""
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        hidden_states: list[Tensor] | None = None,
+    ) -> Tensor:
+        """(B, S, E) of the source (B, S). hidden_states: a list that takes the states of layers."""
         padding = self.padding(input_ids, attention_mask)
-        states: Tensor
-        if self.config.gmat is not None:
-            assert padding is not None
-            states = self.encoder(input_ids, ~padding).last_hidden_state
-        else:
-            states = self.encoder(input_ids, padding)
-        return states
+        if self.config.gmat is None:
+            last: Tensor = self.encoder(input_ids, padding, hidden_states)
+            return last
+        assert padding is not None
+        out = self.encoder(input_ids, ~padding, output_hidden_states=hidden_states is not None)
+        if hidden_states is not None:
+            hidden_states += out.hidden_states
+        last = out.last_hidden_state
+        return last
 
+    @can_return_tuple
     @takes_either_name
     def forward(
         self,
@@ -166,7 +202,9 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
         past_key_values: MemoryCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Seq2SeqLMOutput:
         """Logits (B, T, V) of the tokens after `decoder_input_ids` (B, T).
 
@@ -174,9 +212,16 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
             `decoder_start_token_id` and the labels but the last
         encoder_outputs: what the encoder returned before; `input_ids` is not read then
         past_key_values: the cache of the tokens before
+        output_hidden_states: return the embeddings and the states after each layer
+        output_attentions: must not be True
+        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
 
-        Raises ValueError for more positions than the model has.
+        Raises ValueError for more positions than the model has, and where attention weights are
+        asked for.
         """
+        of_encoder, of_decoder = (
+            self.collected(output_hidden_states, output_attentions) for _ in range(2)
+        )
         if decoder_input_ids is None:
             if labels is None:
                 raise ValueError("`decoder_input_ids` or `labels` must be given.")
@@ -185,8 +230,11 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
             assert input_ids is not None, "`input_ids` or `encoder_outputs` must be given."
             if attention_mask is None:
                 attention_mask = input_ids.ne(self.config.pad_token_id)
-            encoder_outputs = (self.encode(input_ids, attention_mask),)
-        source = encoder_outputs[0]
+            source = self.encode(input_ids, attention_mask, of_encoder)
+            encoder_states = states(of_encoder)
+        else:
+            source = encoder_outputs[0]
+            encoder_states = getattr(encoder_outputs, "hidden_states", None)
         source_padding = None if attention_mask is None else attention_mask.eq(0)
         if use_cache and past_key_values is None:
             past_key_values = MemoryCache(self.config)
@@ -196,20 +244,22 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
             source,
             source_padding,
             past_key_values,
+            of_decoder,
         )
         logits = self.lm_head(features)
         return Seq2SeqLMOutput(
-            loss=cross_entropy(logits, labels),
+            loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
             **named(past_key_values),
+            decoder_hidden_states=states(of_decoder),
             encoder_last_hidden_state=source,
+            encoder_hidden_states=encoder_states,
         )
 
     def shifted(self, labels: Tensor) -> Tensor:
         """What the decoder reads for labels (B, T)."""
-        start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
-        before = labels.masked_fill(labels == -100, self.config.pad_token_id)
-        return torch.cat([start, before[:, :-1]], dim=1)
+        config = self.config
+        return decoder_inputs(labels, config.decoder_start_token_id, config.pad_token_id)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """transformers' hook for data collators."""
@@ -223,9 +273,16 @@ class _EncoderCall:
         self.model = model
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=self.model.encode(input_ids, attention_mask))
+        collected = self.model.collected(output_hidden_states, output_attentions)
+        last = self.model.encode(input_ids, attention_mask, collected)
+        return BaseModelOutput(last_hidden_state=last, hidden_states=states(collected))
 
     __call__ = forward
 
@@ -252,6 +309,7 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
     def get_output_embeddings(self) -> Any:
         return self.lm_head
 
+    @can_return_tuple
     @takes_either_name
     def forward(
         self,
@@ -260,22 +318,37 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         past_key_values: MemoryCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> CausalLMOutputWithPast:
         """Logits (B, T, V) of the tokens after `input_ids` (B, T).
 
         attention_mask: (B, T), or of the tokens before them too, as `generate` gives it
         labels: (B, T), the input_ids themselves, -100 where no loss is wanted
         past_key_values: the cache of the tokens before
+        output_hidden_states: return the embeddings and the states after each layer
+        output_attentions: must not be True
+        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
 
-        Raises ValueError for more positions than the model has.
+        Raises ValueError for more positions than the model has, and where attention weights are
+        asked for.
         """
+        collected = self.collected(output_hidden_states, output_attentions)
         if use_cache and past_key_values is None:
             past_key_values = MemoryCache(self.config)
         padding = self.padding(input_ids, attention_mask)
-        logits = self.lm_head(self.decoder(input_ids, padding, cache=past_key_values))
-        loss = None if labels is None else cross_entropy(logits[:, :-1], labels[:, 1:])
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **named(past_key_values))
+        features = self.decoder(input_ids, padding, cache=past_key_values, hidden_states=collected)
+        logits = self.lm_head(features)
+        loss = None
+        if labels is not None:
+            loss = cross_entropy(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            **named(past_key_values),
+            hidden_states=states(collected),
+        )
 
 
 class MaskedLMHead(nn.Module):
@@ -311,17 +384,28 @@ class BoundedTransformerForMaskedLM(BoundedTransformer):
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head.decoder
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> MaskedLMOutput:
-        """Logits (B, S, V). labels: (B, S), the masked tokens, -100 elsewhere.
+        """Logits (B, S, V).
 
-        Raises ValueError for more positions than the model has.
+        labels: (B, S), the masked tokens, -100 elsewhere
+        output_hidden_states: return the embeddings and the states after each layer
+        output_attentions: must not be True
+        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
+
+        Raises ValueError for more positions than the model has, and where attention weights are
+        asked for.
         """
-        states = self.encoder(input_ids, self.padding(input_ids, attention_mask))
-        logits = self.lm_head(states)
-        return MaskedLMOutput(loss=cross_entropy(logits, labels), logits=logits)
+        collected = self.collected(output_hidden_states, output_attentions)
+        last = self.encoder(input_ids, self.padding(input_ids, attention_mask), collected)
+        logits = self.lm_head(last)
+        loss = cross_entropy(logits, labels, num_items_in_batch)
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=states(collected))

@@ -89,6 +89,14 @@ class Stack(nn.Module):
         dropped: Tensor = self.dropout(x)
         return dropped
 
+    def finished(self, x: Tensor, hidden_states: list[Tensor] | None) -> Tensor:
+        """The last states, normalised if the stack is, which `hidden_states` takes too."""
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if hidden_states is not None:
+            hidden_states.append(x)
+        return x
+
     def sharing(self, controls: ControlPool | None) -> Any:
         """A context in which the layers share what a control computes once.
 
@@ -126,7 +134,8 @@ class Encoder(Stack):
     ) -> Tensor:
         """(B, S, E) of tokens (B, S); padding: (B, S), True at padding, on either side.
 
-        hidden_states: a list that takes the inputs of the layers
+        hidden_states: a list that takes the embeddings and the states after each layer, the last
+            ones normalised
 
         Raises ValueError for more positions than the model has.
         """
@@ -140,7 +149,7 @@ class Encoder(Stack):
                 if hidden_states is not None:
                     hidden_states.append(x)
                 x = layer(x, padding)
-        return x if self.layer_norm is None else self.layer_norm(x)
+        return self.finished(x, hidden_states)
 
 
 class Decoder(Stack):
@@ -174,7 +183,8 @@ class Decoder(Stack):
 
         padding: (B, T), True at padding, on either side
         source: (B, S, source_dim), and the mask of its padding (B, S)
-        hidden_states: a list that takes the inputs of the layers
+        hidden_states: a list that takes the embeddings and the states after each layer, the last
+            ones normalised
 
         Raises ValueError for more positions than the model has.
         """
@@ -194,5 +204,5 @@ class Decoder(Stack):
                     hidden_states.append(x)
                 of_layer = None if cache is None else cache.layers[number]
                 x = layer(x, padding, source, source_padding, of_layer)
-        x = x if self.layer_norm is None else self.layer_norm(x)
+        x = self.finished(x, hidden_states)
         return x if self.project_out_dim is None else self.project_out_dim(x)

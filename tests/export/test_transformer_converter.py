@@ -279,6 +279,108 @@ def test_training(tmp_path):
     torch.testing.assert_close(new.encoder.layers[0].fc1.weight.grad, expected)
 
 
+def hidden_of(model, *inputs):
+    """fairseq's states of the encoder and of the decoder, (B, T, E)."""
+    found = []
+    if len(inputs) == 3:
+        encoded = model.encoder(inputs[0], None, return_all_hiddens=True)
+        found.append([x.transpose(0, 1) for x in encoded["encoder_states"]])
+        _, extra = model.decoder(inputs[2], encoded)
+    else:
+        _, extra = model.decoder(inputs[0])
+    return [*found, [x.transpose(0, 1) for x in extra["inner_states"]]]
+
+
+@torch.no_grad()
+def test_hidden_states():
+    """Those of fairseq after each layer, and normalised after the last."""
+    model = abc_models.translator("abc_mlp_transformer", **PRE_NORM)
+    new = converted(model, TASK)
+    source, target = test_gmat.rows(9, 5), test_gmat.rows(6, 4)
+    out = new(input_ids=source, decoder_input_ids=target, output_hidden_states=True)
+    found = [out.encoder_hidden_states, out.decoder_hidden_states]
+    stacks = (model.encoder, source), (model.decoder, target)
+    both = zip(found, hidden_of(model, source, None, target), stacks, strict=True)
+    for ours, theirs, (stack, tokens) in both:
+        theirs[-1] = stack.layer_norm(theirs[-1])
+        assert len(ours) == len(theirs) == len(stack.layers) + 1
+        for one, other in zip(ours, theirs, strict=True):
+            assert_equal_at_words(one, other, tokens)
+    torch.testing.assert_close(found[0][-1], out.encoder_last_hidden_state)
+    without = new(input_ids=source, decoder_input_ids=target)
+    assert without.decoder_hidden_states is without.encoder_hidden_states is None
+    torch.testing.assert_close(without.logits, out.logits)
+    as_tuple = new(input_ids=source, decoder_input_ids=target, return_dict=False)
+    assert torch.equal(as_tuple[0], without.logits)
+
+
+@torch.no_grad()
+def test_hidden_states_of_the_other_models():
+    tokens = test_gmat.rows(9, 5)
+    model = language_model("abc_mlp_transformer_lm")
+    states = converted(model, TASK)(tokens, output_hidden_states=True).hidden_states
+    [expected] = hidden_of(model, tokens)
+    if model.decoder.layer_norm is not None:
+        expected[-1] = model.decoder.layer_norm(expected[-1])
+    for one, other in zip(states, expected, strict=True):
+        assert_equal_at_words(one, other, tokens)
+    model = abc_models.roberta("abc_mlp_roberta")
+    new = converted(model, TASK)
+    new.config.output_hidden_states = True
+    states = new(tokens).hidden_states
+    features, _ = model(tokens, features_only=True)
+    assert len(states) == len(new.encoder.layers) + 1
+    assert_equal_at_words(states[-1], features, tokens)
+    gmat = converted(test_gmat.translator("clustering"), TASK)
+    out = gmat(input_ids=tokens, decoder_input_ids=tokens, output_hidden_states=True)
+    assert torch.equal(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
+
+
+def test_generate_returns_hidden_states():
+    new = converted(abc_models.translator("abc_mlp_transformer"), TASK)
+    options = {"return_dict_in_generate": True, "output_hidden_states": True, "max_new_tokens": 4}
+    out = new.generate(test_gmat.rows(9, 5), **options, min_new_tokens=4)
+    layers = len(new.decoder.layers)
+    assert [len(step) for step in out.decoder_hidden_states] == [layers + 1] * 4
+    assert len(out.encoder_hidden_states) == len(new.encoder.layers) + 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: abc_models.translator("abc_mlp_transformer"),
+        lambda: language_model("abc_mlp_transformer_lm"),
+        lambda: abc_models.roberta("abc_mlp_roberta"),
+    ],
+    ids=["translator", "language model", "roberta"],
+)
+def test_attention_weights_are_refused(model):
+    new, tokens = converted(model(), TASK), test_gmat.rows(9, 5)
+    with pytest.raises(ValueError, match="`output_attentions` must not be True"):
+        new(tokens, output_attentions=True)
+    new.config._attn_implementation = "eager"  # transformers refuses it for others
+    new.config.output_attentions = True
+    with pytest.raises(ValueError, match="`output_attentions` must not be True"):
+        new(tokens)
+
+
+def test_accumulated_gradients_are_those_of_one_batch():
+    """As Trainer accumulates them: with the number of labels of all batches."""
+    tokens = test_gmat.rows(9, 5, 7, 4)
+    labels = tokens.masked_fill(tokens == WORDS.pad(), -100)
+    lm = converted(language_model("abc_mlp_transformer_lm"), TASK)
+    seq2seq = converted(abc_models.translator("abc_mlp_transformer"), TASK)
+    masked = converted(abc_models.roberta("abc_mlp_roberta"), TASK)
+    for model, count in ((lm, labels[:, 1:]), (seq2seq, labels), (masked, labels)):
+        assert model.accepts_loss_kwargs
+        whole = model(tokens, labels=labels).loss
+        parts = [
+            model(x, labels=y, num_items_in_batch=count.ne(-100).sum()).loss
+            for x, y in zip(tokens.split(2), labels.split(2), strict=True)
+        ]
+        torch.testing.assert_close(sum(parts), whole)
+
+
 def test_what_cannot_be_exported():
     with pytest.raises(MemAttnError, match="a Linear cannot be exported: the models that can be"):
         converted(torch.nn.Linear(2, 2), TASK)

@@ -1,0 +1,28 @@
+"""What a decoder reads for labels, which are -100 at padding on either side.
+
+`DataCollatorForSeq2Seq` pads labels on the side of the source, which is the left one for models of
+fairseq's translation.
+"""
+
+import torch
+from torch import Tensor
+
+IGNORED = -100  # in labels, where there is no loss
+
+
+def decoder_inputs(labels: Tensor, start: int, pad: int) -> Tensor:
+    """The labels (B, T), one position later, after the start symbol; padding as in the labels."""
+    first, before = _first(labels), labels.roll(1, dims=1)
+    is_padding = (before == IGNORED) | (first.cumsum(dim=1) == 0)
+    return before.masked_fill(is_padding, pad).masked_fill(first, start)
+
+
+def visible_inputs(inputs: Tensor, labels: Tensor, pad: int) -> Tensor:
+    """(B, T), False at padding before the first label. inputs: (B, T), of the decoder"""
+    return (_first(labels).cumsum(dim=1) > 0) | (inputs != pad)
+
+
+def _first(labels: Tensor) -> Tensor:
+    """(B, T), True at the first label of a row, or at its first position without labels."""
+    real = labels != IGNORED
+    return torch.zeros_like(real).scatter(1, real.long().argmax(dim=1, keepdim=True), True)
