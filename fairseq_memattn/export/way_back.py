@@ -59,25 +59,26 @@ def weight_names(
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in (*probe.parameters(), *probe.buffers()):
-            if _is_weight(weight):
+            if _is_kept(weight) and weight.is_floating_point():
                 weight.copy_(torch.randn(weight.shape, generator=generator))
     ours: PreTrainedModel = converted(probe, task)
     found = {_key(w): name for name, w in ours.state_dict().items() if name in saved}
     names, constants, lost = {}, {}, []
-    for name, weight in probe.state_dict().items():
-        if _is_weight(weight) and _key(weight) in found:
-            names[name] = found[_key(weight)]
-        elif weight.numel() <= SMALL:
+    # keep_vars: parameters stay parameters, which small buffers are not.
+    for name, weight in probe.state_dict(keep_vars=True).items():
+        if not _is_kept(weight):
             value = model.state_dict()[name]
             constants[name] = {"dtype": str(value.dtype).partition(".")[2], "value": value.tolist()}
+        elif _key(weight) in found:
+            names[name] = found[_key(weight)]
         else:
             lost.append(name)
     return names, constants, lost
 
 
-def _is_weight(weight: Tensor) -> bool:
-    large = weight.numel() > SMALL or isinstance(weight, nn.Parameter)
-    return large and weight.is_floating_point()
+def _is_kept(weight: Tensor) -> bool:
+    """Whether transformers' model has it: parameters of any size, and large buffers."""
+    return isinstance(weight, nn.Parameter) or weight.numel() > SMALL
 
 
 def _key(weight: Tensor) -> tuple[tuple[int, ...], bytes]:
