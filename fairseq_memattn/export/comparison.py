@@ -19,8 +19,8 @@ NAMES = {
     "prev_output_tokens": "decoder_input_ids",
     "context_tokens": "context_input_ids",
 }
-# transformers find padding in the masks of tokens.
-LEFT_OUT = ("src_lengths", "context_padding_mask")
+# transformers find padding in the masks of tokens, and fairseq's RoBERTa does not read `src_id`.
+LEFT_OUT = ("src_lengths", "context_padding_mask", "src_id")
 
 
 class Difference(NamedTuple):

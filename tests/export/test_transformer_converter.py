@@ -14,6 +14,7 @@ import fairseq_memattn.export.transformer_converter  # noqa: F401
 import fairseq_memattn.transformers  # noqa: F401
 from fairseq_memattn import register
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.export import comparison
 from fairseq_memattn.export.converters import converted
 from fairseq_memattn.export.folder import set_generation
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -131,6 +132,15 @@ def test_robertas(arch):
     for tokens in (test_gmat.rows(11, 6, left=True), test_gmat.rows(4, 7)):
         logits = converted(model, TASK)(tokens).logits
         assert_equal_at_words(logits, model(tokens)[0], tokens)
+
+
+@torch.no_grad()
+def test_the_inputs_of_masked_lm_are_compared():
+    model, tokens = abc_models.roberta("abc_mlp_roberta"), test_gmat.rows(11, 6)
+    lengths = tokens.ne(WORDS.pad()).sum(dim=1)
+    net_input = {"src_tokens": tokens, "src_lengths": lengths, "src_id": torch.zeros(2)}
+    first, second, kept = comparison.outputs(model, converted(model, TASK), net_input, TASK)
+    torch.testing.assert_close(first[kept], second[kept])
 
 
 @pytest.mark.parametrize("beam", [1, 5])
