@@ -55,7 +55,8 @@ class DocumentTranslator:
 
         options: of the model's `from_pretrained`, such as `dtype`
 
-        Raises MemAttnError for another folder, damaged weights, and a model of another task.
+        Raises MemAttnError for another folder, damaged weights, a tokenizer that lacks files, and a
+        model of another task.
         """
         if not Path(folder, "config.json").is_file():
             raise MemAttnError(
@@ -63,10 +64,15 @@ class DocumentTranslator:
             )
         settings_of(AutoConfig.from_pretrained(folder), str(folder))
         try:
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except ValueError as error:
+            reason = str(error).partition("\n")[0]
+            raise MemAttnError(f"{folder}: the tokenizer cannot be read: {reason}") from None
+        try:
             model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
         except SafetensorError as error:
             raise MemAttnError(f"{folder}: the weights cannot be read: {error}") from None
-        return cls(model.to(device), AutoTokenizer.from_pretrained(folder))
+        return cls(model.to(device), tokenizer)
 
     def translate(
         self, documents: Sequence[Sequence[str]], *, progress: bool = False, **options: Any
@@ -112,7 +118,3 @@ class DocumentTranslator:
             reason = f"the sentence contains the separator {self.settings.separator!r} of sentences"
             raise SentenceError(document, sentence, reason)
         return torch.tensor(tokens)
-
-    def _decoded(self, tokens: Tensor) -> str:
-        text: str = self.tokenizer.decode(tokens.tolist(), skip_special_tokens=True)
-        return text

@@ -200,6 +200,13 @@ def test_what_the_command_refuses(exported, tmp_path, capsys):
     said = refusal(capsys, other, "a")
     assert said.endswith("a folder that `memattn export` has written: it has no config.json")
     shutil.copytree(exported, other, dirs_exist_ok=True)
+    for name, content in (("tokenizer_config.json", b"{"), ("dict.source.txt", None)):
+        original = (other / name).read_bytes()
+        (other / name).unlink()
+        if content is not None:
+            (other / name).write_bytes(content)
+        assert refusal(capsys, other, "a").startswith(f"{other}: the tokenizer cannot be read: ")
+        (other / name).write_bytes(original)
     (other / "model.safetensors").write_bytes(b"damaged")
     assert refusal(capsys, other, "a").startswith(f"{other}: the weights cannot be read: ")
     config = json.loads((other / "config.json").read_text())
