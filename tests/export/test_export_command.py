@@ -196,6 +196,23 @@ def test_other_checkpoints_and_data(prepared, tmp_path, capsys, monkeypatch):
     )
 
 
+def test_the_dictionary_of_other_data_is_a_warning(prepared, tmp_path, capsys):
+    """It has the size of the right one."""
+    dictionary = prepared / "data/bin/dict.txt"
+    state = torch.load(prepared / "model.pt", weights_only=False)
+    for name, lines in (("same", None), ("other", dictionary.read_text("utf-8").splitlines())):
+        trained = tmp_path / name
+        trained.mkdir()
+        text = "\n".join(reversed(lines)) if lines else dictionary.read_text("utf-8")
+        (trained / "dict.txt").write_text(text, encoding="utf-8")
+        state["cfg"]["task"]["data"] = f"{trained}:elsewhere"
+        torch.save(state, tmp_path / f"{name}.pt")
+        path = tmp_path / f"{name}.pt"
+        assert export(prepared, tmp_path / f"{name}.out", path=path) == 0
+        warning = f"warning: {dictionary} differs from {trained}/dict.txt, which the training read"
+        assert (warning in capsys.readouterr().err) == (name == "other")
+
+
 def test_a_tokenizer_that_is_missing_or_of_another_kind(prepared, tmp_path, capsys):
     alone = tmp_path / "alone" / "bin"
     alone.mkdir(parents=True)
