@@ -75,7 +75,9 @@ def _of_json(path: Path, lines: Sequence[str], documents: Sequence[Document]) ->
                 raise ValueError(f"{where}: {key} must be a string, but is {content.get(key)!r}")
         name = content["docid"].strip()
         if name not in names:
-            raise ValueError(f"{where}: --docids has no document {name!r}")
+            raise ValueError(
+                f"{where}: the reference has no document {name!r}; --docids names its documents"
+            )
         if name in texts:
             raise ValueError(f"{where}: document {name!r} occurs a second time")
         texts[name] = content["text"]

@@ -341,7 +341,7 @@ def test_warnings(case, system, warning):
             (),
             "has 1 of the 2 documents of the reference; the first missing one is 'b'",
         ),
-        (['{"docid": "c", "text": "x"}'], (), "line 1: --docids has no document 'c'"),
+        (['{"docid": "c", "text": "x"}'], (), "line 1: the reference has no document 'c'"),
         (['{"docid": "a", "text": "x"}'] * 2, (), "line 2: document 'a' occurs a second time"),
         (['{"docid": "a"}'], (), "line 1: text must be a string, but is None"),
         (['{"docid": 1, "text": ""}'], (), "line 1: docid must be a string, but is 1"),
@@ -357,6 +357,11 @@ def test_warnings(case, system, warning):
 def test_bad_input(case, system, more, message):
     printed = case.run(system, *more)
     assert message in printed and printed.count("\n") == 1
+
+
+def test_ids_without_those_of_the_reference(case):
+    printed = case.run(['{"docid": "a", "text": "x"}'], docids=False)
+    assert "the reference has no document 'a'; --docids names its documents" in printed
 
 
 def test_other_ids_and_references(case):
