@@ -134,7 +134,10 @@ def _check_sources(args: argparse.Namespace) -> None:
         if args.document_sentences is not None:
             check_least(args, "document_sentences", 1, LARGEST)
     elif jsons and args.sources is None:
-        raise ValueError(f"--sets {jsons[0]} has no context: --sources or --documents is missing")
+        raise ValueError(
+            f"--sets {jsons[0]}: a JSON file of ctxpro has no context; --sources or --documents is "
+            "missing"
+        )
     elif len(args.sources or ()) != len(jsons):
         raise ValueError(
             f"--sources has {len(args.sources)} files, but --sets has {len(jsons)} JSON files"

@@ -164,6 +164,16 @@ def test_bad_sets_are_errors(tmp_path, capsys, entry, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [{"1": {"src": ["A", "B"]}}, [{"src": "A", "dst": ["a", "b"], "true_ind": 0, "ctx_dist": 1}]],
+)
+def test_contrastive_sets_have_no_translations(tmp_path, capsys, entries):
+    assert judged(tmp_path, {"text": "a\n"}, entries=entries) != 0
+    assert "auxiliary.test.json" in (message := capsys.readouterr().err)
+    assert "is a contrastive set, whose candidates are scored without --generate" in message
+
+
 def test_empty_lines_are_wrong_and_counted(tmp_path, capsys):
     whole = judged(tmp_path, {"text": "weiß\n\ngeht\n"})[0]
     assert (whole["correct"], whole["total"]) == (2, 3)
@@ -174,6 +184,5 @@ def test_a_set_of_ctxpro_without_translations_names_the_option(tmp_path, capsys)
     judged(tmp_path, {"text": "a\nb\nc\n"})
     command = ["contrast", "--sets", str(tmp_path / "auxiliary.test.json")]
     assert main([*command, "--scores", str(tmp_path / "text")]) != 0
-    assert "layout of ctxpro, whose translations are judged with --translations" in (
-        capsys.readouterr().err
-    )
+    message = "layout of ctxpro, whose sources are translated with --generate, or whose"
+    assert message in capsys.readouterr().err

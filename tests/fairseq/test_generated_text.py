@@ -276,7 +276,7 @@ def test_pieces_are_segmented_and_joined(corpus, ctxpro, documents, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--sets SET", "gender.json has no context: --sources or --documents is missing"),
+        ("--sets SET", "gender.json: a JSON file of ctxpro has no context; --sources or"),
         ("--sets SET --sources SOURCES SOURCES", "has 2 files, but --sets has 1 JSON files"),
         ("--sets SET --sources SOURCES --documents FOLDER", "cannot be combined"),
         ("--sets SET --sources no", "--sources no: there is no such file"),

@@ -73,7 +73,10 @@ def _problem(entry: Any) -> str | None:
             "script of the set, and give the folder of the text and the JSON"
         )
     if "expected" in entry and "src" not in entry:
-        return "has the layout of ctxpro, whose translations are judged with --translations"
+        return (
+            "has the layout of ctxpro, whose sources are translated with --generate, or whose "
+            "translations are judged with --translations"
+        )
     if not isinstance(entry.get("src"), str):
         return f"src must be a string, but is {entry.get('src')!r}"
     candidates = entry.get("dst")

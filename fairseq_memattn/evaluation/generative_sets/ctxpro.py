@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.evaluation.contrastive import read_entries
+from fairseq_memattn.evaluation.contrastive_sets.disceval import is_disceval
 from fairseq_memattn.evaluation.generative import Example
 
 # The phenomena, as the names of the files have them.
 CATEGORIES = ("animacy", "auxiliary", "formality", "gender", "inflection")
+CONTRASTIVE = (
+    "is a contrastive set, whose candidates are scored without --generate and --translations"
+)
 
 
 def read_ctxpro(path: Path) -> list[Example]:
@@ -21,6 +25,8 @@ def read_ctxpro(path: Path) -> list[Example]:
 
     Raises ValueError, which names the file and the entry, counted from 1.
     """
+    if is_disceval(path):
+        raise ValueError(f"{path} {CONTRASTIVE}")
     name = path.name.removesuffix(".json")
     named = [category for category in CATEGORIES if category in name.lower()]
     category = named[0] if len(named) == 1 else name
@@ -39,6 +45,8 @@ def read_ctxpro(path: Path) -> list[Example]:
 def _problem(entry: Any) -> str | None:
     if not isinstance(entry, dict):
         return "must be an object with expected and rule"
+    if "true_ind" in entry:
+        return CONTRASTIVE
     for key in ("expected", "rule"):
         if not isinstance(entry.get(key), str) or not entry[key].strip():
             return f"{key} must be a string with text, but is {entry.get(key)!r}"
