@@ -75,6 +75,8 @@ SUBWORDS = (
 )
 # The schedules of the learning rate that --lr does not multiply.
 OWN_RATES = ("manual", "pass_through", "triangular")
+# The metrics of fairseq and of this plugin that are best where they are highest.
+HIGHEST_IS_BEST = ("accuracy", "bleu", "em", "exact", "exact_match", "f1", "precision", "recall")
 # The commands that only read a model, and so must be given one.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 
@@ -126,6 +128,7 @@ def check_training(cfg: Any) -> None:
     for part, entry in REGISTRIES.items():
         _check_registered(cfg, part, entry["registry"])
     _warn_of_rates(cfg)
+    _warn_of_metric(checkpoint)
     check_model_options(cfg)
     if getattr(cfg.task, "data", "") is None:
         raise MemAttnError("task.data must be given: the folder that fairseq-preprocess writes")
@@ -239,6 +242,15 @@ def _warn_of_rates(cfg: Any) -> None:
     schedule = getattr(cfg.lr_scheduler, "_name", None)
     if not any(cfg.optimization.lr) and schedule not in OWN_RATES:
         logger.warning("--lr is 0: the training does not change the weights")
+
+
+def _warn_of_metric(checkpoint: Any) -> None:
+    metric = checkpoint.best_checkpoint_metric
+    if metric in HIGHEST_IS_BEST and not checkpoint.maximize_best_checkpoint_metric:
+        logger.warning(
+            f"--best-checkpoint-metric {metric} keeps the checkpoint with the lowest {metric}; "
+            "--maximize-best-checkpoint-metric keeps the one with the highest"
+        )
 
 
 def _check_model(model: Any) -> None:

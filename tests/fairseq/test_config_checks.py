@@ -126,6 +126,17 @@ def test_a_learning_rate_of_zero(bilingual, tmp_path):
     assert "--lr is 0" not in done.stdout and "--log-file" in done.stderr
 
 
+def test_the_lowest_accuracy_is_not_the_best(bilingual, tmp_path):
+    flags = ["--best-checkpoint-metric", "accuracy", "--save-dir", tmp_path]
+    flags += ["--log-file", "no/log"]
+    warning = "--best-checkpoint-metric accuracy keeps the checkpoint with the lowest accuracy"
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    assert warning in done.stdout
+    flags.append("--maximize-best-checkpoint-metric")
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    assert warning not in done.stdout and "--log-file" in done.stderr
+
+
 def test_a_context_window_below_zero(language_model):
     flags = ["--path", language_model.checkpoint, "--context-window", -1]
     done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
