@@ -72,6 +72,8 @@ def checkpoints(path: str) -> list[Path]:
 def check_paths(data: str, path: str) -> None:
     """Raises ValueError for a folder of data or a checkpoint that does not exist."""
     for checkpoint in checkpoints(path):
+        if checkpoint.is_dir():
+            raise ValueError(f"--path must be a checkpoint, but {checkpoint} is a folder")
         if not checkpoint.is_file():
             raise ValueError(f"--path {checkpoint}: there is no such file")
     for folder in data.split(":"):

@@ -274,3 +274,6 @@ def test_bad_flags_end_in_one_sentence(command, flags, message, document_model, 
 def test_a_missing_checkpoint_is_named(document_model, capsys):
     assert main(["cxmi", str(document_model.data), "--path", "nothing.pt"]) == 1
     assert "--path nothing.pt: there is no such file" in capsys.readouterr().err
+    folder = document_model.checkpoint.parent
+    assert main(["cxmi", str(document_model.data), "--path", str(folder)]) == 1
+    assert f"--path must be a checkpoint, but {folder} is a folder" in capsys.readouterr().err
