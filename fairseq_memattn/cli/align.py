@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="the reference translations as plain text, one sentence a line",
+        help="the reference translations as plain text, one sentence a line, or a column of a "
+        "table, FILE.jsonl:KEY or FILE.tsv:COLUMN",
     )
     add(
         "--docids",

@@ -32,9 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--translations",
         action="append",
         metavar="[NAME=]FILE",
-        help="a system's translations of the sets, one a line, with or without their context; only "
-        "the last sentence of a line is judged. May be repeated: the first system is the baseline "
-        "that the others, and the model of --generate, are compared with",
+        help="a system's translations of the sets, one a line, with or without their context, or a "
+        "column of a table, FILE.jsonl:KEY or FILE.tsv:COLUMN; only the last sentence of a line is "
+        "judged. May be repeated: the first system is the baseline that the others, and the model "
+        "of --generate, are compared with",
     )
     group.add_argument(
         "--lang",

@@ -62,8 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--system",
         action="append",
         metavar="[NAME=]FILE",
-        help="a system's translations: what fairseq-generate printed, or plain text, a line each. "
-        "May be repeated: the first system is the baseline that the others are compared with",
+        help="a system's translations: what fairseq-generate printed, plain text, a line each, or "
+        "a column of a table, FILE.jsonl:KEY or FILE.tsv:COLUMN. May be repeated: the first system "
+        "is the baseline that the others are compared with",
     )
     parser.add_argument(
         "--reference",
@@ -71,9 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="FILE",
-        help="the reference translations as plain text, a line each, in the order of the test set. "
-        "May be repeated: BLEU and chrF use all references, COMET and the warnings the first one; "
-        "--consistency, --cohesion and --lengths reference take one",
+        help="the reference translations as plain text, a line each, in the order of the test set, "
+        "or a column of a table, as --docids and --source can be. May be repeated: BLEU and chrF "
+        "use all references, COMET and the warnings the first one; --consistency, --cohesion and "
+        "--lengths reference take one",
     )
     parser.add_argument(
         "--separator",
