@@ -251,6 +251,7 @@ def test_gold_context_is_the_references(stream_model, loaded):
     assert [h.positional for h in gold.values()] != [h.positional for h in ours.values()]
 
 
+@pytest.mark.full
 def test_an_ensemble(stream_model, found):
     """Of a model with itself, which is the model."""
     twice = Trained(stream_model.data, f"{stream_model.checkpoint}:{stream_model.checkpoint}", "")
@@ -366,6 +367,7 @@ def test_validate_as_training_did(stream_model):
     assert again["valid_loss"] == logged(stream_model.log, "valid")[-1]["valid_loss"]
 
 
+@pytest.mark.full
 def test_bleu_in_validation_is_that_of_the_translations(
     document_data, stream_model, corpus, tmp_path
 ):
@@ -388,7 +390,6 @@ def test_bleu_in_validation_is_that_of_the_translations(
     "gate, slots",
     [
         ("none", "causal"),
-        ("decay", "cross"),
         *(full(gate, slots) for gate in GATES for slots in ("causal", "cross", "both")),
     ],
 )
