@@ -225,7 +225,7 @@ class DocumentTranslationTask(TranslationTask):
         if self.separator_in_text:
             check_separator(dataset, cfg.context_separator)
         logger.info(f"{split}: {len(dataset)} sentences in {len(dataset.documents)} documents")
-        for side, count in dataset.cropped.items():
+        for side, count in ({} if cfg.stream else dataset.cropped).items():
             logger.info(
                 f"{split}: {count} of {len(dataset)} windows lost {side} context to "
                 f"--max-{side}-positions {getattr(cfg, f'max_{side}_positions')}"

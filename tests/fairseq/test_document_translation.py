@@ -10,7 +10,6 @@ from argparse import Namespace
 import pytest
 import sacrebleu
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.logging import metrics
 from full import full
 from harness import (
@@ -30,10 +29,10 @@ from harness import (
     train,
     typed,
 )
+from loaded_model import Loaded
 
 from fairseq_memattn import bleu_note
 from fairseq_memattn.documents import validation_bleu
-from fairseq_memattn.models.abc_transformer import ABCTransformer
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 LONGER = 2  # a translation has at most so many words more than its source
@@ -95,23 +94,6 @@ def test_shards_are_whole_documents_and_together_everything(document_model, gene
     assert all(shards)
     assert sum(map(len, shards)) == len(generated["beam"])
     assert_same({n: h for shard in shards for n, h in shard.items()}, generated["beam"])
-
-
-class Loaded:
-    """The trained model and its task in this process."""
-
-    def __init__(self, trained):
-        self.hub = ABCTransformer.from_pretrained(
-            str(trained.checkpoint.parent),
-            checkpoint_file=trained.checkpoint.name,
-            data_name_or_path=str(trained.data),
-        )
-        self.task = self.hub.task
-        # The hub's own copy is stripped for incremental decoding.
-        (self.model,), _ = load_model_ensemble([str(trained.checkpoint)], task=self.task)
-        self.model.eval()
-        self.task.load_dataset("test")
-        self.dataset = self.task.datasets["test"]
 
 
 @pytest.fixture(scope="module")

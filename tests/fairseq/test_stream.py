@@ -8,7 +8,6 @@ from argparse import Namespace
 import pytest
 import sacrebleu
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble
 from full import full
 from harness import (
     PLUGGED,
@@ -27,6 +26,7 @@ from harness import (
     train,
     typed,
 )
+from loaded_model import Loaded
 
 from fairseq_memattn.attention.nn.carried import GATES
 from fairseq_memattn.cli import main
@@ -35,33 +35,11 @@ from fairseq_memattn.documents.segment_dataset import SegmentDataset
 from fairseq_memattn.documents.segment_rows import Segment, segment_rows
 from fairseq_memattn.documents.translation_scorer import Pair
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.abc_transformer import ABCTransformer
 from fairseq_memattn.modules.abc_layers import check_gates
 
 LONGER = 2  # a translation has at most so many words more than its source
 SHORT = ["--max-len-a", 1, "--max-len-b", LONGER]
 GREEDY, BEAM = ["--beam", 1], ["--beam", 4, "--lenpen", 0.6]
-
-
-class Loaded:
-    """The trained model and its task in this process."""
-
-    def __init__(self, trained):
-        self.hub = ABCTransformer.from_pretrained(
-            str(trained.checkpoint.parent),
-            checkpoint_file=trained.checkpoint.name,
-            data_name_or_path=str(trained.data),
-        )
-        self.task = self.hub.task
-        # The hub's own copy is stripped for incremental decoding.
-        (self.model,), _ = load_model_ensemble([str(trained.checkpoint)], task=self.task)
-        self.model.eval()
-        self.task.load_dataset("test")
-        self.dataset = self.task.datasets["test"]
-
-    def document(self, number):
-        """The sentences of a document of the test set, without too many of them."""
-        return self.dataset.documents.sentences_of(number)[:7]
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +57,12 @@ def found(stream_model):
 
 
 def segments(loaded, numbers):
+    """The first seven sentences of documents of the test set."""
     dataset = loaded.dataset
+    documents = [dataset.documents.sentences_of(number)[:7] for number in numbers]
     return [
-        Segment(
-            [dataset.source[i] for i in loaded.document(number)],
-            [dataset.reference(i) for i in loaded.document(number)],
-        )
-        for number in numbers
+        Segment([dataset.source[i] for i in one], [dataset.reference(i) for i in one])
+        for one in documents
     ]
 
 
