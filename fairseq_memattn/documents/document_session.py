@@ -168,7 +168,9 @@ class DocumentSession:
         hypotheses = self.translate(generator, models, sentences, device)
         for sentence, found in zip(sentences, hypotheses, strict=True):
             self.conversation.remember(self.dataset.source[sentence], found[0]["tokens"])
-        self.conversation.memory = self.memories.get(len(self.dataset.documents) - 1)
+        has_ended = len(self.dataset.source[sentences[-1]]) == 1  # by an empty line
+        last = len(self.dataset.documents) - 1
+        self.conversation.memory = None if has_ended else self.memories.get(last)
         return hypotheses
 
 

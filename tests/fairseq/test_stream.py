@@ -169,7 +169,7 @@ def test_company_changes_nothing(flags, stream_model, found):
     assert_same(alone, {number: found[number] for number in alone})
 
 
-@pytest.mark.parametrize("buffer", [7, full(1000)])
+@pytest.mark.parametrize("buffer", [1, full(7), full(1000)])
 def test_interactive_carries_memories_from_buffer_to_buffer(buffer, stream_model, found, corpus):
     lines, places = typed(corpus)
     flags = [*STREAM, *SHORT, *BEAM, "--path", stream_model.checkpoint]
