@@ -21,6 +21,11 @@ class Majority:
     pairs: int
     seed: int = 1
 
+    def example(self, split: str, number: int, epoch: int) -> tuple[Integers, Integers]:
+        """A sequence (L,) and its tags (L,)."""
+        sequence = self.sequence(split, number, epoch)
+        return sequence, self.tags(sequence)
+
     def sequence(self, split: str, number: int, epoch: int = 0) -> Integers:
         """(L,) integers, drawn uniformly and independently, as in the paper.
 

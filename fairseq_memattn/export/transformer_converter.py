@@ -9,7 +9,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.registry import all_controls
+from fairseq_memattn.attention.controls.registry import control_class
 from fairseq_memattn.attention.nn.control_pool import ControlPool
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converts
@@ -180,14 +180,16 @@ def _activation(cfg: Any) -> str:
 def _control(pool: ControlPool | None) -> ControlConfig | None:
     if pool is None:
         return None
-    name = next(name for name, cls in all_controls().items() if cls is pool.make)
+    if pool.spec is None:
+        raise MemAttnError("a model that was trained with --abc-causal-layers cannot be exported")
+    name, sizes, options = pool.spec.name, pool.spec.sizes, pool.spec.options
     return ControlConfig(
         name=name,
-        slots=pool.sizes.slots,
-        heads=pool.sizes.heads,
-        tied=pool.tied,
-        max_positions=pool.sizes.max_positions,
-        options=asdict(pool.options),
+        slots=sizes.slots,
+        heads=sizes.heads,
+        tied=pool.tied and control_class(name).can_tie,
+        max_positions=sizes.max_positions,
+        options=asdict(options),
     )
 
 

@@ -21,6 +21,7 @@ from fairseq_memattn.modules.control_flags import (
     set_control_defaults,
     warn_of_unused,
 )
+from fairseq_memattn.modules.layer_attention import check_layers, controls_of_layers
 
 # A class made at run time, which mypy takes for a variable.
 SHARING = ChoiceEnum(["shared", "separate"])
@@ -70,6 +71,14 @@ class ABCLanguageModelConfig(ABCControlConfig):
             "state grow with this number and not with the length; 0 means softmax attention"
         }
         | SLOTS,
+    )
+    abc_causal_layers: str = field(
+        default="",
+        metadata={
+            "help": "another causal attention in each decoder layer, the lowest first: softmax, "
+            "CONTROL or CONTROL:SLOTS, with commas between them, such as window:8,mlp:64; the list "
+            "begins again after its end; empty: all layers have that of --arch"
+        },
     )
 
 
@@ -195,7 +204,11 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
         if isinstance(value, int) and value < 0:
             raise MemAttnError(f"{option} must be 0 (softmax attention) or more, but is {value}")
     check_fields(args, type(config))
-    if not any(slots.values()):
+    layers = getattr(args, "abc_causal_layers", "")
+    if layers and "causal" in kinds:
+        check_layers(layers, args.decoder_layers, args.abc_causal_slots)
+    controls = controls_of_layers(layers)
+    if not controls and not any(slots.values()):
         raise MemAttnError(
             f"{' and '.join(slots)} must not all be 0: that is fairseq's plain transformer, "
             "which has an --arch of its own"
@@ -203,7 +216,7 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
     _check_causal(args, control, "causal" in kinds and args.abc_causal_slots)
     with option_errors(kinds[0]):
         control_options(args, control)
-    warn_of_unused(args, control)
+    warn_of_unused(args, list(dict.fromkeys([control, *controls])))
 
 
 def _check_causal(args: Any, control: str, causal_slots: int) -> None:

@@ -98,6 +98,8 @@ def _check_stream(args: Any, control: str) -> None:
             f"--stream does not work with the control {control}, whose memories of two sentences "
             "are not the memory of both; use abc_mlp_transformer"
         )
+    if args.abc_causal_layers:
+        raise MemAttnError("--stream does not work with --abc-causal-layers")
     if not args.abc_causal_slots and not args.abc_cross_slots:
         raise MemAttnError(
             "--stream needs a memory to carry: --abc-causal-slots or --abc-cross-slots must be at "

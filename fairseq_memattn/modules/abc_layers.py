@@ -16,12 +16,18 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import Sizes
-from fairseq_memattn.attention.nn.control_pool import ControlPool, LayerControl, insert_pools
+from fairseq_memattn.attention.nn.control_pool import (
+    ControlPool,
+    ControlSpec,
+    LayerControl,
+    insert_pools,
+)
 from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
 from fairseq_memattn.modules.incremental import is_identity
+from fairseq_memattn.modules.layer_attention import BY_FLAGS, LayerAttention, attention_of_layers
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):
@@ -107,7 +113,9 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         pool = self._pools["controls"]
         if pool is None:
             return super().build_encoder_layer(cfg)
-        layer = ABCEncoderLayer(cfg, pool.for_next_layer(), return_fc=self.return_fc)
+        control = pool.for_next_layer()
+        assert control is not None
+        layer = ABCEncoderLayer(cfg, control, return_fc=self.return_fc)
         return wrapped(layer, cfg)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +144,8 @@ class ABCTransformerEncoder(TransformerEncoderBase):
 class ABCTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with bounded memories for its causal and its cross attention.
 
-    causal_controls, cross_controls: of its layers; None without slots
+    causal_controls, cross_controls: of its layers; None without slots. With `abc_causal_layers`,
+        layers have different causal attention
     """
 
     causal_controls: ControlPool | None
@@ -197,8 +206,14 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         tokens: (B, T), padding on the right
         start: the position of the first token
 
-        Raises MemAttnError for positions that a learned embedding does not have.
+        Raises MemAttnError for positions that a learned embedding does not have, and for a decoder
+        with softmax attention.
         """
+        if self.causal_controls is None or self.causal_controls.has_softmax:
+            raise MemAttnError(
+                "reading on from a state of constant size needs a bounded memory in every layer, "
+                "but this model has layers with softmax attention"
+            )
         padding = tokens.eq(self.padding_idx)
         x = self.embed_scale * self.embed_tokens(tokens)
         if self.quant_noise is not None:
@@ -230,7 +245,9 @@ class ABCTransformerDecoder(TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """fairseq's T x T mask, which only softmax attention needs."""
-        return super().buffered_future_mask(tensor) if self.causal_controls is None else None
+        pool = self.causal_controls
+        needed = pool is None or pool.has_softmax
+        return super().buffered_future_mask(tensor) if needed else None
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         check_dictionary(self, state_dict, name)
@@ -267,41 +284,54 @@ def position_vectors(
 
 def encoder_pool(cfg: Any) -> ControlPool | None:
     """The controls of an encoder's self-attention; None without slots."""
-    side = cfg.encoder
-    return _pool(cfg, side, side.embed_dim, cfg.max_source_positions, "encoder")
+    return _pool(cfg, _spec(cfg, "encoder"))
 
 
 def causal_pool(cfg: Any) -> ControlPool | None:
     """The controls of a decoder's causal attention; None without slots."""
-    side = cfg.decoder
-    return _pool(cfg, side, side.embed_dim, cfg.max_target_positions, "causal")
+    layers = getattr(cfg, "abc_causal_layers", "")
+    if not layers:
+        return _pool(cfg, _spec(cfg, "causal"))
+    return _pool(cfg, *(_spec(cfg, "causal", entry) for entry in attention_of_layers(layers)))
 
 
 def cross_pool(cfg: Any) -> ControlPool | None:
     """The controls of a decoder's cross attention; None without slots."""
-    return _pool(cfg, cfg.decoder, cfg.encoder.embed_dim, cfg.max_source_positions, "cross")
+    return _pool(cfg, _spec(cfg, "cross"))
 
 
-def _pool(
-    cfg: Any, side: Any, source_dim: int, max_positions: int, kind: str
-) -> ControlPool | None:
-    """Raises MemAttnError, which names the flag, for options that do not fit."""
-    slots = getattr(cfg, f"abc_{kind}_slots")
+def _pool(cfg: Any, *specs: ControlSpec | None) -> ControlPool | None:
+    if not any(specs):
+        return None
+    return ControlPool(specs, tied=cfg.abc_phi_layers == "shared")
+
+
+def _spec(cfg: Any, kind: str, layer: LayerAttention = BY_FLAGS) -> ControlSpec | None:
+    """The control of a kind of attention; None without slots.
+
+    Raises MemAttnError, which names the flag, for options that do not fit.
+    """
+    slots = getattr(cfg, f"abc_{kind}_slots") if layer.slots is None else layer.slots
     if slots == 0:
         return None
+    side = cfg.encoder if kind == "encoder" else cfg.decoder
+    source = cfg.encoder if kind == "cross" else side
+    name = layer.control or cfg.abc_control
     with option_errors(kind):
         sizes = Sizes(
-            embed_dim=source_dim,
+            embed_dim=source.embed_dim,
             slots=slots,
             heads=1 if cfg.abc_phi_heads == "shared" else side.attention_heads,
             attention_heads=side.attention_heads,
             head_dim=side.embed_dim // side.attention_heads,
-            max_positions=max_positions,
+            max_positions=(
+                cfg.max_target_positions if kind == "causal" else cfg.max_source_positions
+            ),
             kind=kind,
         )
-        options = control_options(cfg, cfg.abc_control)
+        options = control_options(cfg, name)
         options.check(sizes)
-        return ControlPool(cfg.abc_control, sizes, options, tied=cfg.abc_phi_layers == "shared")
+        return ControlSpec(name, sizes, options)
 
 
 def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:

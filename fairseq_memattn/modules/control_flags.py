@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 from fairseq_memattn.attention.controls import ControlOptions, OptionError, control_class
-from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.attention.controls.registry import all_controls, options_by_name
 from fairseq_memattn.errors import MemAttnError, flag
 
@@ -53,14 +52,16 @@ def control_options(args: Any, control: str) -> ControlOptions:
     return cls(**values)
 
 
-def warn_of_unused(args: Any, control: str) -> None:
-    """Warns of options with other values than their defaults that the control does not have."""
-    own = option_fields(control_class(control).Options)
+def warn_of_unused(args: Any, controls: list[str]) -> None:
+    """Warns of options with other values than their defaults that none of the controls has."""
+    own = options_by_name(controls)
     for name, of_controls in options_by_name(list(all_controls())).items():
         value = getattr(args, f"abc_{name}", None)
         defaults = [_as_flag(entry.default) for _, entry in of_controls]
         if name not in own and value is not None and value not in defaults:
-            logger.warning(f"{flag(f'abc_{name}')} {value} is not used by the control {control}")
+            logger.warning(
+                f"{flag(f'abc_{name}')} {value} is not used by the control {', '.join(controls)}"
+            )
 
 
 def _first(control: str | None) -> list[str]:

@@ -125,7 +125,8 @@ class DocumentMemoryDecoder(ABCTransformerDecoder):
 def _gates(pool: ControlPool | None, source_dim: int, kind: str) -> nn.ModuleList:
     if pool is None or kind == "none":
         return nn.ModuleList()
-    sizes = pool.sizes
+    assert pool.spec is not None
+    sizes = pool.spec.sizes
     return nn.ModuleList(SentenceGate(source_dim, sizes.heads, sizes.slots, kind) for _ in pool)
 
 

@@ -9,8 +9,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
+from fairseq_memattn.data.generated_dataset import GeneratedDataset
 from fairseq_memattn.data.majority import SPLITS, Majority
-from fairseq_memattn.data.majority_dataset import MajorityDataset
 from fairseq_memattn.errors import MemAttnError, check_fields
 from fairseq_memattn.tasks.trained import check_criterion
 
@@ -101,7 +101,7 @@ class MajorityTaggingTask(FairseqTask):
             )
         size = getattr(self.cfg, f"{split}_examples")
         fresh = self.cfg.fresh_examples and combine
-        self.datasets[split] = MajorityDataset(self.majority, split, size, self.symbols, fresh)
+        self.datasets[split] = GeneratedDataset(self.majority, split, size, self.symbols, fresh)
 
     def max_positions(self) -> int:
         return self.cfg.length

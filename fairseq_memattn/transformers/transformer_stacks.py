@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class
-from fairseq_memattn.attention.nn.control_pool import ControlPool
+from fairseq_memattn.attention.nn.control_pool import ControlPool, ControlSpec
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveInput
 from fairseq_memattn.transformers.cache import MemoryCache
 from fairseq_memattn.transformers.positions import (
@@ -39,7 +39,7 @@ def pool(config: StackConfig, control: ControlConfig | None, kind: str) -> Contr
         for name, value in control.options.items()
     }
     options = control_class(control.name).Options(**given)
-    return ControlPool(control.name, sizes, options, tied=control.tied)
+    return ControlPool([ControlSpec(control.name, sizes, options)], tied=control.tied)
 
 
 def embeddings(config: StackConfig) -> nn.Module:

@@ -1,8 +1,10 @@
 # What multi30k.sh, documents.sh and T5Mem's documents.sh share, and source: the systems, and one
 # setting for all of them.
 #
-#   SYSTEM  softmax | abc-32-8 | abc-32-32 | abc-128-64   (cross slots - causal slots);
-#           abc-128-64-shared: the heads of a layer share one control
+#   SYSTEM  softmax | CONTROL-CROSS-CAUSAL, a control of docs/controls.md and its slots of cross and of
+#           causal attention: abc-32-8 (abc is ABC-MLP), linformer-32-32, random-32-32, rfa-32-32;
+#           abc-32-32-VARIANT: sigmoid or relu, the activation of W_phi x; separate, a W_phi for each
+#           layer; shared, one control for the heads of a layer; all, 32 slots in the encoder as well
 #
 #   DATA    folder of the corpora (default: data)     WORK     results (default: outputs/abc)
 #   SEED    default 1                                 UPDATES  of training
@@ -20,12 +22,21 @@ whole SEED "$SEED"
 choose_arch() {
   if [ "$1" = softmax ]; then
     arch="--arch transformer"
-  elif [[ $1 =~ ^abc-([0-9]+)-([0-9]+)(-shared)?$ ]]; then
-    arch="--arch abc_mlp_transformer --abc-cross-slots ${BASH_REMATCH[1]}"
-    arch="$arch --abc-causal-slots ${BASH_REMATCH[2]}"
-    if [ -n "${BASH_REMATCH[3]}" ]; then arch="$arch --abc-phi-heads shared"; fi
+  elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)-([0-9]+)(-(sigmoid|relu|separate|shared|all))?$ ]]; then
+    case ${BASH_REMATCH[1]} in
+      abc) arch=abc_mlp_transformer ;;
+      elu|rfa|t2r) arch=${BASH_REMATCH[1]}_transformer ;;
+      *) arch=abc_${BASH_REMATCH[1]}_transformer ;;
+    esac
+    arch="--arch $arch --abc-cross-slots ${BASH_REMATCH[2]} --abc-causal-slots ${BASH_REMATCH[3]}"
+    case ${BASH_REMATCH[5]} in
+      sigmoid|relu) arch="$arch --abc-activation ${BASH_REMATCH[5]}" ;;
+      separate) arch="$arch --abc-phi-layers separate" ;;
+      shared) arch="$arch --abc-phi-heads shared" ;;
+      all) arch="$arch --abc-encoder-slots 32" ;;
+    esac
   else
-    echo "error: SYSTEM must be softmax or abc-CROSS-CAUSAL[-shared], but is $1" >&2
+    echo "error: SYSTEM must be softmax or CONTROL-CROSS-CAUSAL[-VARIANT], but is $1" >&2
     exit 2
   fi
 }

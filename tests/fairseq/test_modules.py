@@ -48,6 +48,8 @@ VARIANTS = [
     {"abc_activation": "relu"},
     {"abc_phi_heads": "shared"},
     {"abc_phi_layers": "separate"},
+    {"abc_causal_layers": "window:2,softmax"},
+    {"abc_causal_layers": "mlp,rfa:4"},
     {"encoder_embed_dim": 24},
     {"decoder_normalize_before": True},
     *({"control": name, "abc_causal_slots": 4, "abc_cross_slots": 6} for name in KERNEL_ATTENTION),

@@ -1,7 +1,8 @@
 """The controls of a stack of layers, which layers may share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -44,31 +45,61 @@ class LayerControl:
         return self.scope.carried
 
 
+@dataclass(frozen=True)
+class ControlSpec:
+    """What makes a control.
+
+    name: name of a registered control
+    """
+
+    name: str
+    sizes: Sizes
+    options: ControlOptions
+
+
 class ControlPool(nn.ModuleList):
-    """The controls of a stack of layers: one for all of them, or one for each.
+    """The controls of a stack of layers: one for all layers with the same spec, or one for each.
 
     The paper ties phi over the layers (section 4). The pool owns the controls and the layers refer
     to them, so that a tied control is one entry in the checkpoint and in the optimiser.
 
-    name: name of a registered control
-    tied: whether the layers share one control, if the control allows it
+    specs: of the layers, the lowest first, beginning again after the last one; None is a layer
+        with softmax attention
+    tied: whether layers with the same spec share one control, if the control allows it
     """
 
-    def __init__(self, name: str, sizes: Sizes, options: ControlOptions, *, tied: bool) -> None:
+    def __init__(self, specs: Sequence[ControlSpec | None], *, tied: bool) -> None:
         super().__init__()
-        self.make, self.sizes, self.options = control_class(name), sizes, options
-        self.tied = tied and self.make.can_tie
+        self.specs, self.tied = tuple(specs), tied
         self.scope = ForwardScope()
         self.layers = 0
+        self.shared: dict[ControlSpec, Control] = {}
 
-    def for_next_layer(self) -> LayerControl:
+    @property
+    def spec(self) -> ControlSpec | None:
+        """The spec of all layers; None if layers differ."""
+        return self.specs[0] if len(set(self.specs)) == 1 else None
+
+    @property
+    def has_softmax(self) -> bool:
+        """Whether there are layers with softmax attention."""
+        return None in self.specs
+
+    def for_next_layer(self) -> LayerControl | None:
         """The control of the next layer. The first call is for the lowest layer."""
-        if not self.tied or len(self) == 0:
-            self.append(self.make(self.sizes, self.options.for_layer(len(self))))
-        control = self[-1]
-        assert isinstance(control, Control)
+        layer, spec = self.layers, self.specs[self.layers % len(self.specs)]
         self.layers += 1
-        return LayerControl(control, self.layers - 1, self.scope)
+        return None if spec is None else LayerControl(self._control(spec), layer, self.scope)
+
+    def _control(self, spec: ControlSpec) -> Control:
+        if spec in self.shared:
+            return self.shared[spec]
+        make = control_class(spec.name)
+        control = make(spec.sizes, spec.options.for_layer(len(self)))
+        self.append(control)
+        if self.tied and make.can_tie:
+            self.shared[spec] = control
+        return control
 
     def limit(self, positions: int) -> int:
         """The smaller of `positions` and the maximum length of the controls."""

@@ -1,52 +1,64 @@
-"""MAJORITY(L, p) as a fairseq data set that generates examples on demand."""
+"""A fairseq data set of examples that are generated on demand."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fairseq_memattn.data.majority import Integers, Majority
 from fairseq_memattn.errors import MemAttnError
 
+Integers = NDArray[np.int64]
 
-class MajorityDataset(FairseqDataset):
-    """Sequences and their tags. Only one batch at a time is in memory.
+
+class Examples(Protocol):
+    """Examples of one length, each of which depends on the split, its number and the epoch only."""
+
+    @property
+    def length(self) -> int: ...
+
+    def example(self, split: str, number: int, epoch: int) -> tuple[Integers, Integers]:
+        """The symbols (length,) of a sequence and those of its targets."""
+        ...
+
+
+class GeneratedDataset(FairseqDataset):
+    """Sequences and their targets. Only one batch at a time is in memory.
 
     split: train, valid or test
     size: number of examples
-    symbols: (2p + 1,), the dictionary's index of each integer; the entry of 0 is not used
+    symbols: the dictionary's index of each symbol
     fresh: whether each epoch has different examples
     """
 
     def __init__(
-        self, majority: Majority, split: str, size: int, symbols: Tensor, fresh: bool
+        self, examples: Examples, split: str, size: int, symbols: Tensor, fresh: bool
     ) -> None:
         super().__init__()
-        self.majority = majority
+        self.examples = examples
         self.split = split
-        self.examples = size
+        self.count = size
         self.symbols = symbols
         self.fresh = fresh
         self.epoch = 0
 
     def __len__(self) -> int:
-        return self.examples
+        return self.count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """A dictionary with `id`, `source` (L,) and `target` (L,)."""
-        sequence = self.majority.sequence(self.split, int(index), self.epoch)
-        tags = self.majority.tags(sequence)
-        return {"id": index, "source": self.symbols[sequence], "target": self.symbols[tags]}
+        source, target = self.examples.example(self.split, int(index), self.epoch)
+        return {"id": index, "source": self.symbols[source], "target": self.symbols[target]}
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """A batch: src_tokens and target (B, L), src_lengths (B,)."""
         if not samples:
             return {}
         tokens = torch.stack([sample["source"] for sample in samples])
-        lengths = torch.full((len(samples),), self.majority.length)
+        lengths = torch.full((len(samples),), self.examples.length)
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
@@ -56,13 +68,13 @@ class MajorityDataset(FairseqDataset):
         }
 
     def num_tokens(self, index: int) -> int:
-        return self.majority.length
+        return self.examples.length
 
     def num_tokens_vec(self, indices: Integers) -> Integers:
-        return np.full(len(indices), self.majority.length)
+        return np.full(len(indices), self.examples.length)
 
     def size(self, index: int) -> int:
-        return self.majority.length
+        return self.examples.length
 
     def batch_by_size(
         self,
@@ -77,9 +89,9 @@ class MajorityDataset(FairseqDataset):
 
         Raises MemAttnError if `max_tokens` is less than the length of an example.
         """
-        if max_tokens is not None and max_tokens < self.majority.length:
+        if max_tokens is not None and max_tokens < self.examples.length:
             raise MemAttnError(
-                f"--max-tokens must be at least --length {self.majority.length}, but is "
+                f"--max-tokens must be at least --length {self.examples.length}, but is "
                 f"{max_tokens}; raise it, or use --batch-size"
             )
         return super().batch_by_size(indices, max_tokens, max_sentences)
