@@ -2,8 +2,9 @@
 
     python recipes/recall/table.py FOLDER --output OUT
 
-Reads FOLDER/FORM/SYSTEM-SEED.tsv, which recipes/recall/run.sh writes. Writes OUT.md and OUT.png: for each
-form the mean accuracy over the seeds, its standard deviation, and the bytes of the decoding state.
+Reads FOLDER/FORM/SYSTEM-SEED.tsv, which recipes/recall/run.sh writes. Writes OUT.md and OUT.png:
+for each form the mean accuracy over the seeds, its standard deviation, and the bytes of the
+decoding state.
 """
 
 import argparse
