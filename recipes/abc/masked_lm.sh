@@ -36,8 +36,8 @@ for number in "$UPDATES" "$CONTINUED" "$SEED"; do
   fi
 done
 programs
-if ! "$BIN"/python -c 'import sys; from fairseq_memattn.attention.controls import CONTROLS, RIVALS
-sys.exit(sys.argv[1] not in CONTROLS | RIVALS)' "$control"; then
+if ! "$BIN"/python -c 'import sys; from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
+sys.exit(sys.argv[1] not in CONTROLS | KERNEL_ATTENTION)' "$control"; then
   echo "error: there is no control $control (docs/controls.md)" >&2
   exit 2
 fi
