@@ -45,6 +45,7 @@ elif [ "${system%-only}" = "$system" ]; then
 else
   arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers"
 fi
+case $layers in linformer*|compressive*) arch="$arch --abc-max-length 128" ;; esac
 if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATES=${UPDATES:-2500}; fi
 whole UPDATES "$UPDATES" 1
 run=$WORK/$form/$system-$SEED
