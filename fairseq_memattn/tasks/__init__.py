@@ -8,6 +8,7 @@ from fairseq_memattn.compat import prepare_fairseq
 
 prepare_fairseq()
 
+import fairseq_memattn.criterions.attention_transfer  # noqa: E402
 import fairseq_memattn.criterions.masked_lm_error  # noqa: E402
 import fairseq_memattn.criterions.sequence_tagging  # noqa: E402
 import fairseq_memattn.criterions.span_answering  # noqa: E402, F401
