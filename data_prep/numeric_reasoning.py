@@ -1,13 +1,11 @@
 """Generated numeric reasoning over text (GMAT, section 3.2): passages, questions and answers."""
 
 import argparse
-import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from tqdm import tqdm
@@ -15,17 +13,15 @@ from tqdm import tqdm
 if not __package__:  # run as `python data_prep/numeric_reasoning.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_prep.argument_types import positive
 from data_prep.corpora.numeric.examples import Example, draw_example
 from data_prep.dictionary import read_words
 from data_prep.files import DataError, read_lines, write_all_or_nothing
+from data_prep.generated_examples import SPLITS, add_size_arguments, distinct, pieces, split_sizes
 from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.stages import Counts
 
 VERSION = 1  # increase it when the same options give other text
-SPLITS = ("test", "valid", "train")  # in this order the test set does not depend on train's size
-PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 SEPARATOR = "</s>"
 FEWEST_SENTENCES = 2  # few passages of one sentence have an answer that must be computed
 MOST_SENTENCES = 30  # longer passages could exhaust the people that an agent does not have yet
@@ -49,11 +45,6 @@ options give the same bytes, and no passage occurs twice.
 """
 
 
-def pieces(text: str) -> str:
-    """Words in lower case, punctuation marks and single digits, with spaces between them."""
-    return " ".join(PIECE.findall(text.lower()))
-
-
 def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: Any) -> None:
     """Write text/ for all splits together, because no passage may occur in two of them.
 
@@ -67,26 +58,13 @@ def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: An
         with write_all_or_nothing(outputs) as files:
             for number, (split, size) in enumerate(sizes.items()):
                 first = number * len(Example._fields)
-                lines = tqdm(range(size), desc=f"text/{split}", unit=" lines", disable=None)
-                for line in lines:
-                    rng = Random(f"{seed} {split} {line}")
-                    draw = partial(draw_example, rng, counts=counts, **drawn)
-                    example = new_example(draw, passages, counts)
+                draw = partial(draw_example, counts=counts, **drawn)
+                for example in distinct(split, size, seed, draw, passages, counts):
                     for part, text in enumerate(example):
                         files[first + part].write(text + "\n")
         return counts
 
     pipeline.stages.run("text", [], outputs, work, version=VERSION, sizes=sizes, seed=seed, **drawn)
-
-
-def new_example(draw: Callable[[], Example], passages: set[str], counts: Counter[str]) -> Example:
-    """An example whose passage is not in `passages`, to which it is added."""
-    while True:
-        example = draw()
-        if example.passage not in passages:
-            passages.add(example.passage)
-            return example
-        counts["repeated passages, replaced"] += 1
 
 
 def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> None:
@@ -131,9 +109,8 @@ def prepare(args: argparse.Namespace) -> None:
     if args.dictionary and not args.dictionary.is_file():
         raise DataError(f"--dictionary {args.dictionary}: no such file")
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
-    sizes = {split: getattr(args, split) for split in SPLITS}
     drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
-    write_text(pipeline, sizes, args.seed, **drawn)
+    write_text(pipeline, split_sizes(args), args.seed, **drawn)
     for split in SPLITS:
         write_pieces(pipeline, split, args.dictionary)
     pipeline.binarise(dictionary=args.dictionary)
@@ -144,14 +121,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for option, default, what in (
-        ("--train", 223067, "training examples"),
-        ("--valid", 5146, "validation examples"),
-        ("--test", 5146, "test examples"),
-    ):
-        top.add_argument(
-            option, type=positive, default=default, metavar="N", help=f"{what} (default: {default})"
-        )
+    add_size_arguments(top, 223067, 5146)
     top.add_argument(
         "--reuse",
         type=float,
@@ -180,9 +150,6 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model that reads both "
         "(default: made from train)",
-    )
-    top.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of the examples (default: 1)"
     )
     add_common_arguments(top)
     return top
