@@ -16,6 +16,7 @@ PREPARATIONS = {
     "squad": "SQuAD 1.1 for question answering",
     "discourse": "a generated English-Russian corpus that requires context, with contrastive sets",
     "numeric-reasoning": "generated questions whose answers must be computed from a passage",
+    "stories": "generated stories with questions that need up to three of their sentences",
     "sacrebleu": "a test set of sacreBLEU, with documents and all references",
     "own-corpus": "your own text, in one language or two",
     "mlm-text": "your own text for masked language models, in shards",

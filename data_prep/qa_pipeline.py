@@ -234,12 +234,18 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
                 check_size(corpus, split, whole(counts))
             if not counts.get("without a public answer"):
                 answered.append(split)
-    subwords = find_pieces(pipeline, args)
-    for part, splits in (("question", sources), ("context", sources), ("answer", answered)):
+    segment_and_binarise(pipeline, list(sources), answered, find_pieces(pipeline, args))
+
+
+def segment_and_binarise(
+    pipeline: Pipeline, asked: Sequence[str], answered: Sequence[str], subwords: Subwords
+) -> None:
+    """text/ to pieces/ and bin/. asked: all splits; answered: those with public answers."""
+    for part, splits in (("question", asked), ("context", asked), ("answer", answered)):
         for split in splits:
             segment(pipeline, split, part, subwords)
         if splits:
-            binarise_part(pipeline, part, list(splits), subwords.dictionary)
+            binarise_part(pipeline, part, splits, subwords.dictionary)
 
 
 def whole(counts: Mapping[str, int]) -> int:

@@ -1,4 +1,4 @@
-"""Generated corpora: `discourse` (document translation) and `numeric` (numeric reasoning).
+"""Generated corpora: discourse (document translation), numeric (numeric reasoning) and stories.
 
 Words and templates are tab-separated files beside the modules that read them.
 """

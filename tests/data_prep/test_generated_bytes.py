@@ -14,6 +14,7 @@ import pytest
 from data_prep import discourse
 from data_prep.corpora.discourse.discourse_corpus import Options
 from data_prep.corpora.numeric.examples import draw_example
+from data_prep.corpora.stories.story_examples import draw_example as draw_story
 
 
 def digest(texts: Iterable[str]) -> str:
@@ -76,3 +77,17 @@ NUMERIC = {  # reuse, largest, sentences
 def test_numeric(options: tuple[float, int, int]) -> None:
     examples = [draw_example(Random(f"1 {n}"), *options, counts=Counter()) for n in range(100)]
     assert digest(text for example in examples for text in example) == NUMERIC[options]
+
+
+STORIES = {  # sentences, numbers of facts, apart
+    (18, (1, 2, 3), 6): "b8b27854718c78848002a65141316c7115af115e4089a0b6e3e6f4b8f09edde6",
+    (4, (1,), 0): "d3133435b2ba31af44a4ab0a01b5ae78268f251fa270e4d090c80b7ebe6f2bd7",
+    (60, (2, 3), 20): "6912a51aabab9c4e8f211f813786efaca9fabbb0825f18bd1772fa5f8ced02cc",
+}
+
+
+@pytest.mark.parametrize("options", STORIES)
+def test_stories(options: tuple[int, tuple[int, ...], int]) -> None:
+    examples = [draw_story(Random(f"1 {n}"), *options, counts=Counter()) for n in range(60)]
+    told = ([one.passage, one.question, one.answer, f"{one.facts}"] for one in examples)
+    assert digest(text for texts in told for text in texts) == STORIES[options]

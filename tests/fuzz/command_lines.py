@@ -292,6 +292,7 @@ PREPARATIONS = {
     ),
     "discourse --output out --train-docs 4 --valid-docs 2 --test-docs 2 --contrast-groups 6": "",
     "numeric-reasoning --output out --train 8 --valid 4 --test 4": "",
+    "stories --output out --train 8 --valid 4 --test 4 --facts 1 3 --sentences 8 --apart 2": "",
     "documents check text/train --langs x y": "text",
     "documents split --input text/train --langs x y --output out --valid-docs 1 --test-docs 1": (
         "text"
