@@ -45,6 +45,15 @@ ROOT = Path(__file__).parents[2]
         ),
         ("t5mem/documents.sh chat v1 agnostic", {}, "error: no folder "),
         ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but there are 2"),
+        ("abc/conversion.sh abc-32-8", {}, "usage: recipes/abc/conversion.sh SYSTEM METHOD, but"),
+        ("abc/conversion.sh abc-32 plain", {}, "error: SYSTEM must be softmax or CONTROL-CROSS"),
+        ("abc/conversion.sh abc-32-8 x", {}, "error: METHOD must be plain or transfer, but is x"),
+        ("abc/conversion.sh softmax transfer", {}, "error: METHOD must be plain for softmax"),
+        (
+            "abc/conversion.sh abc-32-8 transfer",
+            {"CONTINUED": "20", "TRANSFERRED": "20"},
+            "error: TRANSFERRED must be less than CONTINUED 20, but is 20",
+        ),
         ("recall/run.sh mlp-8", {}, "usage: recipes/recall/run.sh FORM SYSTEM, but there are 1"),
         ("recall/run.sh hay mlp-8", {}, "error: FORM must be multi_query or needle, but is hay"),
         (
