@@ -11,9 +11,8 @@
 # $WORK/recall.md, the picture in $WORK/recall.png. All runs take about two and a half hours on one core.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
-SYSTEMS=${SYSTEMS-softmax mlp-16 mlp-14 mlp-8 mlp-4 gated-16 gated-32 window-16 window-32 linformer-16 \
-  random-16 clustering-16 compressive-16 dilated-16 local_global-16 elu-16 rfa-16 t2r-16 t2r-32 \
-  softmax-only mlp-16-only gated-16-only window-16-only}
+SYSTEMS=${SYSTEMS-softmax mlp-16 mlp-14 mlp-8 mlp-4 gated-16 window-16 window-32 linformer-16 random-16 \
+  clustering-16 compressive-16 elu-16 rfa-16 t2r-32 softmax-only mlp-16-only}
 NEEDLES=${NEEDLES-softmax mlp-16 gated-16 window-16 t2r-32}
 SEEDS=${SEEDS-1 2 3} BIN=${BIN:-.venv/bin}
 export WORK=${WORK:-outputs/recall} BIN

@@ -194,3 +194,17 @@ def test_another_number_of_slots_than_declared(base, method):
 def test_an_unknown_option_names_the_layer_and_the_control():
     with pytest.raises(TypeError, match=r"`kdim` is neither .* layer nor .* 'mlp' \(activation\)"):
         make_control("mlp", Sizes(8, 4), kdim=3)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gated", "linformer", "random"])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_slots_begin_with_few_tokens(name, heads):
+    """Slots that begin with mixtures of all tokens can hardly learn to hold single ones."""
+    torch.manual_seed(1)
+    sizes = Sizes(64, 8, heads=heads, attention_heads=4, head_dim=16, max_positions=64)
+    control = make_control(name, sizes)
+    x = torch.randn(16, 64, 64)
+    phi = control.vectors(torch.randn(16, 4, 64, 16), Tokens(x)).abs()
+    # By participation: n equal shares, and zeros, count as n tokens.
+    tokens = phi.sum(2).square() / phi.square().sum(2)
+    assert tokens.mean() < 16  # of 64

@@ -27,8 +27,9 @@ class LengthOptions(ControlOptions):
 class LinformerControl(PositionControl):
     """phi_t = W^LF[:, t], column t of a learned matrix, causal like any other control.
 
-    W^LF projects keys and values alike, as in equation 6. Its entries begin with variance
-    1 / max_length (our choice): a memory of unit-variance keys then begins with variance below 1.
+    W^LF projects keys and values alike, as in equation 6. A column begins with 1 for a random slot
+    and small values for the others (our choice): a slot then begins with few tokens. With small
+    values alone every slot would begin with a random mixture of all tokens.
     """
 
     Options = LengthOptions
@@ -38,7 +39,10 @@ class LinformerControl(PositionControl):
         length = options.of(sizes)
         self.max_length = length
         self.weight = nn.Parameter(torch.empty(length, self.heads, self.slots))
-        nn.init.normal_(self.weight, std=length**-0.5)
+        nn.init.normal_(self.weight, std=0.02)
+        with torch.no_grad():
+            slots = torch.randint(sizes.slots, (length, self.heads, 1))
+            self.weight.scatter_(2, slots, 1.0)
 
     def phi(self, positions: Tensor) -> Tensor:
         return self.weight[positions].transpose(1, 2)
