@@ -196,7 +196,7 @@ def test_an_unknown_option_names_the_layer_and_the_control():
         make_control("mlp", Sizes(8, 4), kdim=3)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gated", "linformer", "random"])
+@pytest.mark.parametrize("name", ["mlp", "linformer", "random"])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_slots_begin_with_few_tokens(name, heads):
     """Slots that begin with mixtures of all tokens can hardly learn to hold single ones."""

@@ -26,11 +26,6 @@ class GatedControl(Control):
     earlier content keeps the share exp(z_{t-1} - z_t) = g_t. Padding has g = 1.
 
     Over a whole sequence (cross and encoder attention) it is the memory after the last token.
-
-    For inputs of unit variance, the first weights give logits of W_phi x + b with mean 40 and
-    standard deviation 24 (our choice). About one token in 20 then changes a slot, some of them by
-    more than half, and at the others the slot keeps its content. With small weights every slot
-    would begin with the same fading mean of all tokens.
     """
 
     state_class: ClassVar[type | None] = MemoryState
@@ -38,8 +33,8 @@ class GatedControl(Control):
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)
         self.proj = nn.Linear(sizes.embed_dim, self.heads * self.slots)
-        nn.init.normal_(self.proj.weight, std=24 * sizes.embed_dim**-0.5)
-        nn.init.constant_(self.proj.bias, 40.0)
+        nn.init.xavier_uniform_(self.proj.weight)
+        nn.init.zeros_(self.proj.bias)
 
     def log_gate(self, tokens: Tokens, dropout: float = 0.0) -> Tensor:
         """log g (B, heads, S, M), in float32."""
