@@ -127,28 +127,43 @@ def draw(forms: dict[str, Form], output: Path) -> None:
     figure = Figure(figsize=(4.6 * columns, 4.2 * len(forms)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(forms), columns, squeeze=False)
+    colours = {family: f"C{i}" for i, family in enumerate(all_families(forms))}
     for row, (name, form) in zip(panels, forms.items(), strict=True):
         for panel, test in zip(row, next(iter(form.values())), strict=False):
             for family, points in families(form, test).items():
                 sizes, means, spreads, labels = zip(*points, strict=True)
-                panel.errorbar(sizes, means, yerr=spreads, marker="o", ms=4, lw=1, label=family)
+                style = {"marker": "o", "ms": 4, "lw": 1, "color": colours[family]}
+                panel.errorbar(sizes, means, yerr=spreads, **style)
                 for x, y, label in zip(sizes, means, labels, strict=True):
                     place = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 6}
                     panel.annotate(label, (x, y), **place)
             title = f"{name}: {test.length} symbols, {test.pairs} pairs"
-            panel.set(xscale="log", ylim=(0, 104), title=title, xlabel="bytes of state")
+            panel.set_xscale("log", base=2)
+            panel.margins(x=0.2)
+            panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            panel.set(ylim=(0, 106), title=title, xlabel="state (KiB)")
         row[0].set_ylabel("accuracy (%)")
     figure.savefig(output, dpi=110)
 
 
-def families(form: Form, test: Test) -> dict[str, list[tuple[int, float, float, str]]]:
-    """(bytes, mean, spread, label) of each system by control, so that sizes of one are a line."""
-    found: dict[str, list[tuple[int, float, float, str]]] = {}
+def families(form: Form, test: Test) -> dict[str, list[tuple[float, float, float, str]]]:
+    """(KiB, mean, spread, label) of each system by control, so that sizes of one are a line."""
+    found: dict[str, list[tuple[float, float, float, str]]] = {}
     for system, cells in form.items():
-        family = re.sub(r"-[0-9]+", "", system)
         cell = cells[test]
-        found.setdefault(family, []).append((cell.size, cell.mean, cell.spread, system))
+        point = (cell.size / 1024, cell.mean, cell.spread, system)
+        found.setdefault(family_of(system), []).append(point)
     return found
+
+
+def all_families(forms: dict[str, Form]) -> list[str]:
+    """The controls of all systems, each once."""
+    return sorted({family_of(system) for form in forms.values() for system in form})
+
+
+def family_of(system: str) -> str:
+    """A system without its number of slots."""
+    return re.sub(r"-[0-9]+", "", system)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
