@@ -48,6 +48,9 @@ class Cell(NamedTuple):
         """The standard deviation over the seeds; 0 for a single one."""
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + (f" ± {self.spread:.1f}" if len(self.accuracies) > 1 else "")
+
 
 Form = dict[str, dict[Test, Cell]]  # by system
 
@@ -112,7 +115,7 @@ def table(form: Form) -> str:
     for system, cells in form.items():
         size = first(cells).size
         share = f" ({100 * size / whole:.0f} %)" if whole else ""
-        shown = [f"{cells[test].mean:.1f} ± {cells[test].spread:.1f}" for test in tests]
+        shown = [str(cells[test]) for test in tests]
         seeds = len(first(cells).accuracies)
         rows.append([f"`{system}`", str(seeds), f"{size:,}{share}", *shown])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -36,9 +36,9 @@ def test_means_and_shares(recall, tmp_path, capsys):
         "multi_query\n\n"
         "| system | seeds | bytes of state | 8 symbols, 2 pairs | 16 symbols, 2 pairs |\n"
         "| --- | --- | --- | --- | --- |\n"
-        "| `softmax` | 1 | 4,000 (100 %) | 100.0 ± 0.0 | 90.0 ± 0.0 |\n"
+        "| `softmax` | 1 | 4,000 (100 %) | 100.0 | 90.0 |\n"
         "| `mlp-4` | 2 | 1,000 (25 %) | 91.0 ± 1.4 | 75.0 ± 7.1 |\n"
-        "| `mlp-4-only` | 1 | 1,000 (25 %) | 10.0 ± 0.0 | 9.0 ± 0.0 |\n"
+        "| `mlp-4-only` | 1 | 1,000 (25 %) | 10.0 | 9.0 |\n"
     )
     assert capsys.readouterr().out == table == (tmp_path / "out.md").read_text(encoding="utf-8")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
