@@ -68,7 +68,7 @@ MAY_IMPORT = {
         *("transformers", "models", "modules", "tasks", "data", "errors", "compat"),
         *LIBRARY,
     },
-    "criterions": {"qa", "errors", "compat"},
+    "criterions": {"attention.nn", "modules", "qa", "errors", "compat"},
     "tasks": {
         *("documents", "qa", "data", "evaluation", "modules", "criterions", "errors", "compat"),
     },
