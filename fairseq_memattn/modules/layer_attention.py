@@ -69,7 +69,6 @@ def _attention(entry: str) -> LayerAttention:
         return LayerAttention(name, None)
     if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= MOST_VECTORS):
         raise MemAttnError(
-            f"the slots in {FLAG} must be a whole number from 1 to {MOST_VECTORS}, but are "
-            f"{entry!r}"
+            f"{FLAG} must have numbers of slots from 1 to {MOST_VECTORS}, but has {entry!r}"
         )
     return LayerAttention(name, int(number))

@@ -199,6 +199,14 @@ TEXTS = {
     "gmat_decoder_control": ["nothing", ""],
     "context_separator": ["<pad>", "</s>", "<s>", "<unk>", "", "a b"],
     "abc_global_positions": ["x", "-1", "1.5"],
+    "abc_causal_layers": [
+        "nothing",
+        "mlp:0",
+        "softmax:4",
+        "workspace",
+        "mlp,",
+        "mlp:2," * 1000 + "mlp",
+    ],
 }
 
 
