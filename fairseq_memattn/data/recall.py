@@ -1,5 +1,6 @@
 """Associative recall: a sequence states the values of keys, and asks for them later."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
-class Recall:
+class Recall(ABC):
     """Sequences of pairs, noise and queries, and the values that answer the queries.
 
     A pair is a key, followed by its value. A query is a key of one of the pairs, and its target is
@@ -84,11 +85,11 @@ class Recall:
         source[asked], target[asked] = keys[which], values[which]
         return source, target
 
+    @abstractmethod
     def places(
         self, rng: np.random.Generator, pairs: int, queries: int
     ) -> tuple[Integers, Integers]:
         """The positions of the keys of the pairs (pairs,), and of the queries (queries,)."""
-        raise NotImplementedError
 
 
 class MultiQueryRecall(Recall):
