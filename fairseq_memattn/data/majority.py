@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-SPLITS = ("train", "valid", "test")
+from fairseq_memattn.data.generated_examples import SPLITS, Integers
 
 
 @dataclass(frozen=True)

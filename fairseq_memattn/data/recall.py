@@ -4,12 +4,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fairseq_memattn.data.generated_examples import SPLITS, Integers
 from fairseq_memattn.errors import MemAttnError
-
-Integers = NDArray[np.int64]
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,16 @@
 """Associative recall: how much of a text does a state of constant size hold?"""
 
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
-import torch
-from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II
-from torch import nn
 
-from fairseq_memattn.data.generated_dataset import GeneratedDataset
-from fairseq_memattn.data.recall import FORMS, SPLITS
-from fairseq_memattn.errors import MemAttnError, check_fields
-from fairseq_memattn.tasks.trained import check_criterion
+from fairseq_memattn.data.recall import FORMS
+from fairseq_memattn.errors import check_fields
+from fairseq_memattn.tasks.generated_task import EXAMPLES, GeneratedTask, dictionary_of
 
-EXAMPLES = {"least": 1, "most": 10**8}  # limits of a number of examples
 SYMBOLS = {"least": 1, "most": 10**6}  # limits of a number of symbols
 FORM = ChoiceEnum(list(FORMS))
 
@@ -81,26 +76,24 @@ class AssociativeRecallConfig(FairseqDataclass):
 
 
 @register_task("associative_recall", dataclass=AssociativeRecallConfig)
-class AssociativeRecallTask(FairseqTask):
+class AssociativeRecallTask(GeneratedTask):
     """Predicts the value of each key that is asked, in a sequence that states the values before.
 
-    The task reads no files: it generates the dictionary, and examples when they are needed. Every
-    epoch has new training examples. With `--criterion sequence_tagging` it takes any model that
-    returns (logits (B, L, C), extra) for src_tokens (B, L), such as fairseq's transformer_lm and
-    the plugin's language models; C is the size of `target_dictionary`. Only queries have targets.
+    Every epoch has new training examples. With `--criterion sequence_tagging` it takes any model
+    that returns (logits (B, L, C), extra) for src_tokens (B, L), such as fairseq's transformer_lm
+    and the plugin's language models; C is the size of `target_dictionary`. Only queries have
+    targets.
     """
 
+    name = "associative_recall"
+    positions_flag = "--max-target-positions"
     cfg: AssociativeRecallConfig
-
-    @classmethod
-    def setup_task(cls, cfg: AssociativeRecallConfig, **kwargs: Any) -> "AssociativeRecallTask":
-        return cls(cfg)
 
     def __init__(self, cfg: AssociativeRecallConfig) -> None:
         super().__init__(cfg)
         check_fields(cfg, AssociativeRecallConfig)
         queries = cfg.pairs if cfg.queries is None else cfg.queries
-        self.recall = FORMS[str(cfg.form)](
+        self.examples = FORMS[str(cfg.form)](
             length=cfg.length,
             pairs=cfg.pairs,
             queries=queries,
@@ -110,43 +103,4 @@ class AssociativeRecallTask(FairseqTask):
             least_pairs=cfg.least_pairs,
             seed=cfg.data_seed,
         )
-        self.dictionary = Dictionary()
-        added = [self.dictionary.add_symbol(name) for name in self.recall.symbols]
-        self.symbols = torch.tensor([self.dictionary.pad(), *added])
-
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
-        model = super().build_model(cfg, from_checkpoint)
-        limit = model.max_positions()
-        if isinstance(limit, int) and limit < self.cfg.length:
-            raise MemAttnError(
-                f"--length must be at most the {limit} positions of the model, but is "
-                f"{self.cfg.length}; raise --max-target-positions"
-            )
-        return model
-
-    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        check_criterion(cfg, "associative_recall", "sequence_tagging")
-        return super().build_criterion(cfg, from_checkpoint)
-
-    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
-        """Makes a split. `combine` is True for the training set, as fairseq's trainer passes it.
-
-        Raises MemAttnError for another split than train, valid and test.
-        """
-        if split not in SPLITS:
-            raise MemAttnError(
-                f"--task associative_recall has the splits {', '.join(SPLITS)}, but not {split!r}"
-            )
-        size = getattr(self.cfg, f"{split}_examples")
-        self.datasets[split] = GeneratedDataset(self.recall, split, size, self.symbols, combine)
-
-    def max_positions(self) -> int:
-        return self.cfg.length
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
+        self.dictionary, self.symbols = dictionary_of(self.examples.symbols, "pad")
