@@ -68,16 +68,25 @@ def json_path(pipeline: Pipeline, split: str) -> Path:
 def write_json(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: Any) -> None:
     """Write json/ for all splits together, because no story may occur in two of them.
 
-    drawn: the arguments `sentences`, `kinds` and `apart` of `draw_example`
+    drawn: the arguments `kinds` and `apart` of `draw_example`, `sentences` of a story, and
+        `least_sentences` of a training story
     """
     outputs = [json_path(pipeline, split) for split in sizes]
 
     def work() -> Counts:
         counts: Counter[str] = Counter(sizes)
         passages: set[str] = set()
-        draw = partial(draw_example, counts=counts, **drawn)
+        most, kinds, apart = drawn["sentences"], drawn["kinds"], drawn["apart"]
         with write_all_or_nothing(outputs) as files:
             for file, (split, size) in zip(files, sizes.items(), strict=True):
+                least = drawn["least_sentences"] if split == "train" else most
+                draw = partial(
+                    draw_example,
+                    sentences=range(least, most + 1),
+                    kinds=kinds,
+                    apart=apart,
+                    counts=counts,
+                )
                 examples = distinct(split, size, seed, draw, passages, counts)
                 file.write('{"version": "1.1", "data": [{"title": "stories", "paragraphs": [')
                 for number, example in enumerate(examples):
@@ -144,6 +153,11 @@ def check_options(args: argparse.Namespace) -> None:
             f"--sentences must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}, but is "
             f"{args.sentences}"
         )
+    least = args.least_sentences
+    if least is not None and not 1 <= least <= args.sentences:
+        raise DataError(
+            f"--least-sentences must be from 1 to --sentences {args.sentences}, but is {least}"
+        )
     most = min(args.sentences // 2, MOST_APART)
     if not 0 <= args.apart <= most:
         raise DataError(
@@ -160,6 +174,7 @@ def prepare(args: argparse.Namespace) -> None:
     check_options(args)
     pipeline = Pipeline(args.output, qa_pipeline.PARTS, workers=args.workers, force=args.force)
     drawn = {"sentences": args.sentences, "kinds": sorted(args.facts), "apart": args.apart}
+    drawn["least_sentences"] = args.least_sentences or args.sentences
     write_json(pipeline, split_sizes(args), args.seed, **drawn)
     corpus = qa_pipeline.Corpus(SQUAD, {}, {}, context)
     for split in SPLITS:
@@ -191,6 +206,14 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         default=18,
         metavar="N",
         help="sentences of a story, of 5 or 6 tokens each, at most 1000 (default: %(default)s)",
+    )
+    top.add_argument(
+        "--least-sentences",
+        type=int,
+        metavar="N",
+        help="each training story has a random number of sentences from this to --sentences, "
+        "because models learn from short stories first; valid and test have --sentences (default: "
+        "all have --sentences)",
     )
     top.add_argument(
         "--apart",

@@ -169,12 +169,32 @@ def test_answers_and_facts(corpus: Path) -> None:
 def test_other_lengths_and_kinds(sentences: int, kinds: tuple[int, ...], apart: int) -> None:
     found = set()
     for seed in range(40 if sentences < 100 else 12):
-        example = draw_example(Random(seed), sentences, kinds, apart, Counter())
+        example = draw_example(
+            Random(seed), range(sentences, sentences + 1), kinds, apart, Counter()
+        )
         check(example.passage, example.question, example.answer, example.facts)
         assert len(clauses(example.passage)) == sentences
         assert len(example.facts) == 1 or example.facts[-1] - example.facts[0] >= apart
         found.add(len(example.facts))
     assert found == set(kinds)
+
+
+def test_training_stories_of_several_lengths(tmp_path: Path) -> None:
+    """Valid and test keep their length; a short story has its facts as far apart as it can."""
+    folder = tmp_path / "data"
+    options = ["--sentences", 8, "--least-sentences", 1, "--apart", 4]
+    assert prepare(folder, *options, train=300) == 0
+    lengths, kinds = Counter(), Counter()
+    for story, asked in paragraphs(folder, "train"):
+        [answer], facts, number = asked["answers"], asked["facts"], len(clauses(story))
+        check(story, asked["question"], answer["text"], facts)
+        assert len(facts) == 1 or facts[-1] - facts[0] >= min(4, number // 2)
+        lengths[number] += 1
+        kinds[len(facts)] += 1
+    assert set(lengths) == set(range(1, 9)) and min(lengths.values()) > 5
+    assert min(kinds.values()) > 60
+    for split in ("valid", "test"):
+        assert {len(clauses(story)) for story, _ in paragraphs(folder, split)} == {8}
 
 
 def test_both_ways_to_be_somewhere_are_asked(corpus: Path) -> None:
@@ -281,6 +301,14 @@ def test_same_options_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (
             ["--sentences", 200, "--apart", 31],
             "--apart must be from 0 to 30 with --sentences 200, but is 31",
+        ),
+        (
+            ["--least-sentences", 19],
+            "--least-sentences must be from 1 to --sentences 18, but is 19",
+        ),
+        (
+            ["--least-sentences", 0],
+            "--least-sentences must be from 1 to --sentences 18, but is 0",
         ),
         (["--facts", 2, 1, 2], "--facts names 2 twice"),
     ],

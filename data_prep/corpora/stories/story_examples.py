@@ -36,18 +36,25 @@ class Example(NamedTuple):
 
 
 def draw_example(
-    rng: Random, sentences: int, kinds: Sequence[int], apart: int, counts: Counter[str]
+    rng: Random,
+    sentences: range,
+    kinds: Sequence[int],
+    apart: int,
+    counts: Counter[str],
 ) -> Example:
     """An example; the number of facts of its question is drawn before its story.
 
-    sentences: number of sentences of the story
+    sentences: the numbers of sentences that the story may have, which is not less than its facts
     kinds: the numbers of facts that a question may have
-    apart: if it has several, the least number of sentences from the first of them to the last
+    apart: if it has several, the least number of sentences from the first of them to the last; at
+        most half the sentences of the story
     counts: counts the stories that allow no such question
     """
     facts = rng.choice(kinds)
+    number = max(facts, rng.choice(sentences)) if len(sentences) > 1 else sentences[0]
+    apart = min(apart, number // 2)
     while True:
-        events = draw_events(rng, sentences)
+        events = draw_events(rng, number)
         asked = questions(Simulation(dict(enumerate(events))), facts)
         for question in rng.sample(asked, len(asked)):
             found = proof(events, question)
