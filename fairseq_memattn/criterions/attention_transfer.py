@@ -1,6 +1,6 @@
 """Attention transfer: a bounded memory learns the outputs of a trained model's attention."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -25,6 +25,7 @@ NO_DROPOUT = {
     "encoder_layerdrop": 0.0,
     "decoder_layerdrop": 0.0,
 }
+WEIGHTS = ChoiceEnum(["control", "attention"])
 
 
 @dataclass
@@ -36,6 +37,13 @@ class AttentionTransferConfig(FairseqDataclass):
         metadata={
             "help": "trained checkpoint whose attention the model's bounded memories imitate; the "
             "model has the same layers and sizes, as `memattn convert` makes it"
+        },
+    )
+    attention_transfer_weights: WEIGHTS = field(  # type: ignore[valid-type]
+        default="control",
+        metadata={
+            "help": "what learns: control, the control's weights alone, such as W_phi, which need "
+            "a large learning rate (0.1); attention, the projections of the attention as well"
         },
     )
 
@@ -57,13 +65,17 @@ class AttentionTransferCriterion(FairseqCriterion):
     that all layers learn at once, each from exact inputs: attention transfer, after Zhang et al.,
     2024, *LoLCATs: On low-rank linearizing of large language models*, section 3.2. The loss is the
     mean over the attentions of sum ||o - o*||^2 / sum ||o*||^2, where the sums are over the tokens
-    of the batch that are not padding. Only the parameters of bounded attentions get gradients.
-    Attentions that are softmax attention in the model as well have no part in it.
+    of the batch that are not padding. Only the weights of controls get gradients, or all weights of
+    bounded attentions. Attentions that are softmax attention in the model as well have no part in
+    it.
 
-    Raises MemAttnError for a teacher that lacks an attention of the model.
+    Raises MemAttnError for a teacher that lacks an attention of the model, and for controls without
+    weights if only these are to learn.
     """
 
-    def __init__(self, task: Any, attention_teacher: str) -> None:
+    def __init__(
+        self, task: Any, attention_teacher: str, attention_transfer_weights: str = "control"
+    ) -> None:
         super().__init__(task)
         if not attention_teacher:
             raise MemAttnError("--criterion attention_transfer needs --attention-teacher")
@@ -73,6 +85,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         teacher = teachers[0].requires_grad_(False)
         # In a tuple, because the teacher is neither trained nor saved with the criterion.
         self._teacher = (teacher,)
+        self.weights = str(attention_transfer_weights)
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
@@ -89,10 +102,11 @@ class AttentionTransferCriterion(FairseqCriterion):
             "encoder": inputs["src_tokens"].ne(self.padding_idx),
             "decoder": inputs.get("prev_output_tokens", inputs["src_tokens"]).ne(self.padding_idx),
         }
-        errors = [
-            relative_error(student, calls[name], counted[name.partition(".")[0]])
-            for name, student in students.items()
-        ]
+        with frozen(self._frozen(students.values())):
+            errors = [
+                relative_error(student, calls[name], counted[name.partition(".")[0]])
+                for name, student in students.items()
+            ]
         size = int(sample["ntokens"])
         loss = torch.stack(errors).mean() * size
         logged = {
@@ -102,6 +116,18 @@ class AttentionTransferCriterion(FairseqCriterion):
             "sample_size": size,
         }
         return loss, size, logged
+
+    def _frozen(self, students: Iterable[BoundedAttention]) -> list[nn.Parameter]:
+        """The weights of the attentions that do not learn."""
+        if self.weights == "attention":
+            return []
+        learning = {weight for student in students for weight in student.control.parameters()}
+        if not learning:
+            raise MemAttnError(
+                "--attention-transfer-weights control needs a control that has weights, such as "
+                "mlp; use --attention-transfer-weights attention"
+            )
+        return [w for student in students for w in student.parameters() if w not in learning]
 
     @torch.no_grad()
     def _calls(
@@ -172,6 +198,19 @@ def recorded(modules: dict[str, nn.Module]) -> Iterator[dict[str, Call]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def frozen(weights: Sequence[nn.Parameter]) -> Iterator[None]:
+    """What is computed within the context has no gradient for these weights."""
+    learning = [weight for weight in weights if weight.requires_grad]
+    for weight in learning:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in learning:
+            weight.requires_grad_(True)
 
 
 def relative_error(student: nn.Module, call: Call, counted: Tensor) -> Tensor:

@@ -31,11 +31,11 @@ def sample(tokens=None, sources=None):
     }
 
 
-def criterion(teacher) -> AttentionTransferCriterion:
+def criterion(teacher, weights="attention") -> AttentionTransferCriterion:
     made = AttentionTransferCriterion.__new__(AttentionTransferCriterion)
     torch.nn.Module.__init__(made)
     made.padding_idx = PAD
-    made._teacher = (teacher.requires_grad_(False),)
+    made._teacher, made.weights = (teacher.requires_grad_(False),), weights
     return made
 
 
@@ -113,6 +113,24 @@ def test_only_bounded_attentions_learn():
     assert all(p.grad is None for p in teacher.parameters())
 
 
+def test_only_controls_learn():
+    """The gradients are those of all attentions, and the loss is the same."""
+    teacher, student = pair()
+    loss, _, _ = criterion(teacher)(student, sample())
+    loss.backward()
+    pools = {n: p.grad.clone() for n, p in student.named_parameters() if "controls" in n}
+    student.zero_grad()
+    again, _, _ = criterion(teacher, "control")(student, sample())
+    again.backward()
+    assert torch.equal(loss, again) and pools
+    for name, weight in student.named_parameters():
+        assert weight.requires_grad
+        if name in pools:
+            assert torch.equal(weight.grad, pools[name]) and weight.grad.any()
+        else:
+            assert weight.grad is None
+
+
 def test_a_language_model():
     sizes = {key: value for key, value in TINY.items() if key.startswith("decoder")}
     teacher = build("transformer_lm", **sizes, dropout=0.0).eval()
@@ -130,6 +148,9 @@ def test_models_that_do_not_fit():
     teacher, student = pair()
     with pytest.raises(MemAttnError, match="needs a model with bounded memories"):
         criterion(teacher)(teacher, sample())
+    teacher, queue = pair(control="window", **WIDE)
+    with pytest.raises(MemAttnError, match="--attention-transfer-weights control needs a control"):
+        criterion(teacher, "control")(queue, sample())
     deeper = translator(decoder_layers=3)
     with pytest.raises(MemAttnError, match="has no attention decoder.layers.2.self_attn"):
         criterion(teacher)(deeper, sample())
@@ -149,7 +170,8 @@ def test_transfer_then_tuning(softmax, tmp_path):
     done = run("memattn", "convert", softmax.data, *path, f"--flags={' '.join(map(str, slots))}")
     told = done.stdout.splitlines()[-1].removeprefix("to train it: ").split()
     transfer = ["--criterion", "attention_transfer", "--attention-teacher", softmax.checkpoint]
-    first = train(softmax.data, tmp_path / "one", *COMMON, *told, *transfer, "--max-update", 30)
+    fast = ["--lr", 0.1, "--max-update", 30]
+    first = train(softmax.data, tmp_path / "one", *COMMON, *told, *transfer, *fast)
     losses = [float(row["loss"]) for row in logged(first.log, "train_inner")]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     saved = torch.load(first.checkpoint, weights_only=False)
