@@ -5,24 +5,27 @@
 #
 #   SYSTEM     as in translation.sh; softmax goes on without a conversion, for comparison
 #   METHOD     plain: converted, then trained as usual | transfer: converted, then attention transfer
-#              for TRANSFERRED updates (docs/controls.md), then trained as usual
+#              to the control for TRANSFERRED updates (docs/controls.md), then trained as usual
 #
-#   CONTINUED    updates after the conversion, those of the transfer included (default: 75, 5 % of 1500)
-#   TRANSFERRED  updates of attention transfer (default: a third of CONTINUED)
+#   CONTINUED    updates after the conversion, those of the transfer included (default: 100, 5 % of 2000)
+#   TRANSFERRED  updates of attention transfer (default: two thirds of CONTINUED)
+#   LR           of the training after the conversion (default: 1e-3 if plain, else 1e-4)
 #
-# The other variables are in translation.sh; UPDATES, of the softmax model, is 1500 unless set. The score
-# is in $WORK/conversion/SYSTEM-METHOD-CONTINUED-SEED.score. A step that is done is not done again.
+# The other variables are in translation.sh; UPDATES, of the softmax model, is 2000 unless set. The score
+# is in $WORK/conversion/SYSTEM-METHOD-CONTINUED-SEED.score. A step that is done is not done again; one of
+# other TRANSFERRED or LR is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM METHOD" "$@"
 source recipes/abc/translation.sh
-system=$1 method=$2 UPDATES=${UPDATES:-1500} CONTINUED=${CONTINUED:-75}
+system=$1 method=$2 UPDATES=${UPDATES:-2000} CONTINUED=${CONTINUED:-100}
 whole CONTINUED "$CONTINUED" 1
-TRANSFERRED=${TRANSFERRED:-$((CONTINUED / 3))}
+TRANSFERRED=${TRANSFERRED:-$((2 * CONTINUED / 3))}
 whole TRANSFERRED "$TRANSFERRED" 1
 choose_arch "$system"
 case $method in
-  plain) TRANSFERRED=0 ;;
+  plain) TRANSFERRED=0 LR=${LR:-1e-3} ;;
   transfer)
+    LR=${LR:-1e-4}
     if [ "$system" = softmax ]; then
       echo "error: METHOD must be plain for softmax, which has no bounded memory" >&2
       exit 2
@@ -50,9 +53,9 @@ go_on() {
     "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $converted $DEVICE \
       --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
       --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
-      --finetune-from-model "$start" --optimizer adam --adam-betas '(0.9, 0.98)' --lr 1e-3 \
+      --finetune-from-model "$start" --optimizer adam --adam-betas '(0.9, 0.98)' \
       --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 5 \
-      --clip-norm 1.0 --max-tokens 2048 --max-update "$updates" --seed "$SEED" --num-workers 0 \
+      --clip-norm 1.0 --max-tokens 1024 --max-update "$updates" --seed "$SEED" --num-workers 0 \
       --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval 1000 \
       --validate-interval 1000 --save-dir "$folder" --log-format simple --log-interval 10 \
       --log-file "$folder.log" "$@"
@@ -69,18 +72,17 @@ if [ "$system" != softmax ]; then
       --output "$start" --seed "$SEED" --flags="$(cut -d' ' -f3- <<< "$arch")"
   fi
 fi
+one_setting "$run/tuned" TRANSFERRED LR
 if [ "$TRANSFERRED" -gt 0 ]; then
   go_on "$run/transfer" "$TRANSFERRED" --criterion attention_transfer \
-    --attention-teacher "$softmax"
+    --attention-teacher "$softmax" --lr 0.1
 fi
 go_on "$run/tuned" "$((CONTINUED - TRANSFERRED))" --criterion label_smoothed_cross_entropy \
-  --label-smoothing 0.1
+  --label-smoothing 0.1 --lr "$LR"
 
 run=$run/tuned
 translate
 {
-  "$BIN"/fairseq-validate "$data/bin" --user-dir fairseq_memattn $DEVICE --task translation \
-    --criterion label_smoothed_cross_entropy --path "$start" --valid-subset valid --max-tokens 4096 \
-    --required-batch-size-multiple 1 2>&1 | grep -o "ppl [0-9.]*" | tail -1
+  perplexity
   "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test_2016_flickr.de"
 } | tee "$WORK/conversion/$system-$method-$CONTINUED-$SEED.score"

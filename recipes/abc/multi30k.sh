@@ -3,16 +3,18 @@
 #
 #   recipes/abc/multi30k.sh SYSTEM      with the corpus in $DATA/multi30k-en-de
 #
-# SYSTEM and the variables are in translation.sh; UPDATES is 1500 unless set.
+# SYSTEM and the variables are in translation.sh; UPDATES is 2000 unless set.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/translation.sh
-system=$1 UPDATES=${UPDATES:-1500}
+system=$1 UPDATES=${UPDATES:-2000}
 raw=$DATA/multi30k-en-de data=$WORK/multi30k run=$WORK/multi30k/$system-$SEED
 
 choose_arch "$system"
 prepare "$raw" en de train="$raw/train" valid="$raw/val" test="$raw/test_2016_flickr"
-train
+train --max-tokens 1024
 translate
-"$BIN"/memattn score --generated "$run.generated" --reference "$raw/test_2016_flickr.de" |
-  tee "$run.score"
+{
+  perplexity
+  "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test_2016_flickr.de"
+} | tee "$run.score"

@@ -6,12 +6,12 @@
 #   CROSS   slots of cross attention (default: "8 16 32 64")
 #   CAUSAL  slots of causal attention (default: "8 16 32 64")
 #
-# The other variables are in translation.sh; UPDATES is 1500 unless set. Everything goes to
+# The other variables are in translation.sh; UPDATES is 2000 unless set. Everything goes to
 # $WORK/slot_grid-$UPDATES. A cell that has its score is not run again, one that stopped is gone on with.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/translation.sh
-UPDATES=${UPDATES:-1500} CROSS=${CROSS:-8 16 32 64} CAUSAL=${CAUSAL:-8 16 32 64}
+UPDATES=${UPDATES:-2000} CROSS=${CROSS:-8 16 32 64} CAUSAL=${CAUSAL:-8 16 32 64}
 whole UPDATES "$UPDATES" 1
 for slots in $CROSS $CAUSAL; do
   if ! [[ $slots =~ ^[1-9][0-9]*$ ]]; then

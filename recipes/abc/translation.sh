@@ -4,7 +4,7 @@
 #   SYSTEM  softmax | CONTROL-CROSS-CAUSAL, a control of docs/controls.md and its slots of cross and of
 #           causal attention: abc-32-8 (abc is ABC-MLP), linformer-32-32, random-32-32, rfa-32-32;
 #           abc-32-32-VARIANT: sigmoid or relu, the activation of W_phi x; separate, a W_phi for each
-#           layer; shared, one control for the heads of a layer; all, 32 slots in the encoder as well
+#           layer; shared, one control for the heads of a layer; all, CROSS slots in the encoder as well
 #
 #   DATA    folder of the corpora (default: data)     WORK     results (default: outputs/abc)
 #   SEED    default 1                                 UPDATES  of training
@@ -33,7 +33,7 @@ choose_arch() {
       sigmoid|relu) arch="$arch --abc-activation ${BASH_REMATCH[5]}" ;;
       separate) arch="$arch --abc-phi-layers separate" ;;
       shared) arch="$arch --abc-phi-heads shared" ;;
-      all) arch="$arch --abc-encoder-slots 32" ;;
+      all) arch="$arch --abc-encoder-slots ${BASH_REMATCH[2]}" ;;
     esac
   else
     echo "error: SYSTEM must be softmax or CONTROL-CROSS-CAUSAL[-VARIANT], but is $1" >&2
@@ -73,8 +73,8 @@ train() {
   "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $arch $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler inverse_sqrt \
-    --warmup-updates 400 --clip-norm 1.0 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler polynomial_decay \
+    --total-num-update "$UPDATES" --warmup-updates 200 --clip-norm 1.0 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --max-tokens 2048 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \
@@ -94,6 +94,13 @@ translate() {
     --path "$run/checkpoint_last.pt" --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 \
     --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 "$@" > "$run.generating"
   mv "$run.generating" "$run.generated"
+}
+
+# perplexity: of the validation set with the last checkpoint, as a line `ppl P`
+perplexity() {
+  "$BIN"/fairseq-validate "$data/bin" --user-dir fairseq_memattn $DEVICE --task translation \
+    --criterion label_smoothed_cross_entropy --path "$run/checkpoint_last.pt" --valid-subset valid \
+    --max-tokens 4096 --required-batch-size-multiple 1 2>&1 | grep -o "ppl [0-9.]*" | tail -1
 }
 
 # score_documents: the translation of what choose_documents has chosen, to $run.score

@@ -54,6 +54,23 @@ ROOT = Path(__file__).parents[2]
             {"CONTINUED": "20", "TRANSFERRED": "20"},
             "error: TRANSFERRED must be less than CONTINUED 20, but is 20",
         ),
+        (
+            "abc/conversion_table.sh x",
+            {},
+            "usage: recipes/abc/conversion_table.sh, but there are 1",
+        ),
+        (
+            "abc/conversion_table.sh",
+            {"CONVERSIONS": "abc-8-8:plain abc-8-8:x"},
+            "error: CONVERSIONS must be SYSTEM:plain or SYSTEM:transfer, but has abc-8-8:x",
+        ),
+        ("abc/multi30k_table.sh x", {}, "usage: recipes/abc/multi30k_table.sh, but there are 1"),
+        (
+            "abc/multi30k_table.sh",
+            {"SYSTEMS": "softmax abc"},
+            "error: SYSTEM must be softmax or CONTROL-CROSS-CAUSAL[-VARIANT], but is abc",
+        ),
+        ("abc/multi30k_table.sh", {"SEEDS": "1 x"}, "error: SEEDS must be a whole number of 0"),
         ("recall/run.sh mlp-8", {}, "usage: recipes/recall/run.sh FORM SYSTEM, but there are 1"),
         ("recall/run.sh hay mlp-8", {}, "error: FORM must be multi_query or needle, but is hay"),
         (

@@ -1,0 +1,131 @@
+"""Systems over several seeds: a table in Markdown, and a picture.
+
+    python recipes/seeds.py FOLDER --systems softmax abc-16-16 --values BLEU chrF --output OUT
+
+Reads FOLDER/SYSTEM-SEED.score; a SYSTEM may begin with a folder. Writes OUT.md, with the mean and
+the standard deviation of each value over the seeds. The difference from the first system is in the
+first value, and over the seeds that both have. Writes OUT.png, with the means of the first value.
+--paper adds a column with the figures of a paper.
+"""
+
+import argparse
+import re
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bars import Bar, draw
+
+from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.evaluation.plots import check_format
+
+# How a value is written in a file .score: by `memattn score`, fairseq-validate and the recipes
+VALUES = {
+    "BLEU": r"^BLEU\|\S+ = ([0-9.]+)",
+    "chrF": r"^chrF\S+ = ([0-9.]+)",
+    "s-BLEU": r"^s-BLEU\S* = ([0-9.]+)",
+    "d-BLEU": r"^d-BLEU\S* = ([0-9.]+)",
+    "perplexity": r"^ppl ([0-9.]+)",
+    "exact match": r"^all +[0-9]+ +([0-9.]+)",
+}
+Scores = Mapping[int, float]  # by seed
+
+
+def read_scores(folder: Path, system: str, value: str) -> dict[int, float]:
+    """A value of each seed. Raises ValueError where there is none, and for a file without it."""
+    stem = folder / system
+    name = re.compile(rf"{re.escape(stem.name)}-([0-9]+)\.score")
+    found = {}
+    for path in sorted(stem.parent.glob("*.score")):
+        run = name.fullmatch(path.name)
+        if run:
+            score = re.search(VALUES[value], path.read_text(encoding="utf-8"), re.MULTILINE)
+            if score is None:
+                raise ValueError(f"{path}: has no {value}")
+            found[int(run[1])] = float(score[1])
+    if not found:
+        raise ValueError(f"{folder}: there is no file {system}-SEED.score")
+    return found
+
+
+def shown(numbers: Sequence[float]) -> str:
+    """The mean, and the standard deviation of more than one number."""
+    mean = f"{statistics.fmean(numbers):.2f}"
+    return mean + (f" ± {statistics.stdev(numbers):.2f}" if len(numbers) > 1 else "")
+
+
+def difference(scores: Scores, first: Scores) -> str:
+    """From the first system, with the same seeds; empty where they have none in common."""
+    pairs = [score - first[seed] for seed, score in scores.items() if seed in first]
+    text = shown(pairs) if pairs else ""
+    return text if text.startswith("-") or not text else f"+{text}"
+
+
+def table(scores: Mapping[str, Mapping[str, Scores]], paper: Mapping[str, str], value: str) -> str:
+    """Markdown: a row for each system; the difference is in the first value."""
+    systems = list(scores)
+    first = scores[systems[0]]
+    head = ["system", "seeds", *first, f"{value}, difference from `{systems[0]}`"]
+    rows = [head + (["the paper"] if paper else []), ["---"] * (len(head) + bool(paper))]
+    for system in systems:
+        columns = scores[system]
+        cells = [f"`{system}`", str(len(columns[value]))]
+        cells += [shown(list(seeds.values())) for seeds in columns.values()]
+        cells.append("" if system == systems[0] else difference(columns[value], first[value]))
+        rows.append(cells + ([paper.get(system, "")] if paper else []))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def read_paper(given: Sequence[str], systems: Sequence[str]) -> dict[str, str]:
+    """Raises ValueError for anything but SYSTEM=FIGURE with one of the systems."""
+    figures = {}
+    for pair in given:
+        system, equals, figure = pair.partition("=")
+        if not (equals and figure) or system not in systems:
+            raise ValueError(f"--paper {pair}: must be SYSTEM=FIGURE, with one of --systems")
+        figures[system] = figure
+    return figures
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="the files SYSTEM-SEED.score")
+    parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
+    parser.add_argument("--values", nargs="+", required=True, choices=VALUES, help="the columns")
+    parser.add_argument("--paper", nargs="+", default=[], metavar="SYSTEM=FIGURE")
+    parser.add_argument("--output", type=Path, required=True, help="without a suffix")
+    args = parser.parse_args(argv)
+    try:
+        outputs = {s: args.output.with_name(args.output.name + s) for s in (".md", ".png")}
+        check_format("--output", outputs[".png"])
+        check_outputs({f"--output {path}": path for path in outputs.values()}, [])
+        paper = read_paper(args.paper, args.systems)
+        scores = {
+            system: {value: read_scores(args.folder, system, value) for value in args.values}
+            for system in args.systems
+        }
+        value = args.values[0]
+        text = table(scores, paper, value)
+        write_text(outputs[".md"], text)
+        draw([bar(name, row[value]) for name, row in scores.items()], value, None, outputs[".png"])
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(text, end="")
+    return 0
+
+
+def bar(name: str, scores: Scores) -> Bar:
+    """The mean over the seeds."""
+    numbers = list(scores.values())
+    return Bar(
+        name, statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
