@@ -16,7 +16,7 @@ def to_transformers(model: Any, task: Any) -> T5MemForConditionalGeneration:
     weights = {
         name: weight
         for name, weight in model.state_dict().items()
-        if not name.endswith("embed_tokens.scale")  # marks a checkpoint, see `T5Embedding`
+        if not name.endswith(".scale")  # marks a checkpoint: `T5Embedding` and `ScaledBias`
     }
     weights["lm_head.weight"] = weights["decoder.embed_tokens.weight"]
     converted.load_state_dict(weights, strict=True)
@@ -38,6 +38,7 @@ def configuration(model: Any) -> T5MemConfig:
         dropout=sizes.dropout,
         share_embeddings=shared,
         scale_embedding=decoder.embed_tokens.scaled,
+        scale_positions=sizes.position_scale != 1,
         max_source_positions=encoder.positions,
         max_target_positions=decoder.positions,
         **_memory(model),

@@ -59,6 +59,15 @@ class T5Config(FairseqDataclass):
             "and without this flag"
         },
     )
+    t5_scale_positions: bool = field(
+        default=False,
+        metadata={
+            "help": "multiply the relative position biases by sqrt(size) in the forward pass, and "
+            "initialise them accordingly. The function is the same, but Adam learns T5's position "
+            "biases, of which there are few, sqrt(size) times as fast. Checkpoints load with and "
+            "without this flag"
+        },
+    )
     max_source_positions: int = _size(1024, "tokens of the longest source", most=LARGEST)
     max_target_positions: int = _size(1024, "tokens of the longest target", most=LARGEST)
 
@@ -104,6 +113,7 @@ def sizes(args: Any, side: str) -> T5Sizes:
         dropout=args.dropout,
         buckets=args.t5_position_buckets,
         max_distance=args.t5_max_distance,
+        position_scale=embed_dim**0.5 if args.t5_scale_positions else 1.0,
     )
 
 

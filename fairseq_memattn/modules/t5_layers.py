@@ -25,6 +25,7 @@ class T5Sizes:
     source_dim: E of the encoder, whose states a decoder attends to
     dropout: of states, attention weights and feed-forward layers alike, as in T5
     buckets, max_distance: of relative positions
+    position_scale: of the learned position biases, which are multiplied by it
     """
 
     embed_dim: int
@@ -35,6 +36,7 @@ class T5Sizes:
     dropout: float = 0.1
     buckets: int = 32
     max_distance: int = 128
+    position_scale: float = 1.0
 
 
 def linear(inputs: int, outputs: int, deviation: float) -> nn.Linear:
@@ -97,14 +99,42 @@ class T5FeedForward(nn.Module):
         return out
 
 
-class T5PositionBias(nn.Module):
+class ScaledBias(nn.Module):
+    """A `table` of biases that are multiplied by a factor in the forward pass.
+
+    The buffer `scale` marks the checkpoint of a model whose factor is not 1. Checkpoints with any
+    factor can be loaded.
+    """
+
+    factor: float
+
+    def mark(self) -> None:
+        """Registers the buffer."""
+        if self.factor != 1:
+            self.register_buffer("scale", torch.tensor(self.factor))
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """fairseq's hook, called before a checkpoint is loaded."""
+        table, scale = f"{name}.table", f"{name}.scale"
+        if table not in state_dict:
+            return
+        stored = float(state_dict.pop(scale, torch.tensor(1.0)))
+        if stored != self.factor:
+            state_dict[table] = state_dict[table] * (stored / self.factor)
+        if self.factor != 1:
+            state_dict[scale] = torch.tensor(self.factor)
+
+
+class T5PositionBias(ScaledBias):
     """The relative position biases that all layers of a stack share."""
 
     def __init__(self, sizes: T5Sizes, bidirectional: bool) -> None:
         super().__init__()
         self.bidirectional, self.max_distance = bidirectional, sizes.max_distance
+        self.factor = sizes.position_scale
         self.table = nn.Parameter(torch.empty(sizes.buckets, sizes.heads))
-        nn.init.normal_(self.table, std=sizes.embed_dim**-0.5)
+        nn.init.normal_(self.table, std=sizes.embed_dim**-0.5 / self.factor)
+        self.mark()
 
     def forward(self, length: int, past: int = 0) -> Tensor:
         """(1, H, length, past + length): queries are at the last `length` positions."""
@@ -115,7 +145,7 @@ class T5PositionBias(nn.Module):
             buckets=len(self.table),
             max_distance=self.max_distance,
         )
-        bias = embedding(bucket, self.table).t().unsqueeze(0)
+        bias = self.factor * embedding(bucket, self.table).t().unsqueeze(0)
         if not self.bidirectional:
             bias = bias.masked_fill(distance > 0, -torch.inf)
         return of_pairs(bias, past + length)

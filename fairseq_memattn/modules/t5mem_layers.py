@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.nn.memory_slots import MemorySlotAttention, SlotPositionBias
 from fairseq_memattn.modules.t5_layers import (
     Residual,
+    ScaledBias,
     Source,
     T5CrossAttention,
     T5FeedForward,
@@ -43,14 +44,19 @@ class T5MemSizes(T5Sizes):
     selector_query: str = "embedding"
 
 
-class T5MemPositionBias(SlotPositionBias):
+class T5MemPositionBias(SlotPositionBias, ScaledBias):
     """The `SlotPositionBias` that all layers of the encoder share."""
 
     def __init__(self, sizes: T5MemSizes) -> None:
         super().__init__(
-            sizes.embed_dim, sizes.heads, buckets=sizes.buckets, max_distance=sizes.max_distance
+            sizes.embed_dim,
+            sizes.heads,
+            buckets=sizes.buckets,
+            max_distance=sizes.max_distance,
+            scale=sizes.position_scale,
         )
         self.slots = sizes.slots
+        self.mark()
 
     def forward(self, padding: Tensor) -> Tensor:  # type: ignore[override]
         """padding: (B, K, S). Returns (K, H, M + S, K M + S)."""

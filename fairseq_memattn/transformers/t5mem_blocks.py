@@ -91,7 +91,8 @@ class T5PositionBias(nn.Module):
     def __init__(self, config: T5MemConfig, sizes: T5Sizes, bidirectional: bool) -> None:
         super().__init__()
         self.bidirectional, self.max_distance = bidirectional, config.max_distance
-        self.deviation = sizes.embed_dim**-0.5
+        self.factor = sizes.embed_dim**0.5 if config.scale_positions else 1.0
+        self.deviation = sizes.embed_dim**-0.5 / self.factor
         self.table = nn.Parameter(torch.empty(config.position_buckets, sizes.heads))
 
     def forward(self, length: int, past: int = 0) -> Tensor:
@@ -103,7 +104,7 @@ class T5PositionBias(nn.Module):
             buckets=len(self.table),
             max_distance=self.max_distance,
         )
-        return embedding(bucket, self.table).permute(2, 0, 1).unsqueeze(0)
+        return self.factor * embedding(bucket, self.table).permute(2, 0, 1).unsqueeze(0)
 
 
 class T5Projections(nn.Module):

@@ -36,6 +36,7 @@ class T5MemConfig(PreTrainedConfig):
     share_embeddings: whether source and target have one embedding table. The decoder's input and
         output share a table in any case
     scale_embedding: whether the tables are stored multiplied by E^-1/2
+    scale_positions: whether the position biases are stored multiplied by E^-1/2
     max_source_positions, max_target_positions: fairseq's limits. Positions are relative, so that
         this model works beyond them
     slots: M, memory tokens in front of each sequence; 0 is a T5 without memory, which takes one
@@ -80,6 +81,7 @@ class T5MemConfig(PreTrainedConfig):
     dropout: float | int = 0.1
     share_embeddings: bool = True
     scale_embedding: bool = False
+    scale_positions: bool = False
     max_source_positions: int = 1024
     max_target_positions: int = 1024
     slots: int = 2

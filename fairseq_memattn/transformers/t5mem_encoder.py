@@ -176,8 +176,9 @@ class T5MemPositionBias(SlotPositionBias):
             sizes.heads,
             buckets=config.position_buckets,
             max_distance=config.max_distance,
+            scale=sizes.embed_dim**0.5 if config.scale_positions else 1.0,
         )
-        self.deviation, self.slots = sizes.embed_dim**-0.5, config.slots
+        self.deviation, self.slots = sizes.embed_dim**-0.5 / self.factor, config.slots
 
     def forward(self, padding: Tensor) -> Tensor:  # type: ignore[override]
         """padding: (B, K, S). Returns (K, H, M + S, K M + S)."""

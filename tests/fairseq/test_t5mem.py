@@ -483,5 +483,24 @@ def test_steps_of_scaled_embeddings_change_logits_more():
     assert scaled > 2 * plain
 
 
+@pytest.mark.parametrize("arch", ["t5mem_v1", "t5mem_ws_wma"])
+def test_scaled_positions_are_the_same_function(arch):
+    plain, scaled, again, other = (
+        build(arch, share_all_embeddings=True, t5_scale_positions=on) for on in (0, 1, 0, 1)
+    )
+    scaled.load_state_dict(plain.state_dict())
+    inputs = batch()
+    expected = logits(plain, inputs)
+    torch.testing.assert_close(logits(scaled, inputs), expected)
+    for model in (again, other):
+        model.load_state_dict(scaled.state_dict())
+        torch.testing.assert_close(logits(model, inputs), expected)
+    tables = [name for name in plain.state_dict() if name.endswith("table")]
+    assert len(tables) == 2
+    for name in tables:
+        weight = scaled.state_dict()[name]
+        torch.testing.assert_close(weight * weight.new_tensor(8).sqrt(), plain.state_dict()[name])
+
+
 def test_a_design_is_a_subclass():
     assert all(issubclass(model, T5Mem) for model in models().values())

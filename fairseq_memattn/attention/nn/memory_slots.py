@@ -25,6 +25,8 @@ class SlotPositionBias(nn.Module):
     num_heads: H
     buckets: the number of buckets of distances, an even number
     max_distance: the distance from which on a side has a single bucket
+    scale: the biases are the learned numbers times `scale`. Optimisers whose steps are not
+        proportional to the weights, such as Adam, change the biases `scale` times as fast
 
     Raises ValueError for buckets and distances that `relative_position_bucket` refuses.
     """
@@ -36,12 +38,13 @@ class SlotPositionBias(nn.Module):
         *,
         buckets: int = BUCKETS,
         max_distance: int = MAX_DISTANCE,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         check_buckets(bidirectional=True, buckets=buckets, max_distance=max_distance)
-        self.max_distance = max_distance
+        self.max_distance, self.factor = max_distance, scale
         self.table = nn.Parameter(torch.empty(buckets + 1, num_heads))
-        nn.init.normal_(self.table, std=embed_dim**-0.5)
+        nn.init.normal_(self.table, std=embed_dim**-0.5 / scale)
 
     def forward(self, sequences: int, slots: int, length: int) -> Tensor:
         """The biases of K sequences of S tokens with M memory tokens each.
@@ -49,7 +52,7 @@ class SlotPositionBias(nn.Module):
         Returns (K, H, M + S, K M + S), the `position_bias` of `MemorySlotAttention`.
         """
         return slot_position_bias(
-            self.table, sequences, slots, length, max_distance=self.max_distance
+            self.factor * self.table, sequences, slots, length, max_distance=self.max_distance
         )
 
 
