@@ -8,22 +8,25 @@
 #
 #   FACTS   numbers of facts that a question may need (default: 1 2 3)
 #   SENTENCES of a story (default: 18, 128 tokens with the question, 32 in each of 4 chunks)
+#   TRAIN   training stories, of one to SENTENCES sentences (default: 200000)
 #   FROM    begin with this model of SYSTEM, such as one of FACTS=1 SENTENCES=6 (default: from scratch)
 #   WORK    data and results (default: outputs/t5mem) SEED     default 1
 #   UPDATES of 64 questions (default: 10000)          BIN      programs (default: .venv/bin)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES or FROM is refused, and needs another WORK.
+# of other UPDATES, TRAIN or FROM is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/t5mem/variants.sh
 system=$1 variant=${1%-*} chunks=${1##*-}
-FACTS=${FACTS:-1 2 3} SENTENCES=${SENTENCES:-18} FROM=${FROM:-} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1}
-UPDATES=${UPDATES:-10000} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
+FACTS=${FACTS:-1 2 3} SENTENCES=${SENTENCES:-18} TRAIN=${TRAIN:-200000} FROM=${FROM:-}
+WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-10000}
+DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
 whole SENTENCES "$SENTENCES" 4
+whole TRAIN "$TRAIN" 1
 if ! [[ $system =~ ^(t5-1|(v[1-4]|ws|ws_wma)-[1-9][0-9]*)$ ]]; then
   echo "error: SYSTEM must be t5-1, or v1, v2, v3, v4, ws or ws_wma and CHUNKS, like v1-4, but is" \
     "$system" >&2
@@ -50,6 +53,7 @@ case $variant in
   *) arch="--arch t5mem_$variant --t5mem-sequences $chunks --t5mem-selector-query layer" ;;
 esac
 set_sizes 64 256
+sizes="$sizes --t5-scale-positions"
 data=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-} run=$data/$system-$SEED
 apart=$((SENTENCES < 12 ? SENTENCES / 2 : 6))
 task="--user-dir fairseq_memattn $DEVICE --task question_answering --max-source-length $length
@@ -57,11 +61,11 @@ task="--user-dir fairseq_memattn $DEVICE --task question_answering --max-source-
 
 programs
 "$BIN"/python data_prep/stories.py --output "$data" --facts $FACTS \
-  --sentences "$SENTENCES" --apart "$apart"
+  --sentences "$SENTENCES" --least-sentences 1 --apart "$apart" --train "$TRAIN"
 
-one_setting "$run" FROM
+one_setting "$run" FROM TRAIN
 trained "$run" "$UPDATES" "$data/bin" $task $arch $sizes --eval-answers --dropout 0.0 \
-  --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
+  --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' --lr 1e-3 \
   --lr-scheduler cosine --warmup-updates 200 --clip-norm 1.0 --batch-size 64 \
   ${FROM:+--finetune-from-model "$FROM"}
 
