@@ -126,6 +126,7 @@ def encoder_options(encoder: GMATEncoder, dictionary: Any) -> dict[str, Any]:
         "lsh_rounds": cfg.gmat_lsh_rounds,
         "lsh_buckets": cfg.gmat_lsh_buckets,
         "memory_slots": encoder.slots,
+        "memory_positions": cfg.gmat_memory_positions,
         "memory_projections": PROJECTIONS[str(cfg.gmat_memory_projections)],
         "compress_after": cfg.gmat_compress_after,
         "memory_layers": cfg.gmat_memory_layers,

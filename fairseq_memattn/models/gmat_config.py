@@ -45,6 +45,14 @@ class GMATConfig(FairseqDataclass):
             "most": MOST_VECTORS,
         },
     )
+    gmat_memory_positions: bool = field(
+        default=False,
+        metadata={
+            "help": "gives each memory vector the position embedding of its part of the sequence, "
+            "which is divided in M equal parts. Without it memory vectors have no position, as in "
+            "the paper, and a small model hardly learns to compress"
+        },
+    )
     gmat_memory_projections: PROJECTIONS = field(  # type: ignore[valid-type]
         default="none",
         metadata={
@@ -215,6 +223,10 @@ def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
     args.gmat_chunk = _sparsity(args).size
     if not args.gmat_lsh_buckets:
         args.gmat_lsh_buckets = 2 * -(-longest // args.gmat_chunk)
+    if args.gmat_memory_positions and getattr(args, "no_token_positional_embeddings", False):
+        raise MemAttnError(
+            "--no-token-positional-embeddings does not work with --gmat-memory-positions"
+        )
     _check_compression(args)
 
 

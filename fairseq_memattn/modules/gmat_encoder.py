@@ -11,7 +11,11 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES
-from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
+from fairseq_memattn.attention.ops.global_memory.padding import (
+    reorder,
+    spread_positions,
+    tokens_first,
+)
 from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
@@ -52,7 +56,9 @@ class GMATEncoder(TransformerEncoderBase):
 
     The memory starts as `gmat_memory` learned vectors in front of the tokens. They have no
     position; otherwise they are treated like token embeddings, layer norm and dropout included (a
-    choice). Tokens and memory share feed-forward layers and norms.
+    choice). Tokens and memory share feed-forward layers and norms. With `gmat_memory_positions`,
+    which is not in the paper, vector m also has the position embedding of the middle of the m-th of
+    M equal parts of the sequence.
 
     Learned positions are (q, r) embeddings; fairseq's sinusoidal positions are used unchanged.
 
@@ -128,9 +134,8 @@ class GMATEncoder(TransformerEncoderBase):
         if order is not None:
             x, mask = reorder(x, order), reorder(padding, order)
         first = x.masked_fill(mask.unsqueeze(2), 0.0)
-        memory, x, hidden = self._encode(
-            self.first_memory(len(src_tokens), memory_words), first, mask
-        )
+        lengths = (~padding).sum(dim=1)
+        memory, x, hidden = self._encode(self.first_memory(lengths, memory_words), first, mask)
         states = [x, first, *hidden] if return_all_hiddens else [x]
         if order is not None:
             back = order.argsort(dim=1)
@@ -143,7 +148,7 @@ class GMATEncoder(TransformerEncoderBase):
             "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
-            "src_lengths": [(~padding).sum(dim=1, keepdim=True, dtype=torch.int32)],
+            "src_lengths": [lengths.to(torch.int32).unsqueeze(1)],
             "memory": [memory],
         }
 
@@ -157,7 +162,7 @@ class GMATEncoder(TransformerEncoderBase):
         self._check_compresses()
         padding = src_tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(src_tokens)
-        memory = self.first_memory(len(src_tokens))
+        memory = self.first_memory((~padding).sum(dim=1))
         return self._compress(memory, x.masked_fill(padding.unsqueeze(2), 0.0), padding)[0]
 
     def decompress(self, memory: Tensor, lengths: Tensor) -> Tensor:
@@ -179,16 +184,19 @@ class GMATEncoder(TransformerEncoderBase):
         positions = torch.arange(int(lengths.max()), device=lengths.device)
         return self._decompress(memory, positions >= lengths.unsqueeze(1))[1]
 
-    def first_memory(self, batch: int, words: Tensor | None = None) -> Tensor:
+    def first_memory(self, lengths: Tensor, words: Tensor | None = None) -> Tensor:
         """The memory that enters the first layer, (B, M, E).
 
+        lengths: (B,), the tokens of each sequence
         words: (B, Q), whose embeddings replace the first Q learned vectors, except at padding; of
             more than M words, the first M are used (section 4.4: the words of the question)
         """
         if self.memory_tokens is None:
             weight: Tensor = self.embed_tokens.weight
-            return weight.new_zeros(batch, 0, weight.shape[1])
-        x = self.embed_scale * self.memory_tokens.weight.expand(batch, -1, -1)
+            return weight.new_zeros(len(lengths), 0, weight.shape[1])
+        x = self.embed_scale * self.memory_tokens.weight.expand(len(lengths), -1, -1)
+        if self.cfg.gmat_memory_positions:
+            x = x + self._positions(lengths)[spread_positions(lengths, self.slots)].to(x)
         if words is not None:
             words = words[:, : self.slots]
             given = self.embed_scale * self.embed_tokens(words)
@@ -196,6 +204,13 @@ class GMATEncoder(TransformerEncoderBase):
             is_word = words.ne(self.padding_idx).unsqueeze(2)
             x = torch.cat([torch.where(is_word, given, learned), rest], dim=1)
         return self.as_embedded(x)
+
+    def _positions(self, lengths: Tensor) -> Tensor:
+        """The embeddings of the positions up to the longest of the sequences, (longest, E)."""
+        longest = max(int(lengths.max()), 1)
+        # Position embeddings only distinguish padding from other symbols.
+        table: Tensor = self.embed_positions(lengths.new_full((1, longest), self.padding_idx + 1))
+        return table.squeeze(0)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
         """fairseq's hook for beam search."""

@@ -17,6 +17,8 @@ class GMATConfig(PreTrainedConfig):
         `fairseq_memattn.attention.nn.GlobalMemoryAttention`. `lsh_buckets` None depends on the
         longest sequence in the batch
     memory_slots: M, the number of memory vectors
+    memory_positions: whether each memory vector has the position embedding of its part of the
+        sequence, which is divided in M equal parts
     memory_projections: the projections that the attention which updates the memory does not share
         with the tokens' attention: "", "qkv" or "qkvo"
     position_embedding_type: "blocks", the sum of the vectors of p mod N and of p div N for the
@@ -62,6 +64,7 @@ class GMATConfig(PreTrainedConfig):
     lsh_rounds: int = 8
     lsh_buckets: int | None = None
     memory_slots: int = 64
+    memory_positions: bool = False
     memory_projections: str = ""
     compress_after: int = 0
     memory_layers: int = 0
@@ -84,6 +87,8 @@ class GMATConfig(PreTrainedConfig):
             raise MemAttnError(
                 f"`memory_layers` must be 0 without `compress_after`, but is {self.memory_layers}"
             )
+        if self.memory_positions and self.position_embedding_type == "none":
+            raise MemAttnError("`position_embedding_type` must not be none with `memory_positions`")
         if self.compress_after:
             self._check_compression()
 

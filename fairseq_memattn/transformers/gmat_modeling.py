@@ -23,7 +23,11 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from fairseq_memattn.attention.nn.global_memory import GlobalMemoryAttention
-from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
+from fairseq_memattn.attention.ops.global_memory.padding import (
+    reorder,
+    spread_positions,
+    tokens_first,
+)
 from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.transformers.attention_weights import check_attentions
@@ -228,7 +232,9 @@ class GMATModel(GMATPreTrainedModel):
         if order is not None:
             x, mask = reorder(x, order), reorder(padding, order)
             x = x.masked_fill(mask.unsqueeze(2), 0.0)
-        memory, hidden = self._encode(self.first_memory(len(x), memory_words), x, mask)
+        memory, hidden = self._encode(
+            self.first_memory((~padding).sum(dim=1), memory_words), x, mask
+        )
         if order is not None:
             back = order.argsort(dim=1)
             hidden = [reorder(state, back) for state in hidden]
@@ -252,7 +258,7 @@ class GMATModel(GMATPreTrainedModel):
         order = tokens_first(padding)
         x, mask = reorder(x, order), reorder(padding, order)
         x = x.masked_fill(mask.unsqueeze(2), 0.0)
-        return self._compress(self.first_memory(len(x)), x, mask)[0]
+        return self._compress(self.first_memory((~padding).sum(dim=1)), x, mask)[0]
 
     def decompress(self, memory: Tensor, lengths: Tensor) -> Tensor:
         """The last states of sequences that are stored as memories.
@@ -327,17 +333,22 @@ class GMATModel(GMATPreTrainedModel):
             x = x + self.embed_positions(positions, padding).to(x.dtype)
         return self._normed_embedding(x)
 
-    def first_memory(self, batch: int, words: Tensor | None = None) -> Tensor:
+    def first_memory(self, lengths: Tensor, words: Tensor | None = None) -> Tensor:
         """The memory that enters the first layer, (B, M, E).
 
+        lengths: (B,), the tokens of each sequence
         words: (B, Q), whose embeddings replace the first Q learned vectors, except at padding; of
             more than M words, the first M are used (section 4.4: the words of the question)
         """
         if self.memory_tokens is None:
             weight = self.embed_tokens.weight
-            return weight.new_zeros(batch, 0, weight.shape[1])
+            return weight.new_zeros(len(lengths), 0, weight.shape[1])
         slots = self.config.memory_slots
-        x = self.embed_scale * self.memory_tokens.weight.expand(batch, -1, -1)
+        x = self.embed_scale * self.memory_tokens.weight.expand(len(lengths), -1, -1)
+        if self.config.memory_positions:
+            assert self.embed_positions is not None
+            positions = spread_positions(lengths, slots)
+            x = x + self.embed_positions(positions, torch.zeros_like(positions).bool()).to(x.dtype)
         if words is not None:
             words = words[:, :slots]
             given = self.embed_scale * self.embed_tokens(words)

@@ -64,7 +64,9 @@ def test_masked_words(kind, tmp_path):
         assert_close(ours.gmat(tokens).memory, extra["memory"], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["compressed", "compressed more", "compressed untied"])
+@pytest.mark.parametrize(
+    "kind", ["compressed", "compressed more", "compressed untied", "compressed positioned"]
+)
 @torch.no_grad()
 def test_compression(kind):
     theirs = bert(kind, words=MASKABLE)

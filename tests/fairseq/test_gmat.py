@@ -37,6 +37,8 @@ KINDS = {
     "untied lsh": {"gmat_memory_projections": "qkv", "gmat_sparsity": "lsh"},
     "compressed": {"gmat_compress_after": 1},
     "compressed more": {"gmat_compress_after": 1, "gmat_memory_layers": 1},
+    "positioned": {"gmat_memory_positions": True},
+    "compressed positioned": {"gmat_memory_positions": True, "gmat_compress_after": 1},
     "compressed untied": {"gmat_compress_after": 1, "gmat_memory_projections": "qkvo"},
     "no memory": {"gmat_memory": 0},
 }
@@ -299,6 +301,24 @@ def test_without_positions_order_does_not_matter():
         assert torch.allclose(out[:, other], shuffled, atol=1e-5) == without
 
 
+@torch.no_grad()
+def test_memory_vectors_have_the_positions_of_their_parts():
+    """One vector of a text after another, from the embedding of a token at that position."""
+    encoder = bert(gmat_memory_positions=True, gmat_memory=3).encoder.sentence_encoder
+    table = encoder.embed_positions(rows(9))[0]
+    for length, positions in ((9, [1, 4, 7]), (5, [0, 2, 4]), (2, [0, 1, 1]), (1, [0, 0, 0])):
+        found = encoder.first_memory(torch.tensor([length, 9]))
+        for slot, position in enumerate(positions):
+            assert position == math.floor((slot + 0.5) * length / 3)
+            vector = encoder.memory_tokens.weight[slot] + table[position]
+            assert_close(found[0, slot], encoder.layernorm_embedding(vector))
+        assert torch.equal(found[1], encoder.first_memory(torch.tensor([9]))[0])
+    words = torch.tensor([[7, PAD]])
+    given = encoder.first_memory(torch.tensor([9]), words)
+    assert_close(given[0, 0], encoder.layernorm_embedding(encoder.embed_tokens.weight[7]))
+    assert torch.equal(given[0, 1:], encoder.first_memory(torch.tensor([9]))[0, 1:])
+
+
 # --- Compression
 
 
@@ -342,6 +362,10 @@ def test_compression_layer_by_layer(alone):
         ({"gmat_lsh_buckets": 7}, "--gmat-lsh-buckets must be even, but is 7"),
         ({"gmat_position_block": 0}, "--gmat-position-block must be at least 1, but is 0"),
         ({"gmat_memory_layers": 1}, "--gmat-memory-layers must be 0 without"),
+        (
+            {"gmat_memory_positions": True, "no_token_positional_embeddings": True},
+            "--no-token-positional-embeddings does not work with --gmat-memory-positions",
+        ),
         ({"gmat_compress_after": 2, "gmat_memory_layers": 1}, "must leave some of the 3"),
         ({"gmat_compress_after": 1, "gmat_memory": 0}, "so --gmat-memory must not be 0"),
         (

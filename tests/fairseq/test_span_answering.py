@@ -302,13 +302,14 @@ def test_words_replace_the_first_memory_vectors():
     model = bert(gmat_memory=4)
     encoder, tokens = model.encoder.sentence_encoder, rows(9, 7)
     words = torch.tensor([[7, PAD, PAD], [8, 9, 10]])
-    found = encoder.first_memory(2, words)
+    lengths = torch.tensor([9, 7])
+    found = encoder.first_memory(lengths, words)
     learned, table = encoder.memory_tokens.weight, encoder.embed_tokens.weight
     expected = torch.stack(
         [torch.stack([table[7], *learned[1:]]), torch.stack([*table[[8, 9, 10]], learned[3]])],
     )
     assert_close(found, encoder.layernorm_embedding(expected))
-    assert torch.equal(encoder.first_memory(2, words[:, :0]), encoder.first_memory(2))
+    assert torch.equal(encoder.first_memory(lengths, words[:, :0]), encoder.first_memory(lengths))
     with_words = model(tokens, memory_words=words)[0]
     assert not torch.allclose(with_words, model(tokens)[0])
     alone = model(tokens[:1], memory_words=words[:1, :1])[0]

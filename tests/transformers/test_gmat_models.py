@@ -97,6 +97,10 @@ def test_a_graph_without_breaks():
 def test_options_that_cannot_be():
     for options, message in (
         ({"position_embedding_type": "x"}, "`position_embedding_type` must be one of blocks"),
+        (
+            {"memory_positions": True, "position_embedding_type": "none"},
+            "`position_embedding_type` must not be none with `memory_positions`",
+        ),
         ({"memory_layers": 1}, "`memory_layers` must be 0 without `compress_after`, but is 1"),
         ({"compress_after": 2, "memory_layers": 1}, "must leave some of the 3"),
         ({"compress_after": 1, "memory_slots": 0}, "`memory_slots` must not be 0"),
