@@ -4,7 +4,7 @@
 #
 #   recipes/gmat/compress.sh SYSTEM      after recipes/gmat/wikitext2.sh SYSTEM, one with compression
 #
-#   SYSTEM  CHUNKxCOUNT-M-cN, for example 512x1-64-c3
+#   SYSTEM  CHUNKxCOUNT-M-cN, for example 64x1-16-c1
 #
 #   WORK    results (default: outputs/gmat)           SEED     default 1
 #   DEVICE  --cpu, or "" for a GPU (default: --cpu)   BIN      programs (default: .venv/bin)

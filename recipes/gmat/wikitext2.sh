@@ -5,32 +5,36 @@
 #   recipes/gmat/wikitext2.sh SYSTEM
 #
 #   SYSTEM  CHUNKxCOUNT-M, in the paper's notation (CHUNK x COUNT, M): 64x8-0, 64x8-32, 512x1-0, 8x64-0
-#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 512x1-64-c3
+#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 64x1-16-c1
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/gmat)           SEED     default 1
 #   BASE    updates of what all systems begin with, on 64 tokens at a time and on 512 (default: 1500)
 #   UPDATES of each system after that, and of each length that is compressed (default: 500)
+#   COPY    updates of those that compress in which all tokens are asked for (default: 1000)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #   BIN     programs (default: .venv/bin)
 #
 # The paper begins with BERT. The systems of a seed begin here with one model from scratch, without a
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
-# BASE more: so small a model is slow to learn where to look in 512 at once. Those that compress begin
-# with what has read texts of 64, and compress them, then those of 128 and 256, for UPDATES each. An
-# update is 4096 tokens.
+# BASE more: so small a model is slow to learn where to look in 512 at once. Systems of shorter texts
+# begin with what has read texts of their length, and those that compress with what has read texts of 64.
+# For COPY updates these compress them and are asked for nine tenths of their tokens, most of which are
+# not masked; then for masked tokens of texts of 64, 128 and 256, for UPDATES each. An update is 4096
+# tokens.
 #
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the
-# repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES
-# or BASE is refused, and needs another WORK.
+# repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES,
+# BASE or COPY is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/wikitext2_pieces.sh
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} BASE=${BASE:-1500} UPDATES=${UPDATES:-500}
+COPY=${COPY:-1000}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
-for name in BASE UPDATES; do whole "$name" "${!name}" 1; done
+for name in BASE UPDATES COPY; do whole "$name" "${!name}" 1; done
 if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3]))?$ ]]; then
   echo "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN with N from 1 to 3, like 64x8-32, but" \
     "is $system" >&2
@@ -38,7 +42,9 @@ if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3]))?$ ]]; then
 fi
 chunk=${BASH_REMATCH[1]} length=$((BASH_REMATCH[1] * BASH_REMATCH[2])) memory=${BASH_REMATCH[3]}
 compressed=${BASH_REMATCH[5]} flags="--gmat-memory $memory"
-if [ -n "$compressed" ]; then flags="$flags --gmat-compress-after $compressed"; fi
+if [ -n "$compressed" ]; then
+  flags="$flags --gmat-compress-after $compressed --gmat-memory-positions"
+fi
 if ((compressed && memory == 0)); then
   echo "error: SYSTEM $system keeps a memory alone that has no vectors; M must be 1 or more" >&2
   exit 2
@@ -60,7 +66,8 @@ wikitext2_pieces "$data" 2000
 one_budget "$run" "$UPDATES"
 mkdir -p "$base"
 filling "$base/64" "$BASE" 64 64 --gmat-memory 0 --lr-scheduler fixed --lr 2e-3 --warmup-updates 300
-from=$((compressed ? 64 : 512))
+from=64
+while ((!compressed && from < 512 && 2 * from <= length)); do from=$((2 * from)); done
 for ((size = 128; size <= from; size *= 2)); do
   updates=$((size < 512 ? 150 : BASE))
   filling "$base/$size" "$updates" "$size" "$size" --gmat-memory 0 --lr-scheduler fixed --lr 1e-3 \
@@ -74,6 +81,13 @@ if [ "$memory" -gt 0 ]; then
     "$BIN"/memattn convert "$data/bin" --path "$base/$from/checkpoint_last.pt" \
       --arch gmat_bert_tiny --output "$start" --seed "$SEED" --flags="$flags"
   fi
+fi
+if [ -n "$compressed" ]; then
+  size=$((length < 64 ? length : 64))
+  filling "$run/copy" "$COPY" "$size" $((chunk < size ? chunk : size)) $flags --lr 2e-3 \
+    --lr-scheduler fixed --warmup-updates 50 --finetune-from-model "$start" --mask-prob 0.9 \
+    --leave-unmasked-prob 0.89 --random-token-prob 0
+  start=$run/copy/checkpoint_last.pt
 fi
 for ((size = 64; compressed && size < length; size *= 2)); do
   filling "$run/$size" "$UPDATES" "$size" $((chunk < size ? chunk : size)) $flags --lr 1e-3 \
