@@ -135,7 +135,8 @@ class GMATEncoder(TransformerEncoderBase):
             x, mask = reorder(x, order), reorder(padding, order)
         first = x.masked_fill(mask.unsqueeze(2), 0.0)
         lengths = (~padding).sum(dim=1)
-        memory, x, hidden = self._encode(self.first_memory(lengths, memory_words), first, mask)
+        first_memory = self.first_memory(lengths, memory_words, src_tokens.shape[1])
+        memory, x, hidden = self._encode(first_memory, first, mask)
         states = [x, first, *hidden] if return_all_hiddens else [x]
         if order is not None:
             back = order.argsort(dim=1)
@@ -162,7 +163,7 @@ class GMATEncoder(TransformerEncoderBase):
         self._check_compresses()
         padding = src_tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(src_tokens)
-        memory = self.first_memory((~padding).sum(dim=1))
+        memory = self.first_memory((~padding).sum(dim=1), longest=src_tokens.shape[1])
         return self._compress(memory, x.masked_fill(padding.unsqueeze(2), 0.0), padding)[0]
 
     def decompress(self, memory: Tensor, lengths: Tensor) -> Tensor:
@@ -184,19 +185,24 @@ class GMATEncoder(TransformerEncoderBase):
         positions = torch.arange(int(lengths.max()), device=lengths.device)
         return self._decompress(memory, positions >= lengths.unsqueeze(1))[1]
 
-    def first_memory(self, lengths: Tensor, words: Tensor | None = None) -> Tensor:
+    def first_memory(
+        self, lengths: Tensor, words: Tensor | None = None, longest: int | None = None
+    ) -> Tensor:
         """The memory that enters the first layer, (B, M, E).
 
         lengths: (B,), the tokens of each sequence
         words: (B, Q), whose embeddings replace the first Q learned vectors, except at padding; of
             more than M words, the first M are used (section 4.4: the words of the question)
+        longest: the most tokens of a sequence; None reads it from `lengths`, for which a GPU is
+            waited for
         """
         if self.memory_tokens is None:
             weight: Tensor = self.embed_tokens.weight
             return weight.new_zeros(len(lengths), 0, weight.shape[1])
         x = self.embed_scale * self.memory_tokens.weight.expand(len(lengths), -1, -1)
         if self.cfg.gmat_memory_positions:
-            x = x + self._positions(lengths)[spread_positions(lengths, self.slots)].to(x)
+            longest = int(lengths.max()) if longest is None else longest
+            x = x + self._positions(lengths, longest)[spread_positions(lengths, self.slots)].to(x)
         if words is not None:
             words = words[:, : self.slots]
             given = self.embed_scale * self.embed_tokens(words)
@@ -205,11 +211,12 @@ class GMATEncoder(TransformerEncoderBase):
             x = torch.cat([torch.where(is_word, given, learned), rest], dim=1)
         return self.as_embedded(x)
 
-    def _positions(self, lengths: Tensor) -> Tensor:
-        """The embeddings of the positions up to the longest of the sequences, (longest, E)."""
-        longest = max(int(lengths.max()), 1)
+    def _positions(self, lengths: Tensor, longest: int) -> Tensor:
+        """The embeddings of as many positions, at least one, (longest, E)."""
         # Position embeddings only distinguish padding from other symbols.
-        table: Tensor = self.embed_positions(lengths.new_full((1, longest), self.padding_idx + 1))
+        table: Tensor = self.embed_positions(
+            lengths.new_full((1, max(longest, 1)), self.padding_idx + 1)
+        )
         return table.squeeze(0)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
