@@ -50,7 +50,7 @@ class GMATConfig(FairseqDataclass):
         metadata={
             "help": "gives each memory vector the position embedding of its part of the sequence, "
             "which is divided in M equal parts. Without it memory vectors have no position, as in "
-            "the paper, and a small model hardly learns to compress"
+            "the paper"
         },
     )
     gmat_memory_projections: PROJECTIONS = field(  # type: ignore[valid-type]

@@ -102,8 +102,8 @@ class T5FeedForward(nn.Module):
 class ScaledBias(nn.Module):
     """A `table` of biases that are multiplied by a factor in the forward pass.
 
-    The buffer `scale` marks the checkpoint of a model whose factor is not 1. Checkpoints with any
-    factor can be loaded.
+    The buffer `scale` marks the checkpoint of a model whose factor is not 1. Checkpoints of either
+    kind can be loaded.
     """
 
     factor: float
@@ -116,13 +116,13 @@ class ScaledBias(nn.Module):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """fairseq's hook, called before a checkpoint is loaded."""
         table, scale = f"{name}.table", f"{name}.scale"
-        if table not in state_dict:
+        if table not in state_dict or (scale in state_dict) == (self.factor != 1):
             return
-        stored = float(state_dict.pop(scale, torch.tensor(1.0)))
-        if stored != self.factor:
-            state_dict[table] = state_dict[table] * (stored / self.factor)
         if self.factor != 1:
             state_dict[scale] = torch.tensor(self.factor)
+            state_dict[table] = state_dict[table] / self.factor
+        else:
+            state_dict[table] = state_dict[table] * state_dict.pop(scale)
 
 
 class T5PositionBias(ScaledBias):

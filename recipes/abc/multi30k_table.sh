@@ -3,8 +3,7 @@
 #
 #   recipes/abc/multi30k_table.sh      with the corpus in $DATA/multi30k-en-de
 #
-#   SYSTEMS  default: the list below; the paper's figures are for slots twice as many, and sentences twice
-#            as long
+#   SYSTEMS  default: the list below; the paper's figures are for twice as many slots
 #   SEEDS    default "1 2 3"
 #
 # The other variables are in translation.sh; UPDATES is 2000 unless set. A run that has its score is not

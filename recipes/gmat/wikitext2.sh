@@ -11,7 +11,7 @@
 #   WORK    results (default: outputs/gmat)           SEED     default 1
 #   BASE    updates of what all systems begin with, on 64 tokens at a time and on 512 (default: 1500)
 #   UPDATES of each system after that, and of each length that is compressed (default: 500)
-#   COPY    updates of those that compress in which all tokens are asked for (default: 1000)
+#   COPY    updates of those that compress in which they predict most tokens (default: 1000)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #   BIN     programs (default: .venv/bin)
 #
@@ -19,9 +19,9 @@
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
 # BASE more: so small a model is slow to learn where to look in 512 at once. Systems of shorter texts
 # begin with what has read texts of their length, and those that compress with what has read texts of 64.
-# For COPY updates these compress them and are asked for nine tenths of their tokens, most of which are
-# not masked; then for masked tokens of texts of 64, 128 and 256, for UPDATES each. An update is 4096
-# tokens.
+# For COPY updates these compress them and predict nine tenths of the tokens, most of which are not
+# masked; then they predict masked tokens of texts of 64, 128 and 256, for UPDATES each. An update is
+# 4096 tokens.
 #
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the
 # repository's unless they begin with a slash. A run that stopped is gone on with; one of other UPDATES,

@@ -81,6 +81,11 @@ ROOT = Path(__file__).parents[2]
         ("recall/run.sh needle mlp-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number"),
         ("recall/table.sh x", {}, "usage: recipes/recall/table.sh, but there are 1 arguments"),
         ("t5mem/stories.sh", {}, "usage: recipes/t5mem/stories.sh SYSTEM, but there are 0"),
+        (
+            "t5mem/stories.sh t5-1",
+            {"BIASES": "fast"},
+            "error: BIASES must be scaled or plain, but is fast",
+        ),
         ("t5mem/stories.sh t5-4", {}, "error: SYSTEM must be t5-1, or v1, v2, v3, v4, ws or"),
         ("t5mem/stories.sh v5-4", {}, "error: SYSTEM must be t5-1, or v1, v2, v3, v4, ws or"),
         (

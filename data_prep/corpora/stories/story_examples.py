@@ -36,21 +36,18 @@ class Example(NamedTuple):
 
 
 def draw_example(
-    rng: Random,
-    sentences: range,
-    kinds: Sequence[int],
-    apart: int,
-    counts: Counter[str],
+    rng: Random, sentences: range, kinds: Sequence[int], apart: int, counts: Counter[str]
 ) -> Example:
     """An example; the number of facts of its question is drawn before its story.
 
-    sentences: the numbers of sentences that the story may have, which is not less than its facts
+    sentences: the numbers of sentences that the story may have; it has no fewer than facts
     kinds: the numbers of facts that a question may have
     apart: if it has several, the least number of sentences from the first of them to the last; at
         most half the sentences of the story
     counts: counts the stories that allow no such question
     """
     facts = rng.choice(kinds)
+    # A single number is not drawn, so that stories of one length do not depend on this choice.
     number = max(facts, rng.choice(sentences)) if len(sentences) > 1 else sentences[0]
     apart = min(apart, number // 2)
     while True:
