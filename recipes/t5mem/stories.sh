@@ -9,19 +9,20 @@
 #   FACTS   numbers of facts that a question may need (default: 1 2 3)
 #   SENTENCES of a story (default: 18, 128 tokens with the question, 32 in each of 4 chunks)
 #   TRAIN   training stories, of one to SENTENCES sentences (default: 200000)
+#   BIASES  scaled: --t5-scale-positions | plain: T5's position biases (default: scaled)
 #   FROM    begin with this model of SYSTEM, such as one of FACTS=1 SENTENCES=6 (default: from scratch)
 #   WORK    data and results (default: outputs/t5mem) SEED     default 1
 #   UPDATES of 64 questions (default: 10000)          BIN      programs (default: .venv/bin)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES, TRAIN or FROM is refused, and needs another WORK.
+# of other UPDATES, TRAIN, BIASES or FROM is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/t5mem/variants.sh
 system=$1 variant=${1%-*} chunks=${1##*-}
-FACTS=${FACTS:-1 2 3} SENTENCES=${SENTENCES:-18} TRAIN=${TRAIN:-200000} FROM=${FROM:-}
-WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-10000}
+FACTS=${FACTS:-1 2 3} SENTENCES=${SENTENCES:-18} TRAIN=${TRAIN:-200000} BIASES=${BIASES:-scaled}
+FROM=${FROM:-} WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} UPDATES=${UPDATES:-10000}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
@@ -53,7 +54,11 @@ case $variant in
   *) arch="--arch t5mem_$variant --t5mem-sequences $chunks --t5mem-selector-query layer" ;;
 esac
 set_sizes 64 256
-sizes="$sizes --t5-scale-positions"
+case $BIASES in
+  scaled) sizes="$sizes --t5-scale-positions" ;;
+  plain) ;;
+  *) echo "error: BIASES must be scaled or plain, but is $BIASES" >&2; exit 2 ;;
+esac
 data=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-} run=$data/$system-$SEED
 apart=$((SENTENCES < 12 ? SENTENCES / 2 : 6))
 task="--user-dir fairseq_memattn $DEVICE --task question_answering --max-source-length $length
@@ -63,7 +68,7 @@ programs
 "$BIN"/python data_prep/stories.py --output "$data" --facts $FACTS \
   --sentences "$SENTENCES" --least-sentences 1 --apart "$apart" --train "$TRAIN"
 
-one_setting "$run" FROM TRAIN
+one_setting "$run" FROM TRAIN BIASES
 trained "$run" "$UPDATES" "$data/bin" $task $arch $sizes --eval-answers --dropout 0.0 \
   --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' --lr 1e-3 \
   --lr-scheduler cosine --warmup-updates 200 --clip-norm 1.0 --batch-size 64 \
