@@ -32,7 +32,8 @@ from data_prep.stages import Counts
 from fairseq_memattn.qa.answer_scores import SQUAD
 
 VERSION = 1  # increase it when the same options give other stories
-FEWEST_SENTENCES = 4  # shorter stories are too few for a corpus in which none occurs twice
+# No story occurs twice, and fewer than 40,000 stories have two sentences.
+MOST_OF_TWO = 20_000
 MOST_SENTENCES = 1000
 MOST_APART = 30  # supporting facts that are further apart are rare, whatever the length
 DESCRIPTION = """\
@@ -148,10 +149,17 @@ def word_segmenter() -> LineFunction:
 
 def check_options(args: argparse.Namespace) -> None:
     """Raise DataError for options that are wrong or do not fit together."""
-    if not FEWEST_SENTENCES <= args.sentences <= MOST_SENTENCES:
+    fewest = max(args.facts) + 1
+    if not fewest <= args.sentences <= MOST_SENTENCES:
         raise DataError(
-            f"--sentences must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}, but is "
-            f"{args.sentences}"
+            f"--sentences must be from {fewest} to {MOST_SENTENCES} with questions of "
+            f"{max(args.facts)} --facts, but is {args.sentences}"
+        )
+    examples = sum(split_sizes(args).values())
+    if args.sentences == 2 and examples > MOST_OF_TWO:
+        raise DataError(
+            f"--train, --valid and --test must be at most {MOST_OF_TWO} together with --sentences "
+            f"2, but are {examples}"
         )
     least = args.least_sentences
     if least is not None and not 1 <= least <= args.sentences:
@@ -205,7 +213,8 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         type=int,
         default=18,
         metavar="N",
-        help="sentences of a story, of 5 or 6 tokens each, at most 1000 (default: %(default)s)",
+        help="sentences of a story, of 5 or 6 tokens each, more than --facts and at most 1000 "
+        "(default: %(default)s)",
     )
     top.add_argument(
         "--least-sentences",

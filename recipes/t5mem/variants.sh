@@ -16,3 +16,12 @@ choose_variant() {
     *) echo "error: the system must be t5, v1, v2, v3 or v4, but is $1" >&2; exit 2 ;;
   esac
 }
+
+# check_story_system NAME: VARIANT-CHUNKS
+check_story_system() {
+  if ! [[ $1 =~ ^(t5-1|(v[1-4]|ws|ws_wma)-[1-8])$ ]]; then
+    echo "error: SYSTEM must be t5-1, or v1, v2, v3, v4, ws or ws_wma and CHUNKS from 1 to 8, like" \
+      "v1-4, but is $1" >&2
+    exit 2
+  fi
+}

@@ -164,7 +164,15 @@ def test_answers_and_facts(corpus: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sentences", "kinds", "apart"),
-    [(4, (1, 2, 3), 0), (4, (3,), 2), (18, (2,), 9), (60, (2, 3), 20), (200, (1, 2, 3), 6)],
+    [
+        (2, (1,), 0),
+        (3, (1, 2), 1),
+        (4, (1, 2, 3), 0),
+        (4, (3,), 2),
+        (18, (2,), 9),
+        (60, (2, 3), 20),
+        (200, (1, 2, 3), 6),
+    ],
 )
 def test_other_lengths_and_kinds(sentences: int, kinds: tuple[int, ...], apart: int) -> None:
     found = set()
@@ -294,8 +302,23 @@ def test_same_options_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sentences", 3], "--sentences must be from 4 to 1000, but is 3"),
-        (["--sentences", 1001], "--sentences must be from 4 to 1000, but is 1001"),
+        (
+            ["--sentences", 3],
+            "--sentences must be from 4 to 1000 with questions of 3 --facts, but is 3",
+        ),
+        (
+            ["--sentences", 1001],
+            "--sentences must be from 4 to 1000 with questions of 3 --facts, but is 1001",
+        ),
+        (
+            ["--sentences", 1, "--facts", 1],
+            "--sentences must be from 2 to 1000 with questions of 1 --facts, but is 1",
+        ),
+        (
+            ["--sentences", 2, "--facts", 1, "--apart", 1, "--train", 19971],
+            "--train, --valid and --test must be at most 20000 together with --sentences 2, but "
+            "are 20001",
+        ),
         (["--apart", -1], "--apart must be from 0 to 9 with --sentences 18, but is -1"),
         (["--sentences", 6], "--apart must be from 0 to 3 with --sentences 6, but is 6"),
         (

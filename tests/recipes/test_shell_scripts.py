@@ -90,8 +90,8 @@ ROOT = Path(__file__).parents[2]
         ("t5mem/stories.sh v5-4", {}, "error: SYSTEM must be t5-1, or v1, v2, v3, v4, ws or"),
         (
             "t5mem/stories.sh v1-3",
-            {},
-            "error: the CHUNKS of SYSTEM must divide 128, the tokens of an input, but are 3",
+            {"SENTENCES": "9"},
+            "error: the CHUNKS of SYSTEM must divide LENGTH 64, but are 3",
         ),
         (
             "t5mem/stories.sh ws_wma-4",
@@ -100,14 +100,22 @@ ROOT = Path(__file__).parents[2]
         ),
         (
             "t5mem/stories.sh ws-4",
-            {"SENTENCES": "3"},
-            "error: SENTENCES must be a whole number of 4 or more, but is 3",
+            {"SENTENCES": "1"},
+            "error: SENTENCES must be a whole number of 2 or more, but is 1",
+        ),
+        (
+            "t5mem/stories.sh v1-4",
+            {"LENGTH": "32"},
+            "error: LENGTH must be a whole number of 46 or more, but is 32",
         ),
         (
             "t5mem/stories.sh v1-4",
             {"FROM": "no.pt"},
             "error: FROM must be a model of fairseq, but there is no file no.pt",
         ),
+        ("t5mem/stories.sh v1-9", {}, "and CHUNKS from 1 to 8, like v1-4, but is v1-9"),
+        ("t5mem/stories_table.sh", {"SYSTEMS": "v1-4 t5-2"}, "like v1-4, but is t5-2"),
+        ("t5mem/stories_table.sh v1-4", {}, "usage: recipes/t5mem/stories_table.sh, but there"),
         ("t5mem/stories.sh v1-4", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
         ("t5mem/stories.sh v1-4", {}, "error: no fairseq-train in nowhere; run make env, or"),
         ("stream/run.sh 8", {}, "usage: recipes/stream/run.sh, but there are 1 arguments"),

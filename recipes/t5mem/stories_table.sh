@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Questions about generated stories: stories.sh for every system and seed, a table and a picture.
+#
+#   recipes/t5mem/stories_table.sh
+#
+#   SYSTEMS  of stories.sh (default: t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4)
+#   SEEDS    default "1 2 3"
+#
+# The other variables are in stories.sh; all systems have the same. A run that has its score is not
+# repeated. The table is in STORIES.md and the picture in STORIES.png, where STORIES is the folder of
+# the stories in $WORK/stories. What the selector of a system selects is in STORIES/SYSTEM-SEED.selected.
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
+SYSTEMS=${SYSTEMS:-t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4} SEEDS=${SEEDS:-1 2 3}
+FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} WORK=${WORK:-outputs/t5mem} BIN=${BIN:-.venv/bin}
+source recipes/t5mem/variants.sh
+for seed in $SEEDS; do whole SEEDS "$seed"; done
+for system in $SYSTEMS; do check_story_system "$system"; done
+stories=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-}
+export FACTS SENTENCES WORK BIN
+
+for seed in $SEEDS; do for system in $SYSTEMS; do
+  if [ -e "$stories/$system-$seed.score" ]; then continue; fi
+  printf '\n== %s, seed %s\n' "$system" "$seed"
+  SEED=$seed recipes/t5mem/stories.sh "$system"
+done; done
+
+for seed in $SEEDS; do for system in $SYSTEMS; do
+  if ! [[ $system =~ ^v[1-4]-[2-8]$ ]]; then continue; fi
+  "$BIN"/python recipes/t5mem/selected_chunks.py "$stories" \
+    --path "$stories/$system-$seed/checkpoint_last.pt" > "$stories/$system-$seed.selected"
+done; done
+"$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "exact match" --output "$stories"
