@@ -9,12 +9,14 @@
 #
 #   CHUNK   tokens of a chunk (default: 64)           WORK    results (default: outputs/gmat)
 #   ROUNDS  of hashing (default: 2)                   SEED    default 1
-#   BATCH   sequences (default: 16)                   BIN     programs (default: .venv/bin)
-#   SHORT   updates first, on 4 times as many sequences of L/4, in chunks of CHUNK/4 (default: 1000)
-#   UPDATES of training after those (default: 1000)
+#   BATCH   sequences of 512 tokens, or others with as many in all (default: 16)
+#   SHORT   updates first, on sequences of L/4 in chunks of CHUNK/4 (default: 1000)
+#   UPDATES of training after those (default: 1000)   BIN     programs (default: .venv/bin)
 #   PROJECTIONS by which the memory is updated: none of its own, qkv, qkvo (default: none)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #
+# With L above 512, the model of L/4 is trained first, in the same way; UPDATES follow, of as many
+# tokens and at a rate of 5e-4 * 512 / L.
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of another SHORT, UPDATES, CHUNK, ROUNDS, BATCH or PROJECTIONS is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
@@ -57,17 +59,31 @@ tagged() {
     --warmup-updates 100 --clip-norm 1.0 --batch-size "$5" "${@:6}"
 }
 
-one_budget "$run/short" "$SHORT"
+# batch LENGTH: sequences of an update
+batch() { echo $((BATCH * 512 > $1 ? BATCH * 512 / $1 : 1)); }
+
+# rate LENGTH: of learning; fewer long sequences make an update, and each is as noisy as a short one
+rate() { awk -v size="$1" 'BEGIN { print 5e-4 * (size > 512 ? 512 / size : 1) }'; }
+
 one_budget "$run" "$UPDATES"
-for folder in "$run/short" "$run"; do one_setting "$folder" CHUNK ROUNDS BATCH PROJECTIONS; done
-tagged "$run/short" "$SHORT" $((length / 4)) $((CHUNK / 4)) $((4 * BATCH)) \
-  --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
-tagged "$run" "$UPDATES" "$length" "$CHUNK" "$BATCH" \
-  --lr 5e-4 --lr-scheduler polynomial_decay --total-num-update "$UPDATES" \
-  --finetune-from-model "$run/short/checkpoint_last.pt"
+one_setting "$run" SHORT CHUNK ROUNDS BATCH PROJECTIONS
+if [ "$length" -gt 512 ]; then
+  export WORK SEED SHORT UPDATES CHUNK ROUNDS BATCH PROJECTIONS DEVICE BIN
+  "$script" "$system" $((length / 4)) "$pairs"
+  start=$WORK/majority/$((length / 4))-$pairs-$system-$SEED
+else
+  start=$run/short
+  one_budget "$start" "$SHORT"
+  one_setting "$start" CHUNK ROUNDS BATCH PROJECTIONS
+  tagged "$start" "$SHORT" $((length / 4)) $((CHUNK / 4)) "$(batch $((length / 4)))" \
+    --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update $((10 * SHORT))
+fi
+tagged "$run" "$UPDATES" "$length" "$CHUNK" "$(batch "$length")" \
+  --lr "$(rate "$length")" --lr-scheduler polynomial_decay --total-num-update "$UPDATES" \
+  --finetune-from-model "$start/checkpoint_last.pt"
 
 "$BIN"/fairseq-validate $task --length "$length" --path "$run/checkpoint_last.pt" \
-  --valid-subset test --batch-size "$BATCH" --required-batch-size-multiple 1 --log-format json |
+  --valid-subset test --batch-size "$(batch "$length")" --required-batch-size-multiple 1 --log-format json |
   grep -o '"test_accuracy": .*"test_exact_match": "[^"]*"' |
   sed -E 's/.*accuracy": "([^"]*)".*match": "([^"]*)"/accuracy \1 %, exact match \2 %/' |
   tee "$run.score"

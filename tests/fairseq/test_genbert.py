@@ -20,6 +20,7 @@ DESIGNS = {
     "untied": {"gmat_memory_projections": "qkv"},
     "window": {"gmat_sparsity": "window", "gmat_window": 2},
     "no memory": {"gmat_memory": 0},
+    "positioned memory": {"gmat_memory_positions": True},
     "norm before": {"encoder_normalize_before": True},
     "the last layer decodes": {"decoder_layers": 1},
 }

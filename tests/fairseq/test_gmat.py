@@ -387,6 +387,7 @@ DECODERS = {
     "softmax": {},
     "abc": {"abc_causal_slots": 3, "abc_cross_slots": 4},
     "clustering": {"abc_cross_slots": 4, "gmat_decoder_control": "clustering"},
+    "positioned memory": {"gmat_memory_positions": True},
 }
 
 
