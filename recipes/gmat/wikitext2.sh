@@ -11,7 +11,7 @@
 #   WORK    results (default: outputs/gmat)           SEED     default 1
 #   BASE    updates of what all systems begin with, on 64 tokens at a time and on 512 (default: 1500)
 #   UPDATES of each system after that, and of each length that is compressed (default: 500)
-#   COPY    updates of those that compress in which they predict most tokens (default: 1000)
+#   COPY    updates of those that compress in which they predict most tokens (default: 2000)
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #   BIN     programs (default: .venv/bin)
 #
@@ -19,7 +19,7 @@
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
 # BASE more: so small a model is slow to learn where to look in 512 at once. Systems of shorter texts
 # begin with what has read texts of their length, and those that compress with what has read texts of 64.
-# For COPY updates these compress them and predict nine tenths of the tokens, most of which are not
+# For COPY updates these compress them and predict nine tenths of the tokens, of which a sixth are
 # masked; then they predict masked tokens of texts of 64, 128 and 256, for UPDATES each. An update is
 # 4096 tokens.
 #
@@ -31,7 +31,7 @@ arguments "SYSTEM" "$@"
 source recipes/wikitext2_pieces.sh
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} BASE=${BASE:-1500} UPDATES=${UPDATES:-500}
-COPY=${COPY:-1000}
+COPY=${COPY:-2000}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 for name in BASE UPDATES COPY; do whole "$name" "${!name}" 1; done
@@ -85,8 +85,8 @@ fi
 if [ -n "$compressed" ]; then
   size=$((length < 64 ? length : 64))
   filling "$run/copy" "$COPY" "$size" $((chunk < size ? chunk : size)) $flags --lr 2e-3 \
-    --lr-scheduler fixed --warmup-updates 50 --finetune-from-model "$start" --mask-prob 0.9 \
-    --leave-unmasked-prob 0.89 --random-token-prob 0
+    --lr-scheduler polynomial_decay --total-num-update "$COPY" --warmup-updates 50 \
+    --finetune-from-model "$start" --mask-prob 0.9 --leave-unmasked-prob 0.83 --random-token-prob 0.017
   start=$run/copy/checkpoint_last.pt
 fi
 for ((size = 64; compressed && size < length; size *= 2)); do

@@ -10,7 +10,7 @@
 #   SENTENCES of a story (default: 6, 48 tokens with the question, 12 in each of 4 chunks)
 #   TRAIN   training stories, of one to SENTENCES sentences (default: 200000)
 #   UPDATES of 64 questions (default: 4000)
-#   BEGIN   updates before those, with questions of one fact about two sentences (default: 1000)
+#   BEGIN   updates before those, with questions of one fact about two sentences (default: 1000); 0: none
 #   FROM    begin with this model of SYSTEM in place of BEGIN, such as one of fewer FACTS (default: none)
 #   LENGTH  tokens of an input in all chunks (default: those of SENTENCES, a multiple of 16)
 #   LAYERS  of the encoder (default: 4)
@@ -36,7 +36,8 @@ whole SENTENCES "$SENTENCES" 2
 # A sentence has at most 6 tokens, and a question 8; both texts end with </s>.
 shortest=$((6 * SENTENCES + 10))
 LENGTH=${LENGTH:-$(((shortest + 15) / 16 * 16))}
-for name in UPDATES TRAIN BEGIN LAYERS; do whole "$name" "${!name}" 1; done
+for name in UPDATES TRAIN LAYERS; do whole "$name" "${!name}" 1; done
+whole BEGIN "$BEGIN"
 whole LENGTH "$LENGTH" "$shortest"
 check_story_system "$system"
 if [ $((LENGTH % chunks)) -ne 0 ]; then
@@ -82,14 +83,14 @@ programs
 
 one_budget "$run" "$UPDATES"
 one_setting "$run" BEGIN FROM TRAIN LENGTH LAYERS BIASES
-if [ -z "$FROM" ]; then
+if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
   two=$WORK/stories/2-sentences-facts-1 FROM=$run/begin/checkpoint_last.pt
   "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \
     --valid 500 --test 500
   one_setting "$run/begin" LENGTH LAYERS BIASES
   learned "$run/begin" "$BEGIN" "$two/bin"
 fi
-learned "$run" "$UPDATES" "$data/bin" --finetune-from-model "$FROM"
+learned "$run" "$UPDATES" "$data/bin" ${FROM:+--finetune-from-model "$FROM"}
 
 "$BIN"/fairseq-generate "$data/bin" $task --gen-subset test --path "$run/checkpoint_last.pt" \
   --beam 1 --max-len-b 4 --batch-size 64 --required-batch-size-multiple 1 > "$run.generated"
