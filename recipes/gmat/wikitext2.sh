@@ -19,8 +19,8 @@
 # memory, that reads texts of 64 tokens for BASE updates, of 128 and 256 for 150 each, and of 512 for
 # BASE more: so small a model is slow to learn where to look in 512 at once. Systems of shorter texts
 # begin with what has read texts of their length, and those that compress with what has read texts of 64.
-# For COPY updates these compress them and predict nine tenths of the tokens, of which a sixth are
-# masked; then they predict masked tokens of texts of 64, 128 and 256, for UPDATES each. An update is
+# For COPY updates these compress them and predict nine tenths of the tokens, of which 15 % are
+# masked and 2 % replaced; then masked tokens of texts of 64, 128 and 256, for UPDATES each. An update is
 # 4096 tokens.
 #
 # Prints the error, the per cent of masked pieces predicted wrongly, and the perplexity. Paths are the

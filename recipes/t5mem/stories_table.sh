@@ -6,7 +6,7 @@
 #   SYSTEMS  of stories.sh (default: t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4)
 #   SEEDS    default "1 2 3"
 #
-# The other variables are in stories.sh; all systems have the same. A run that has its score is not
+# The other variables are in stories.sh, except FROM; all systems have the same. A run that has its score is not
 # repeated. The table is in STORIES.md and the picture in STORIES.png, where STORIES is the folder of
 # the stories in $WORK/stories. What the selector of a system selects is in STORIES/SYSTEM-SEED.selected.
 source "$(dirname "$0")/../common.sh"
@@ -14,6 +14,10 @@ arguments "" "$@"
 SYSTEMS=${SYSTEMS:-t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4} SEEDS=${SEEDS:-1 2 3}
 FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} WORK=${WORK:-outputs/t5mem} BIN=${BIN:-.venv/bin}
 source recipes/t5mem/variants.sh
+if [ -n "${FROM:-}" ]; then
+  echo "error: FROM is a model of one system; give it to recipes/t5mem/stories.sh" >&2
+  exit 2
+fi
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for system in $SYSTEMS; do check_story_system "$system"; done
 stories=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-}

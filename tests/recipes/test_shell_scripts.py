@@ -115,6 +115,7 @@ ROOT = Path(__file__).parents[2]
         ),
         ("t5mem/stories.sh v1-9", {}, "and CHUNKS from 1 to 8, like v1-4, but is v1-9"),
         ("t5mem/stories_table.sh", {"SYSTEMS": "v1-4 t5-2"}, "like v1-4, but is t5-2"),
+        ("t5mem/stories_table.sh", {"FROM": "a.pt"}, "error: FROM is a model of one system"),
         ("t5mem/stories_table.sh v1-4", {}, "usage: recipes/t5mem/stories_table.sh, but there"),
         ("t5mem/stories.sh v1-4", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
         ("t5mem/stories.sh v1-4", {}, "error: no fairseq-train in nowhere; run make env, or"),
