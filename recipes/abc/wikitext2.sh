@@ -9,29 +9,18 @@
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/abc)            SEED     default 1
 #   UPDATES default 1200                              DEVICE   flags of fairseq (default: --cpu)
+#   LENGTH   tokens of a segment, in training and evaluation, up to 4096 (default: 512). The files of
+#            another length are named SYSTEM-LENGTH-SEED
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 #
 # A run that stopped is gone on with; one of other UPDATES is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
-system=$1
-DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} UPDATES=${UPDATES:-1200}
-DEVICE=${DEVICE---cpu} CONTEXTS=${CONTEXTS:-0} BIN=${BIN:-.venv/bin}
-data=$WORK/wikitext-2 run=$WORK/wikitext-2/$system-$SEED
-
-if [ "$system" = softmax ]; then
-  arch="--arch transformer_lm"
-elif [[ $system =~ ^([a-z0-9_]+)-([0-9]+)$ ]]; then
-  case ${BASH_REMATCH[1]} in
-    abc) arch=abc_mlp_transformer_lm ;;
-    elu|rfa|t2r) arch=${BASH_REMATCH[1]}_transformer_lm ;;
-    *) arch=abc_${BASH_REMATCH[1]}_transformer_lm ;;
-  esac
-  arch="--arch $arch --abc-causal-slots ${BASH_REMATCH[2]}"
-else
-  echo "error: SYSTEM must be softmax or CONTROL-SLOTS, but is $system" >&2
-  exit 2
-fi
+source recipes/abc/language_model.sh
+system=$1 UPDATES=${UPDATES:-1200} CONTEXTS=${CONTEXTS:-0} LENGTH=${LENGTH:-512}
+choose_language_model "$system"
+segment LENGTH "$LENGTH"
+data=$WORK/wikitext-2 run=$(language_model "$system" "$LENGTH" "$SEED")
 
 if [ ! -d "$DATA/wikitext-2" ]; then echo "error: no folder $DATA/wikitext-2; set DATA" >&2; exit 2; fi
 programs
@@ -53,7 +42,7 @@ if [ ! -e "$run/trained-$UPDATES" ]; then
     --tie-adaptive-weights --criterion adaptive_loss --ddp-backend legacy_ddp \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler cosine \
     --warmup-updates 200 --max-update "$UPDATES" --clip-norm 0.5 \
-    --tokens-per-sample 512 --sample-break-mode none --max-tokens 4096 --seed "$SEED" \
+    --tokens-per-sample "$LENGTH" --sample-break-mode none --max-tokens 4096 --seed "$SEED" \
     --num-workers 0 --required-batch-size-multiple 1 --no-epoch-checkpoints \
     --save-interval-updates 500 --keep-interval-updates 1 --validate-interval-updates 500 \
     --save-dir "$run" --log-format simple --log-interval 100 --log-file "$run.log"
@@ -62,7 +51,7 @@ fi
 
 for subset in valid test; do for context in $CONTEXTS; do
   "$BIN"/fairseq-eval-lm "$data/bin" --user-dir fairseq_memattn $DEVICE \
-    --path "$run/checkpoint_last.pt" --gen-subset "$subset" --tokens-per-sample 512 \
-    --context-window "$context" --max-tokens 2048 --required-batch-size-multiple 1 2>&1 |
+    --path "$run/checkpoint_last.pt" --gen-subset "$subset" --tokens-per-sample "$LENGTH" \
+    --context-window "$context" --max-tokens 4096 --required-batch-size-multiple 1 2>&1 |
     grep -o "Perplexity: .*" | sed "s/^/$subset, context $context: /" 
 done; done | tee "$run.score"

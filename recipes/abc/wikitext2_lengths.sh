@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Does a bounded memory use distant text? Language models of WikiText-2 trained on segments of 512 and of
+# 2048 tokens, each evaluated with little and with much text before a token: a table and a picture.
+#
+#   recipes/abc/wikitext2_lengths.sh      with the corpus in $DATA/wikitext-2
+#
+#   SYSTEMS  of wikitext2.sh (default: "softmax abc-64 gated-64")
+#   LENGTHS  tokens of a segment in training (default: "512 2048")
+#   SEEDS    default: "1 2 3"
+#
+# The other variables are in wikitext2.sh. Evaluated on the test set: segments of 512 tokens, segments of
+# 2048, and the whole text, for which a bounded memory is kept from segment to segment and softmax attention
+# reads the 1536 tokens before each 512 again. A run that has its score is not repeated. The table is in
+# $WORK/lengths.md, the picture in $WORK/lengths.png.
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
+source recipes/abc/language_model.sh
+SYSTEMS=${SYSTEMS:-softmax abc-64 gated-64} LENGTHS=${LENGTHS:-512 2048} SEEDS=${SEEDS:-1 2 3}
+for seed in $SEEDS; do whole SEEDS "$seed"; done
+for length in $LENGTHS; do segment LENGTHS "$length"; done
+for system in $SYSTEMS; do choose_language_model "$system"; done
+
+# evaluated NAME FLAGS...: the perplexity of the test set as a line `NAME: P`
+evaluated() {
+  local rows
+  rows=$("$BIN"/memattn perplexity "$WORK/wikitext-2/bin" --path "$run/checkpoint_last.pt" \
+    ${cpu:+--cpu} "${@:2}")
+  echo "$rows" >&2
+  awk -v name="$1" 'END { print name ": " $(NF - 3) }' <<< "$rows"
+}
+
+cpu=$(grep -o -e --cpu <<< "$DEVICE" || true)
+mkdir -p "$WORK/lengths"
+rows=
+for length in $LENGTHS; do for system in $SYSTEMS; do
+  rows="$rows $system-$length"
+  for seed in $SEEDS; do
+    score=$WORK/lengths/$system-$length-$seed.score
+    if [ -e "$score" ]; then continue; fi
+    printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
+    DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length DEVICE=$DEVICE BIN=$BIN \
+      recipes/abc/wikitext2.sh "$system"
+    run=$(language_model "$system" "$length" "$seed")
+    whole="--stateful --positions restart --tokens-per-sample $length"
+    if [ "$system" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi
+    {
+      evaluated "segments of 512" --tokens-per-sample 512 --context-window 0
+      evaluated "segments of 2048" --tokens-per-sample 2048 --context-window 0
+      evaluated "the whole text" $whole
+    } > "$score.evaluating"
+    mv "$score.evaluating" "$score"
+  done
+done; done
+"$BIN"/python recipes/seeds.py "$WORK/lengths" --systems $rows --output "$WORK/lengths" \
+  --values "segments of 2048" "segments of 512" "the whole text"
