@@ -15,6 +15,7 @@
 # of other UPDATES is refused, and needs another WORK.
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE---cpu}
 BIN=${BIN:-.venv/bin}
+plugin=fairseq_memattn  # the user directory; a recipe may have one of its own
 
 whole SEED "$SEED"
 
@@ -70,7 +71,7 @@ prepare_documents() {
 train() {
   one_budget "$run" "$UPDATES"
   if [ -e "$run/trained-$UPDATES" ]; then return; fi  # fairseq would train for one update more
-  "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $arch $DEVICE \
+  "$BIN"/fairseq-train "$data/bin" --user-dir $plugin $arch $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler polynomial_decay \
@@ -90,7 +91,7 @@ translate() {
     echo "$run.generated: translated before"
     return
   fi
-  "$BIN"/fairseq-generate "$data/bin" --user-dir fairseq_memattn $DEVICE \
+  "$BIN"/fairseq-generate "$data/bin" --user-dir $plugin $DEVICE \
     --path "$run/checkpoint_last.pt" --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 \
     --required-batch-size-multiple 1 --max-len-a 1.5 --max-len-b 20 "$@" > "$run.generating"
   mv "$run.generating" "$run.generated"
@@ -98,7 +99,7 @@ translate() {
 
 # perplexity: of the validation set with the last checkpoint, as a line `ppl P`
 perplexity() {
-  "$BIN"/fairseq-validate "$data/bin" --user-dir fairseq_memattn $DEVICE --task translation \
+  "$BIN"/fairseq-validate "$data/bin" --user-dir $plugin $DEVICE --task translation \
     --criterion label_smoothed_cross_entropy --path "$run/checkpoint_last.pt" --valid-subset valid \
     --max-tokens 4096 --required-batch-size-multiple 1 2>&1 | grep -o "ppl [0-9.]*" | tail -1
 }
