@@ -27,6 +27,8 @@ VALUES = {
     "s-BLEU": r"^s-BLEU\S* = ([0-9.]+)",
     "d-BLEU": r"^d-BLEU\S* = ([0-9.]+)",
     "perplexity": r"^ppl ([0-9.]+)",
+    "test error": r"^test: error ([0-9.]+) %",
+    "test perplexity": r"^test: error [0-9.]+ %, perplexity ([0-9.]+)",
     "segments of 512": r"^segments of 512: ([0-9.]+)",
     "segments of 2048": r"^segments of 2048: ([0-9.]+)",
     "the whole text": r"^the whole text: ([0-9.]+)",
