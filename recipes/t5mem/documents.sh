@@ -19,6 +19,7 @@ source recipes/t5mem/variants.sh
 corpus=$1 system=$2 stage=$3
 choose_documents "$corpus"
 choose_variant "$system"
+check_stage "$stage"
 set_sizes 128 512
 run=$data/$system-$stage-$SEED agnostic=$data/$system-agnostic-$SEED context=3 updates=1500 from=
 case $stage in
@@ -30,7 +31,6 @@ case $stage in
       echo "error: no trained model in $agnostic; run $0 $corpus $system agnostic first" >&2
       exit 2
     fi ;;
-  *) echo "error: STAGE must be agnostic, scratch or finetuned, but is $stage" >&2; exit 2 ;;
 esac
 UPDATES=${UPDATES:-$updates}
 whole UPDATES "$UPDATES" 1

@@ -17,6 +17,14 @@ choose_variant() {
   esac
 }
 
+# check_stage NAME: of documents.sh
+check_stage() {
+  case $1 in
+    agnostic|scratch|finetuned) ;;
+    *) echo "error: STAGE must be agnostic, scratch or finetuned, but is $1" >&2; exit 2 ;;
+  esac
+}
+
 # check_story_system NAME: VARIANT-CHUNKS
 check_story_system() {
   if ! [[ $1 =~ ^(t5-1|(v[1-4]|ws|ws_wma)-[1-8])$ ]]; then
