@@ -55,12 +55,14 @@ if [ ! -e "$data/ready" ]; then
   touch "$data/ready"
 fi
 
+positions="--max-source-positions 8192 --max-target-positions 8192"
+
 # fitted FOLDER DATA UPDATES FLAGS...
 fitted() {
   trained "$1" "$3" "$2" --user-dir $plugin $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
-    --max-source-positions 8192 --max-target-positions 8192 \
+    $positions \
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr-scheduler polynomial_decay \
     --total-num-update "$3" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     "${@:4}"
@@ -80,11 +82,11 @@ fi
 fitted "$run" "$data/bin" "$UPDATES" --arch $arch $flags --lr 2e-3 --warmup-updates 50 \
   --max-tokens 4096 --finetune-from-model "$start"
 
-translate
+translate $positions --max-len-a 1.2 --beam 1
 "$BIN"/memattn align --system "$run.generated" --reference "$sentences/text/test.de" \
   --docids "$data/text/test.docid" --separator "<sep>" --output "$run.aligned.de"
 {
-  perplexity
+  perplexity $positions
   "$BIN"/memattn score --system "$run.aligned.de" --reference "$sentences/text/test.de" \
     --docids "$data/text/test.docid"
 } | tee "$run.score"

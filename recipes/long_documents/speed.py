@@ -2,9 +2,9 @@
 
     python recipes/long_documents/speed.py BIN --runs transformer=A.pt gmat=B.pt --output speed.md
 
-Runs fairseq-generate for each model in turn, --repeats times, with the settings of run.sh. Writes a
-table of the medians: seconds, tokens a second, and the tokens a second over those of the first.
-Nothing else should run on the machine.
+Runs fairseq-generate for each model in turn, --repeats times, with the settings of run.sh, on one
+of --shards parts of the test set. Writes a table of the medians: seconds, tokens a second, and the
+tokens a second over those of the first. Nothing else should run on the machine.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from fairseq_memattn.cli.outputs import check_outputs, write_text
 
 PLUGIN = Path(__file__).with_name("numbered_sentences")
 GENERATE = (
-    "--gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.5 --max-len-b 20"
+    "--gen-subset test --beam 1 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.2 --max-len-b 20 "
+    "--max-source-positions 8192 --max-target-positions 8192 --required-batch-size-multiple 1"
 )
 REPORT = re.compile(r"Translated \d+ sentences \(([\d,]+) tokens\) in ([\d.]+)s")
 Timing = tuple[int, float]  # tokens, seconds
@@ -36,8 +37,7 @@ def timing(output: str) -> Timing:
 
 def translate(data: Path, checkpoint: Path, flags: Sequence[str]) -> Timing:
     program = Path(sys.executable).with_name("fairseq-generate")
-    command = [program, data, "--path", checkpoint, "--user-dir", PLUGIN, *flags]
-    command += [*GENERATE.split(), "--required-batch-size-multiple", 1]
+    command = [program, data, "--path", checkpoint, "--user-dir", PLUGIN, *GENERATE.split(), *flags]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
@@ -80,18 +80,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("data", type=Path, help="fairseq's data, with a test set")
     parser.add_argument("--runs", nargs="+", required=True, metavar="NAME=FILE")
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
+    parser.add_argument("--shards", type=int, default=4, help="default: 4")
     parser.add_argument("--flags", default="--cpu", help="of fairseq-generate (default: --cpu)")
     parser.add_argument("--output", type=Path, required=True, help="the table, in Markdown")
     args = parser.parse_args(argv)
     try:
-        if args.repeats < 1:
-            raise ValueError(f"--repeats must be 1 or more, but is {args.repeats}")
+        for option in ("repeats", "shards"):
+            if getattr(args, option) < 1:
+                raise ValueError(f"--{option} must be 1 or more, but is {getattr(args, option)}")
+        flags = [*shlex.split(args.flags), "--num-shards", str(args.shards), "--shard-id", "0"]
         runs = read_runs(args.runs)
         check_outputs({"--output": args.output}, runs.values())
         timings: dict[str, list[Timing]] = {name: [] for name in runs}
         for repeat in range(1, args.repeats + 1):
             for name, path in runs.items():
-                timings[name].append(translate(args.data, path, shlex.split(args.flags)))
+                timings[name].append(translate(args.data, path, flags))
                 tokens, seconds = timings[name][-1]
                 print(f"{repeat}: {name}, {tokens:,} tokens in {seconds:.1f} s", file=sys.stderr)
         write_text(args.output, table(timings))

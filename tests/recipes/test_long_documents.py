@@ -148,3 +148,5 @@ def test_speeds(tmp_path, capsys):
     assert "--runs a=none.pt: must be NAME=FILE with the file" in capsys.readouterr().err
     assert speed.main([str(tmp_path), "--runs", "a", "--repeats", "0", "--output", out]) == 2
     assert "--repeats must be 1 or more, but is 0" in capsys.readouterr().err
+    assert speed.main([str(tmp_path), "--runs", "a", "--shards", "-1", "--output", out]) == 2
+    assert "--shards must be 1 or more, but is -1" in capsys.readouterr().err
