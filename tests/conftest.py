@@ -28,9 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
-        cases = [item for item in items if item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=cases)
-        items[:] = [item for item in items if item not in set(cases)]
+        cases = {item for item in items if item.get_closest_marker("full")}
+        config.hook.pytest_deselected(items=list(cases))
+        items[:] = [item for item in items if item not in cases]
 
     def rank(item: pytest.Item) -> int:
         name = item.path.stem

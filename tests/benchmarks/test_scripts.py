@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import run_forked
+from full import full
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODEL = "--layers 1 --width 16 --ffn 16 --heads 2 --vocabulary 20"
@@ -24,6 +25,8 @@ SCRIPTS = {
     "t5mem": f"{MODEL} --lengths 3 6 --length 4 --batch 2 --repeats 1 --warmup 0",
 }
 
+SLOW = "onnx_decoding"  # exports a model, which takes longer than all others; with --full only
+
 
 # One process for all. It is forked: importing torch and fairseq takes longer than the benchmarks.
 RUN_ALL = """
@@ -36,8 +39,9 @@ for sys.argv in commands:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(request, tmp_path_factory):
     """The folder that the scripts wrote to."""
+    everything = request.config.getoption("--full")
     folder = tmp_path_factory.mktemp("reports")
     commands = [
         [
@@ -45,6 +49,7 @@ def reports(tmp_path_factory):
             *("--threads", "1", "--device", "cpu", "--out", str(folder / name)),
         ]
         for name, options in SCRIPTS.items()
+        if everything or name != SLOW
     ]
     script = folder / "run_all.py"
     script.write_text(RUN_ALL, encoding="utf-8")
@@ -69,7 +74,7 @@ def numbers(report):
     return [report] if isinstance(report, int | float) else []
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [full(x) if x == SLOW else x for x in SCRIPTS])
 def test_report(reports, name):
     report = json.loads((reports / f"{name}.json").read_text())
     del report["setting"]

@@ -49,6 +49,7 @@ def losses(trained):
     }
 
 
+@pytest.mark.full
 def test_torchrun_equals_one_process_with_twice_the_updates(bilingual, tmp_path):
     """torchrun itself, without any of fairseq's flags for it; both see the same batches."""
     flags = [*TRANSLATOR, "--max-update", 4, "--dropout", 0]
