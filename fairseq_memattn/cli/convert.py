@@ -3,7 +3,7 @@
 The ABC paper warm-starts its masked language models from softmax attention (section 5.3), and T2R
 (Kasai et al., 2021) its transformers; GMAT starts from BERT (section 4.2). Weights that the new
 attention adds, of the control or the memory, are initialised as in a new model; all others are
-copied.
+copied. Low-rank updates are merged if the new model has none.
 """
 
 import argparse
@@ -77,6 +77,8 @@ def converted(
     import torch
     from omegaconf import OmegaConf
 
+    from fairseq_memattn.modules.low_rank import fit_updates
+
     check_kind(str(architecture(state)), arch)
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
     train_flags = model_flags(arch, model_args)
@@ -86,6 +88,7 @@ def converted(
     torch.manual_seed(seed)
     model = built(task, model_args, f"--arch {arch} --flags '{shlex.join(flags)}'")
     weights = model.state_dict()
+    fit_updates(trained, weights)
     if hasattr(model, "weights_from"):
         trained = model.weights_from(trained)
     if getattr(model_args, "gmat_sparsity", None) == "lsh":

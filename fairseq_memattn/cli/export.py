@@ -98,6 +98,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
     from fairseq_memattn.export.translation import set_translation
+    from fairseq_memattn.modules.low_rank import merge_updates
     from fairseq_memattn.onnx import onnx_export
 
     if not sys.stderr.isatty():
@@ -109,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
     warn_of_other_dictionaries(args)
     state, task = open_checkpoint(args.path, args.data)
     model = load_model(args.path, args.data, state, task).float().eval()
+    merge_updates(model)
     made = converted(model, task)
     if args.onnx:
         onnx_export.check(made)

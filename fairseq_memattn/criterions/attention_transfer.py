@@ -66,8 +66,8 @@ class AttentionTransferCriterion(FairseqCriterion):
     2024, *LoLCATs: On low-rank linearizing of large language models*, section 3.2. The loss is the
     mean over the attentions of sum ||o - o*||^2 / sum ||o*||^2, where the sums are over the tokens
     of the batch that are not padding. Only the weights of controls get gradients, or all weights of
-    bounded attentions. Attentions that are softmax attention in the model as well have no part in
-    it.
+    bounded attentions; those that --abc-low-rank has frozen stay so. Attentions that are softmax
+    attention in the model as well have no part in it.
 
     Raises MemAttnError for a teacher that lacks an attention of the model, and for controls without
     weights if only these are to learn.

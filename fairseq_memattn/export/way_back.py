@@ -21,10 +21,11 @@ from fairseq_memattn.transformers.vocabulary import Vocabulary
 
 FILE = "fairseq.json"
 SMALL = 16  # values; a larger buffer is a weight
-# Paths and settings of the machine, which do not belong to the model.
-LOCAL = {
+# Paths and settings of the machine, which do not belong to the model, and low-rank updates, which
+# the exported weights contain.
+LEFT_OUT = {
     *("user_dir", "save_dir", "restore_file", "finetune_from_model", "tensorboard_logdir"),
-    *("wandb_project", "log_file", "plasma_path"),
+    *("wandb_project", "log_file", "plasma_path", "abc_low_rank"),
 }
 
 
@@ -104,7 +105,7 @@ def _values(options: Any) -> dict[str, Any]:
     if OmegaConf.is_config(options):
         options = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
     values = vars(options) if isinstance(options, argparse.Namespace) else options
-    kept = {name: _plain(value) for name, value in values.items() if name not in LOCAL}
+    kept = {name: _plain(value) for name, value in values.items() if name not in LEFT_OUT}
     return kept | ({"data": ""} if "data" in kept else {})
 
 

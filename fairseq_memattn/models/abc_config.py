@@ -47,6 +47,16 @@ class ABCControlConfig(FairseqDataclass):
             "with a shared one, which costs less if heads times slots is close to the model size"
         },
     )
+    abc_low_rank: int = field(
+        default=0,
+        metadata={
+            "help": "R, the rank of updates of the projections of bounded attentions (LoRA); the "
+            "weights of a trained model are frozen, and only the updates learn and what "
+            "`memattn convert` has added, such as W_phi; 0 trains all weights",
+            "least": 0,
+            "most": MOST_VECTORS,
+        },
+    )
 
 
 @dataclass

@@ -24,6 +24,7 @@ from fairseq_memattn.models.abc_config import (
     single_length,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
+from fairseq_memattn.modules.low_rank import add_updates
 
 
 class ABCRobertaEncoder(RobertaEncoder):
@@ -69,7 +70,9 @@ class ABCRoberta(RobertaModel):
         check_heads(args, "encoder")
         if getattr(args, "max_positions", None) is None:
             args.max_positions = getattr(args, "tokens_per_sample", None) or single_length(task)
-        return cls(args, ABCRobertaEncoder(args, task.source_dictionary))
+        model = cls(args, ABCRobertaEncoder(args, task.source_dictionary))
+        add_updates(model, args)
+        return model
 
 
 def base(args: Any) -> None:

@@ -26,6 +26,7 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+from fairseq_memattn.modules.low_rank import add_updates
 
 
 class ABCTransformerLanguageModel(TransformerLanguageModel):
@@ -59,7 +60,9 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
             shell.decoder.embed_tokens,
             no_encoder_attn=True,
         )
-        return cls(decoder)
+        model = cls(decoder)
+        add_updates(model, args)
+        return model
 
 
 def base(args: Any) -> None:

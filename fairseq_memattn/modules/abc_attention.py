@@ -17,6 +17,7 @@ from fairseq_memattn.attention.ops.host import is_immediate
 from fairseq_memattn.attention.ops.state import MemoryState
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
+from fairseq_memattn.modules.low_rank import fit_updates, merge_updates
 
 T = TypeVar("T")
 
@@ -243,6 +244,12 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.return_source_weights = bool(need_attn)
+        merge_updates(self)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """fairseq's hook: a checkpoint may have been trained with another --abc-low-rank."""
+        prefix = f"{name}."
+        state_dict |= fit_updates(state_dict, self.state_dict(prefix=prefix), prefix)
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> IncrementalState:
         """fairseq's hook: the cached keys and values, of which a bounded memory has none."""

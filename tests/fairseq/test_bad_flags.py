@@ -28,6 +28,7 @@ MISTAKES = {
     "must not all be 0",
     "--abc-activation tanh": "argument --abc-activation: invalid choice: 'tanh'",
     "--abc-phi-heads some": "argument --abc-phi-heads: invalid choice: 'some'",
+    "--abc-low-rank 33": "--abc-low-rank must be at most 32, the size of the projections",
     "--cross-self-attention": "--cross-self-attention attends to source and target at once",
     "--decoder-attention-heads 3": "--decoder-attention-heads must divide --decoder-embed-dim 32, "
     "but is 3",
@@ -191,7 +192,7 @@ CONFIGS = {
 ZERO = {
     *("abc_causal_slots", "abc_cross_slots", "abc_encoder_slots", "gmat_memory"),
     *("gmat_lsh_buckets", "gmat_compress_after", "gmat_memory_layers", "t5_head_dim"),
-    *("abc_max_length", "abc_local_window", "abc_random_seed"),
+    *("abc_max_length", "abc_local_window", "abc_random_seed", "abc_low_rank"),
     *("source_context", "target_context", "sentinels", "data_seed", "noise_density"),
 }
 # Flags that are text, and values that make no sense.
