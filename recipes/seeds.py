@@ -4,8 +4,8 @@
 
 Reads FOLDER/SYSTEM-SEED.score; a SYSTEM may begin with a folder. Writes OUT.md, with the mean and
 the standard deviation of each value over the seeds. The difference from the first system is in the
-first value, and over the seeds that both have. Writes OUT.png, with the means of the first value.
---paper adds a column with the figures of a paper.
+first value, and over the seeds that both have; with --relative it is the quotient. Writes OUT.png,
+with the means of the first value. --paper adds a column with the figures of a paper.
 """
 
 import argparse
@@ -67,17 +67,29 @@ def difference(scores: Scores, first: Scores) -> str:
     return text if text.startswith("-") or not text else f"+{text}"
 
 
-def table(scores: Mapping[str, Mapping[str, Scores]], paper: Mapping[str, str], value: str) -> str:
-    """Markdown: a row for each system; the difference is in the first value."""
+def quotient(scores: Scores, first: Scores) -> str:
+    """Relative to the first system, likewise."""
+    pairs = [score / first[seed] for seed, score in scores.items() if seed in first]
+    return shown(pairs) if pairs else ""
+
+
+def table(
+    scores: Mapping[str, Mapping[str, Scores]],
+    paper: Mapping[str, str],
+    value: str,
+    relative: bool = False,
+) -> str:
+    """Markdown: a row for each system; the difference, or the quotient, is in the first value."""
     systems = list(scores)
     first = scores[systems[0]]
-    head = ["system", "seeds", *first, f"{value}, difference from `{systems[0]}`"]
+    kind, compare = ("relative to", quotient) if relative else ("difference from", difference)
+    head = ["system", "seeds", *first, f"{value}, {kind} `{systems[0]}`"]
     rows = [head + (["the paper"] if paper else []), ["---"] * (len(head) + bool(paper))]
     for system in systems:
         columns = scores[system]
         cells = [f"`{system}`", str(len(columns[value]))]
         cells += [shown(list(seeds.values())) for seeds in columns.values()]
-        cells.append("" if system == systems[0] else difference(columns[value], first[value]))
+        cells.append("" if system == systems[0] else compare(columns[value], first[value]))
         rows.append(cells + ([paper.get(system, "")] if paper else []))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -102,6 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
     parser.add_argument("--values", nargs="+", required=True, choices=VALUES, help="the columns")
     parser.add_argument("--paper", nargs="+", default=[], metavar="SYSTEM=FIGURE")
+    parser.add_argument(
+        "--relative",
+        action="store_true",
+        help="quotients in place of differences, for perplexities",
+    )
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
@@ -114,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for system in args.systems
         }
         value = args.values[0]
-        text = table(scores, paper, value)
+        text = table(scores, paper, value, args.relative)
         write_text(outputs[".md"], text)
         draw([bar(name, row[value]) for name, row in scores.items()], value, None, outputs[".png"])
     except ValueError as error:

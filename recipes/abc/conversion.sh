@@ -1,88 +1,97 @@
 #!/usr/bin/env bash
-# From a trained translation model with softmax attention to a bounded memory, on Multi30k.
+# From a trained model with softmax attention to a bounded memory, with one budget and one seed.
 #
-#   recipes/abc/conversion.sh SYSTEM METHOD      with the corpus in $DATA/multi30k-en-de
+#   recipes/abc/conversion.sh KIND SYSTEM METHOD
 #
-#   SYSTEM     as in translation.sh; softmax goes on without a conversion, for comparison
-#   METHOD     plain: converted, then trained as usual | transfer: converted, then attention transfer
-#              to the control for TRANSFERRED updates (docs/controls.md), then trained as usual
+#   KIND    translation     Multi30k English-German, in $DATA/multi30k-en-de
+#           language_model  WikiText-2, in $DATA/wikitext-2, segments of 512 tokens
+#           masked_lm       WikiText-2's masked words, blocks of 128 pieces
+#   SYSTEM  of multi30k.sh, wikitext2.sh or masked_lm.sh; softmax goes on without a conversion
+#   METHOD  plain              converted, then trained as usual
+#           transfer           converted, then attention transfer to the control for TRANSFERRED
+#                              updates (docs/controls.md), then trained as usual
+#           low-rank           as plain, but of all weights only the control and updates of rank
+#                              RANK to the projections of the attention learn
+#           transfer-low-rank  as transfer, with low-rank for the training as usual
 #
-#   CONTINUED    updates after the conversion, those of the transfer included (default: 100, 5 % of 2000)
+#   UPDATES      of the softmax model (default: that of its recipe)
+#   CONTINUED    updates after the conversion, those of the transfer included (default: 5 % of UPDATES)
 #   TRANSFERRED  updates of attention transfer (default: two thirds of CONTINUED)
-#   LR           of the training after the conversion (default: 1e-3 if plain, else 1e-4)
+#   RANK         default 8
+#   LR           of the training after the conversion (default: 1e-3 if plain or low-rank, else 1e-4)
 #
-# The other variables are in translation.sh; UPDATES, of the softmax model, is 2000 unless set. The score
-# is in $WORK/conversion/SYSTEM-METHOD-CONTINUED-SEED.score. A step that is done is not done again; one of
-# other TRANSFERRED or LR is refused, and needs another WORK.
+# DATA, WORK, SEED, DEVICE and BIN are in translation.sh. The score is in
+# $WORK/conversion/KIND/SYSTEM-METHOD-SEED.score, that of softmax attention in softmax-SEED.score. A step
+# that is done is not done again; one of other CONTINUED, TRANSFERRED, RANK or LR is refused, and needs
+# another WORK.
 source "$(dirname "$0")/../common.sh"
-arguments "SYSTEM METHOD" "$@"
-source recipes/abc/translation.sh
-system=$1 method=$2 UPDATES=${UPDATES:-2000} CONTINUED=${CONTINUED:-100}
+arguments "KIND SYSTEM METHOD" "$@"
+source recipes/abc/conversion_models.sh
+kind=$1 system=$2 method=$3
+case $kind in
+  translation|language_model|masked_lm) ;;
+  *) echo "error: KIND must be translation, language_model or masked_lm, but is $kind" >&2; exit 2 ;;
+esac
+"${kind}_chosen" "$system"
+whole UPDATES "$UPDATES" 20
+CONTINUED=${CONTINUED:-$((UPDATES / 20))}
 whole CONTINUED "$CONTINUED" 1
-TRANSFERRED=${TRANSFERRED:-$((2 * CONTINUED / 3))}
-whole TRANSFERRED "$TRANSFERRED" 1
-choose_arch "$system"
+TRANSFERRED=${TRANSFERRED:-$((2 * CONTINUED / 3))} RANK=${RANK:-8}
+whole RANK "$RANK" 1
 case $method in
-  plain) TRANSFERRED=0 LR=${LR:-1e-3} ;;
-  transfer)
+  plain|low-rank) TRANSFERRED=0 LR=${LR:-1e-3} ;;
+  transfer|transfer-low-rank)
     LR=${LR:-1e-4}
-    if [ "$system" = softmax ]; then
-      echo "error: METHOD must be plain for softmax, which has no bounded memory" >&2
-      exit 2
-    fi
+    whole TRANSFERRED "$TRANSFERRED" 1
     if [ "$TRANSFERRED" -ge "$CONTINUED" ]; then
       echo "error: TRANSFERRED must be less than CONTINUED $CONTINUED, but is $TRANSFERRED" >&2
       exit 2
     fi ;;
-  *) echo "error: METHOD must be plain or transfer, but is $method" >&2; exit 2 ;;
+  *)
+    echo "error: METHOD must be plain, transfer, low-rank or transfer-low-rank, but is $method" >&2
+    exit 2 ;;
 esac
-converted=$arch raw=$DATA/multi30k-en-de data=$WORK/multi30k
+if [ "$system" = softmax ] && [ "$method" != plain ]; then
+  echo "error: METHOD must be plain for softmax, which has no bounded memory" >&2
+  exit 2
+fi
+low_rank=
+case $method in
+  *low-rank) low_rank="--abc-low-rank $RANK" ;;
+  *) RANK=0 ;;
+esac
 
-DATA=$DATA WORK=$WORK SEED=$SEED UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN \
-  recipes/abc/multi30k.sh softmax
-softmax=$WORK/multi30k/softmax-$SEED/checkpoint_last.pt
-run=$WORK/conversion/$system-$method-$CONTINUED-$SEED
-mkdir -p "$run"
+"${kind}_softmax"
+scores=$WORK/conversion/$kind folder=$WORK/conversion/$kind/$system-$method-$SEED
+mkdir -p "$folder"
+start=$softmax/checkpoint_last.pt
+if [ "$system" != softmax ]; then
+  start=$folder/converted.pt
+  if [ ! -e "$start" ]; then
+    "$BIN"/memattn convert "$data/bin" --path "$softmax/checkpoint_last.pt" --output "$start" \
+      --arch "$(cut -d' ' -f2 <<< "$arch")" --seed "$SEED" --flags="$(cut -d' ' -f3- <<< "$arch")"
+  fi
+fi
 
 # go_on FOLDER UPDATES FLAGS...: trains the checkpoint $start, and makes the result the next start
 go_on() {
-  local folder=$1 updates=$2
-  shift 2
-  one_budget "$folder" "$updates"
-  if [ ! -e "$folder/trained-$updates" ]; then
-    "$BIN"/fairseq-train "$data/bin" --user-dir fairseq_memattn $converted $DEVICE \
-      --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
-      --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
-      --finetune-from-model "$start" --optimizer adam --adam-betas '(0.9, 0.98)' \
-      --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 5 \
-      --clip-norm 1.0 --max-tokens 1024 --max-update "$updates" --seed "$SEED" --num-workers 0 \
-      --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval 1000 \
-      --validate-interval 1000 --save-dir "$folder" --log-format simple --log-interval 10 \
-      --log-file "$folder.log" "$@"
-    touch "$folder/trained-$updates"
-  fi
-  start=$folder/checkpoint_last.pt
+  "${kind}_fit" "$1" "$2" --finetune-from-model "$start" --lr-scheduler polynomial_decay \
+    --total-num-update "$2" --warmup-updates 5 "${@:3}"
+  start=$1/checkpoint_last.pt
 }
 
-start=$softmax
-if [ "$system" != softmax ]; then
-  start=$run/converted.pt
-  if [ ! -e "$start" ]; then
-    "$BIN"/memattn convert "$data/bin" --path "$softmax" --arch "$(cut -d' ' -f2 <<< "$arch")" \
-      --output "$start" --seed "$SEED" --flags="$(cut -d' ' -f3- <<< "$arch")"
-  fi
-fi
-one_setting "$run/tuned" TRANSFERRED LR
+loss=${kind}_loss
+one_setting "$folder/tuned" TRANSFERRED RANK LR
 if [ "$TRANSFERRED" -gt 0 ]; then
-  go_on "$run/transfer" "$TRANSFERRED" --criterion attention_transfer \
-    --attention-teacher "$softmax" --lr 0.1
+  go_on "$folder/transfer" "$TRANSFERRED" --criterion attention_transfer \
+    --attention-teacher "$softmax/checkpoint_last.pt" --lr 0.1
 fi
-go_on "$run/tuned" "$((CONTINUED - TRANSFERRED))" --criterion label_smoothed_cross_entropy \
-  --label-smoothing 0.1 --lr "$LR"
+go_on "$folder/tuned" "$((CONTINUED - TRANSFERRED))" --criterion ${!loss} $low_rank --lr "$LR"
 
-run=$run/tuned
-translate
-{
-  perplexity
-  "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test_2016_flickr.de"
-} | tee "$WORK/conversion/$system-$method-$CONTINUED-$SEED.score"
+if [ ! -e "$scores/softmax-$SEED.score" ]; then
+  run=$softmax
+  "${kind}_score" > "$scores/softmax.$$"
+  mv "$scores/softmax.$$" "$scores/softmax-$SEED.score"
+fi
+run=$folder/tuned
+"${kind}_score" | tee "$folder.score"

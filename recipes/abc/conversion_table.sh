@@ -2,44 +2,57 @@
 # What conversions to a bounded memory keep: conversion.sh for every system, method and seed, a table and
 # a picture.
 #
-#   recipes/abc/conversion_table.sh      with the corpus in $DATA/multi30k-en-de
+#   recipes/abc/conversion_table.sh [KIND]
 #
-#   CONVERSIONS  SYSTEM:METHOD of conversion.sh (default: the list below)
+#   KIND         translation (default) | language_model | masked_lm
+#   CONVERSIONS  SYSTEM:METHOD of conversion.sh (default: the lists below)
 #   SEEDS        default "1 2 3"
-#   CONTINUED    updates after the conversion (default: 100, 5 % of 2000)
 #
-# The other variables are in translation.sh; UPDATES, of the softmax models, is 2000 unless set. A run that
-# has its score is not repeated. The table is in $WORK/conversion.md, the picture in $WORK/conversion.png.
-# Beside the trainings of the softmax models, of seven minutes each, all runs take 45 minutes on one
-# core.
+# The other variables, and where the corpora are, are in conversion.sh; CONTINUED is 5 % of UPDATES unless
+# set. A run that has its score is not repeated. The table is in $WORK/conversion-KIND.md, the picture in
+# $WORK/conversion-KIND.png. On one core the models with softmax attention take 7, 10 and 12 minutes a
+# seed, and a conversion of translation, language_model and masked_lm two minutes, one and one.
 source "$(dirname "$0")/../common.sh"
-arguments "" "$@"
-source recipes/abc/translation.sh
-CONVERSIONS=${CONVERSIONS:-softmax:plain clustering-32-32:plain clustering-16-16:plain \
-  window-16-16:plain abc-64-64:transfer abc-32-32:transfer abc-32-32:plain abc-16-16:transfer \
-  abc-16-16:plain}
-SEEDS=${SEEDS:-1 2 3} CONTINUED=${CONTINUED:-100} UPDATES=${UPDATES:-2000}
+arguments "[KIND]" "$@"
+source recipes/abc/conversion_models.sh
+kind=${1:-translation} SEEDS=${SEEDS:-1 2 3} CONTINUED=${CONTINUED:-}
+case $kind in
+  translation)
+    rows="softmax:plain clustering-32-32:plain clustering-16-16:plain window-16-16:plain
+      abc-64-64:transfer abc-32-32:transfer abc-32-32:transfer-low-rank abc-32-32:plain
+      abc-32-32:low-rank abc-16-16:transfer abc-16-16:plain"
+    values="BLEU perplexity chrF" relative= ;;
+  language_model)
+    rows="softmax:plain clustering-64:plain window-64:plain abc-64:transfer
+      abc-64:transfer-low-rank abc-64:plain"
+    values=perplexity relative=--relative ;;
+  masked_lm)
+    rows="softmax:plain clustering-32:plain window-32:plain abc-32:transfer
+      abc-32:transfer-low-rank abc-32:plain"
+    values=perplexity relative=--relative ;;
+  *) echo "error: KIND must be translation, language_model or masked_lm, but is $kind" >&2; exit 2 ;;
+esac
+CONVERSIONS=${CONVERSIONS:-$rows}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for conversion in $CONVERSIONS; do
-  choose_arch "${conversion%:*}"
-  if ! [[ $conversion =~ :(plain|transfer)$ ]]; then
-    echo "error: CONVERSIONS must be SYSTEM:plain or SYSTEM:transfer, but has $conversion" >&2
+  "${kind}_chosen" "${conversion%:*}"
+  if ! [[ $conversion =~ :(plain|transfer|low-rank|transfer-low-rank)$ ]]; then
+    echo "error: CONVERSIONS must be SYSTEM:METHOD of conversion.sh, but has $conversion" >&2
     exit 2
   fi
 done
 
-systems=multi30k/softmax
+systems=softmax folder=$WORK/conversion/$kind
 for conversion in $CONVERSIONS; do
-  system=${conversion%:*} method=${conversion#*:} lr=
+  system=${conversion%:*} method=${conversion#*:} lr=${LR:-}
   # Controls without weights leave the model near its minimum; a larger rate would train it away.
-  case $system in softmax|clustering-*|window-*) lr=1e-4 ;; esac
-  systems="$systems conversion/$system-$method-$CONTINUED"
+  case $system in softmax|clustering-*|window-*) lr=${lr:-1e-4} ;; esac
+  systems="$systems $system-$method"
   for seed in $SEEDS; do
-    if [ -e "$WORK/conversion/$system-$method-$CONTINUED-$seed.score" ]; then continue; fi
+    if [ -e "$folder/$system-$method-$seed.score" ]; then continue; fi
     printf '\n== %s, %s, seed %s\n' "$system" "$method" "$seed"
-    DATA=$DATA WORK=$WORK SEED=$seed UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN CONTINUED=$CONTINUED \
-      LR=$lr recipes/abc/conversion.sh "$system" "$method"
+    SEED=$seed LR=$lr recipes/abc/conversion.sh "$kind" "$system" "$method"
   done
 done
-"$BIN"/python recipes/seeds.py "$WORK" --systems $systems --values BLEU perplexity chrF \
-  --output "$WORK/conversion"
+"$BIN"/python recipes/seeds.py "$folder" --systems $systems --values $values $relative \
+  --output "$WORK/conversion-$kind"

@@ -1,4 +1,4 @@
-# What wikitext2.sh and wikitext2_lengths.sh share, and source.
+# What wikitext2.sh, wikitext2_lengths.sh and conversion.sh share, and source.
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE---cpu}
 BIN=${BIN:-.venv/bin}
 
@@ -35,4 +35,39 @@ language_model() {
   local length=-$2
   if [ "$2" = 512 ]; then length=; fi
   echo "$WORK/wikitext-2/$1$length-$3"
+}
+
+# wikitext2_words: the corpus binarised by words, in $data
+wikitext2_words() {
+  data=$WORK/wikitext-2
+  if [ ! -d "$DATA/wikitext-2" ]; then
+    echo "error: no folder $DATA/wikitext-2; set DATA" >&2
+    exit 2
+  fi
+  programs
+  if [ -e "$data/ready" ]; then return; fi
+  rm -rf "$data/bin"  # what an interrupted run may have left
+  "$BIN"/fairseq-preprocess --only-source --trainpref "$DATA/wikitext-2/train.txt" \
+    --validpref "$DATA/wikitext-2/valid.txt" --testpref "$DATA/wikitext-2/test.txt" \
+    --destdir "$data/bin"
+  touch "$data/ready"
+}
+
+# fit_language_model FOLDER UPDATES FLAGS...: trains the system in $arch on segments of $LENGTH tokens
+fit_language_model() {
+  trained "$1" "$2" "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \
+    --decoder-layers 4 --decoder-embed-dim 128 --decoder-input-dim 128 --decoder-output-dim 128 \
+    --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --dropout 0.1 \
+    --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000 \
+    --tie-adaptive-weights --ddp-backend legacy_ddp --optimizer adam --adam-betas '(0.9, 0.98)' \
+    --clip-norm 0.5 --tokens-per-sample "$LENGTH" --sample-break-mode none --max-tokens 4096 \
+    "${@:3}"
+}
+
+# language_model_perplexity SUBSET CONTEXT: of the last checkpoint of $run, as `Perplexity: P`
+language_model_perplexity() {
+  "$BIN"/fairseq-eval-lm "$data/bin" --user-dir fairseq_memattn $DEVICE \
+    --path "$run/checkpoint_last.pt" --gen-subset "$1" --tokens-per-sample "$LENGTH" \
+    --context-window "$2" --max-tokens 4096 --required-batch-size-multiple 1 2>&1 |
+    grep -o "Perplexity: .*"
 }

@@ -41,6 +41,20 @@ def test_means_and_differences(seeds, tmp_path, capsys):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_quotients(seeds, tmp_path, capsys):
+    for seed, softmax, bounded in ((1, 8, 10), (2, 10, 11)):
+        write(tmp_path, f"softmax-{seed}", 30, softmax)
+        write(tmp_path, f"abc-8-{seed}", 30, bounded)
+    args = [str(tmp_path), "--systems", "softmax", "abc-8", "--values", "perplexity", "--relative"]
+    assert seeds.main([*args, "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == (
+        "| system | seeds | perplexity | perplexity, relative to `softmax` |\n"
+        "| --- | --- | --- | --- |\n"
+        "| `softmax` | 2 | 9.00 ± 1.41 |  |\n"
+        "| `abc-8` | 2 | 10.50 ± 0.71 | 1.18 ± 0.11 |\n"
+    )
+
+
 def test_systems_in_folders(seeds, tmp_path, capsys):
     for folder, bleu in (("one", 30), ("two", 31)):
         (tmp_path / folder).mkdir()

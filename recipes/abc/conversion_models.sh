@@ -1,0 +1,56 @@
+# The kinds of models that conversion.sh converts, which sources this: for each KIND,
+#
+#   KIND_chosen SYSTEM                  its flags, in $arch; its updates, in $UPDATES unless set
+#   KIND_softmax                        the trained model with softmax attention, in $softmax; $data
+#   KIND_fit FOLDER UPDATES FLAGS...    trains the system in $arch
+#   KIND_score                          the quality of $run
+
+translation_chosen() { source recipes/abc/translation.sh; choose_arch "$1"; UPDATES=${UPDATES:-2000}; }
+translation_softmax() {
+  raw=$DATA/multi30k-en-de data=$WORK/multi30k softmax=$WORK/multi30k/softmax-$SEED
+  before recipes/abc/multi30k.sh
+}
+translation_fit() {
+  trained "$1" "$2" "$data/bin" --user-dir fairseq_memattn $arch $DEVICE \
+    --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
+    --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --max-tokens 1024 "${@:3}"
+}
+translation_loss="label_smoothed_cross_entropy --label-smoothing 0.1"
+translation_score() {
+  translate >&2
+  perplexity
+  "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test_2016_flickr.de"
+}
+
+language_model_chosen() {
+  source recipes/abc/language_model.sh
+  choose_language_model "$1"
+  UPDATES=${UPDATES:-1200} LENGTH=512
+}
+language_model_softmax() {
+  softmax=$WORK/wikitext-2/softmax-$SEED
+  wikitext2_words
+  before recipes/abc/wikitext2.sh
+}
+language_model_fit() { fit_language_model "$@"; }
+language_model_loss=adaptive_loss
+language_model_score() { language_model_perplexity test 0 | sed "s/Perplexity:/ppl/"; }
+
+masked_lm_chosen() {
+  source recipes/abc/masked_model.sh
+  choose_masked_model "$1"
+  UPDATES=${UPDATES:-4000}
+}
+masked_lm_softmax() {
+  data=$WORK/masked_lm/data softmax=$WORK/masked_lm/softmax-$SEED
+  before recipes/abc/masked_lm.sh
+}
+masked_lm_fit() { fit_masked_model "$@"; }
+masked_lm_loss=masked_lm
+masked_lm_score() { masked_perplexity; }
+
+# before RECIPE: trains the model with softmax attention
+before() {
+  DATA=$DATA WORK=$WORK SEED=$SEED UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN "$1" softmax
+}
