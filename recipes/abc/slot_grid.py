@@ -1,12 +1,14 @@
 """The grid of slot_grid.sh as a table and a heat map: BLEU by slots of cross and causal attention.
 
-Reads what `memattn score` printed for each cell, FOLDER/abc-CROSS-CAUSAL-SEED.score. Cells without
-a score are named, and stay empty.
+Reads what `memattn score` printed for each cell, FOLDER/abc-CROSS-CAUSAL-SEED.score. The table has
+the mean and the standard deviation over the seeds, the heat map the mean. Cells without a score are
+named, and stay empty.
 """
 
 import argparse
 import math
 import re
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,35 +24,47 @@ BLEU = re.compile(r"BLEU\|(\S+) = ([0-9.]+) ")
 class Grid(NamedTuple):
     """BLEU by slots.
 
-    scores: a row for each number of causal slots, NaN where a cell has no score
-    missing: the cells without one; signature: sacreBLEU's, of all the others
+    scores: a row for each number of causal slots; the scores of the seeds that a cell has
+    missing: the runs without one; signature: sacreBLEU's, of all the others
     """
 
     cross: Sequence[int]
     causal: Sequence[int]
-    scores: list[list[float]]
+    scores: list[list[list[float]]]
     missing: list[str]
     signature: str
 
+    def means(self) -> list[list[float]]:
+        """NaN where a cell has no score."""
+        return [
+            [statistics.fmean(cell) if cell else math.nan for cell in row] for row in self.scores
+        ]
 
-def read_grid(folder: Path, seed: int, cross: Sequence[int], causal: Sequence[int]) -> Grid:
+
+def read_grid(
+    folder: Path, seeds: Sequence[int], cross: Sequence[int], causal: Sequence[int]
+) -> Grid:
     """Raises ValueError where no cell has a score, or two have different signatures."""
     signatures: dict[str, Path] = {}
     missing: list[str] = []
 
-    def score(system: str) -> float:
-        path = folder / f"{system}-{seed}.score"
+    def score(run: str) -> float | None:
+        path = folder / f"{run}.score"
         lines = read_lines(path) if path.is_file() else []
         found = next(filter(None, map(BLEU.match, lines)), None)
         if found is None:
-            missing.append(system)
-            return math.nan
+            missing.append(run)
+            return None
         signatures[found[1]] = path
         return float(found[2])
 
-    scores = [[score(f"abc-{n}-{m}") for n in cross] for m in causal]
+    def cell(system: str) -> list[float]:
+        scores = (score(f"{system}-{seed}") for seed in seeds)
+        return [one for one in scores if one is not None]
+
+    scores = [[cell(f"abc-{n}-{m}") for n in cross] for m in causal]
     if not signatures:
-        raise ValueError(f"{folder} has no score of any of the {len(missing)} cells, seed {seed}")
+        raise ValueError(f"{folder} has no score of any of the {len(missing)} runs")
     if len(signatures) > 1:
         shown = "; ".join(f"{path.name}: {signature}" for signature, path in signatures.items())
         raise ValueError(f"cells of {folder} were scored in different ways: {shown}")
@@ -60,10 +74,18 @@ def read_grid(folder: Path, seed: int, cross: Sequence[int], causal: Sequence[in
 def table(grid: Grid) -> str:
     """Markdown, laid out as the paper's table 5."""
     rows = [["causal \\ cross", *map(str, grid.cross)], ["---"] * (len(grid.cross) + 1)]
-    for slots, scores in zip(grid.causal, grid.scores, strict=True):
-        rows.append([str(slots), *("" if math.isnan(x) else f"{x:.2f}" for x in scores)])
+    for slots, cells in zip(grid.causal, grid.scores, strict=True):
+        rows.append([str(slots), *map(shown, cells)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([*lines, "", f"BLEU, `{grid.signature}`", ""])
+
+
+def shown(scores: Sequence[float]) -> str:
+    """The mean, and the standard deviation of more than one score."""
+    if not scores:
+        return ""
+    mean = f"{statistics.fmean(scores):.2f}"
+    return mean + (f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else "")
 
 
 def draw(grid: Grid, output: Path) -> None:
@@ -75,8 +97,9 @@ def draw(grid: Grid, output: Path) -> None:
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    image = axes.imshow(grid.scores, aspect="auto", cmap="viridis")
-    for row, scores in enumerate(grid.scores):
+    means = grid.means()
+    image = axes.imshow(means, aspect="auto", cmap="viridis")
+    for row, scores in enumerate(means):
         for column, score in enumerate(scores):
             if not math.isnan(score):
                 _write(axes, image, column, row, score)
@@ -98,7 +121,9 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="folder of the cells' scores")
-    parser.add_argument("--seed", type=int, default=1, help="of the cells (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[1], metavar="N", help="of the runs (default: 1)"
+    )
     for side in ("cross", "causal"):
         parser.add_argument(
             f"--{side}",
@@ -117,11 +142,11 @@ def run(args: argparse.Namespace) -> None:
     check_outputs({"--table": args.table, "--picture": args.picture})
     if args.picture:
         check_format("--picture", args.picture)
-    grid = read_grid(args.folder, args.seed, args.cross, args.causal)
+    grid = read_grid(args.folder, args.seeds, args.cross, args.causal)
     if grid.missing:
-        cells = len(grid.cross) * len(grid.causal)
+        runs = len(args.seeds) * len(grid.cross) * len(grid.causal)
         names = ", ".join(grid.missing)
-        print(f"{len(grid.missing)} of {cells} cells have no score: {names}", file=sys.stderr)
+        print(f"{len(grid.missing)} of {runs} runs have no score: {names}", file=sys.stderr)
     print(table(grid), end="")
     if args.table:
         args.table.write_text(table(grid), encoding="utf-8")

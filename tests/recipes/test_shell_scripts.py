@@ -198,6 +198,16 @@ ROOT = Path(__file__).parents[2]
         ("long_documents/table.sh x", {}, "usage: recipes/long_documents/table.sh, but there"),
         ("long_documents/table.sh", {"SYSTEMS": "x"}, "error: SYSTEMS must be of run.sh, but has"),
         ("long_documents/table.sh", {"REPEATS": "0"}, "error: REPEATS must be a whole number of 1"),
+        (
+            "abc/slot_grid.sh",
+            {"CROSS": "8 x"},
+            "error: CROSS must be a whole number of 1 or more, bu",
+        ),
+        (
+            "abc/slot_grid.sh",
+            {"SEEDS": "x"},
+            "error: SEEDS must be a whole number of 0 or more, but",
+        ),
         ("abc/slot_grid.sh 8", {}, "usage: recipes/abc/slot_grid.sh, but there are 1 arguments"),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "0"}, "error: LENGTH must be a whole number of 1"),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "8192"}, "error: LENGTH must be at most 4096, the"),

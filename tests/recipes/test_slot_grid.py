@@ -34,7 +34,7 @@ def cells(tmp_path, capsys):
 
 
 def grid(folder, *flags):
-    argv = [sys.executable, SCRIPT, folder, "--seed", "3", "--cross", "8", "16", *flags]
+    argv = [sys.executable, SCRIPT, folder, "--seeds", "3", "--cross", "8", "16", *flags]
     return subprocess.run([*map(str, argv)], capture_output=True, text=True)
 
 
@@ -43,7 +43,7 @@ def test_table_and_heat_map(cells):
     outputs = ["--table", folder / "grid.md", "--picture", folder / "grid.png"]
     done = grid(folder, "--causal", "8", "16", *outputs)
     assert done.returncode == 0
-    assert done.stderr == "1 of 4 cells have no score: abc-8-16\n"
+    assert done.stderr == "1 of 4 runs have no score: abc-8-16-3\n"
     assert done.stdout.splitlines()[:4] == [
         "| causal \\ cross | 8 | 16 |",
         "| --- | --- | --- |",
@@ -60,10 +60,20 @@ def test_table_and_heat_map(cells):
         assert (abs(picture - colour).max(axis=2) < 0.01).mean() > 0.05
 
 
+def test_means_over_the_seeds(cells):
+    folder, _ = cells
+    line = (folder / "abc-16-16-3.score").read_text()
+    for seed, bleu in ((1, "20.00"), (2, "30.00")):
+        (folder / f"abc-8-8-{seed}.score").write_text(line.replace("100.00", bleu))
+    done = grid(folder, "--seeds", "1", "2", "--causal", "8", "--picture", folder / "grid.png")
+    assert done.stdout.splitlines()[2] == "| 8 | 25.00 ± 7.07 |  |"
+    assert done.stderr == "2 of 4 runs have no score: abc-16-8-1, abc-16-8-2\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--causal", "4"], "{0} has no score of any of the 2 cells, seed 3"),
+        (["--causal", "4"], "{0} has no score of any of the 2 runs"),
         (["--picture", "x.txt"], "--picture must end with .png or another image format"),
         (["--table", "nowhere/x.md"], "--table nowhere/x.md: the folder"),
     ],
