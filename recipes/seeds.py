@@ -33,6 +33,7 @@ VALUES = {
     "segments of 2048": r"^segments of 2048: ([0-9.]+)",
     "the whole text": r"^the whole text: ([0-9.]+)",
     "exact match": r"^all +[0-9]+ +([0-9.]+)",
+    "exact match, %": r"exact match ([0-9.]+) %",
 }
 Scores = Mapping[int, float]  # by seed
 

@@ -261,6 +261,18 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "0"},
             "error: UPDATES must be a whole number of 1 or more, but is 0",
         ),
+        ("gmat/majority_table.sh x", {}, "usage: recipes/gmat/majority_table.sh, but there are 1"),
+        (
+            "gmat/majority_table.sh",
+            {"CELLS": "512-1-chunks-8 512-chunks-8"},
+            "error: CELLS must be LENGTH-PAIRS-SYSTEM of majority.sh, but has 512-chunks-8",
+        ),
+        ("gmat/numeric_table.sh x", {}, "usage: recipes/gmat/numeric_table.sh, but there are 1"),
+        (
+            "gmat/numeric_table.sh",
+            {"SYSTEMS": "full bound"},
+            "error: SYSTEMS must be of full, chunks, tied and untied, but has bound",
+        ),
         ("gmat/wikitext2.sh", {}, "usage: recipes/gmat/wikitext2.sh SYSTEM"),
         ("gmat/wikitext2.sh 64-32", {}, "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN"),
         (

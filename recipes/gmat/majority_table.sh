@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Table 1 of the paper: majority.sh for every cell and seed, a table and a picture.
+#
+#   recipes/gmat/majority_table.sh
+#
+#   CELLS  LENGTH-PAIRS-SYSTEM of majority.sh (default: the list below)
+#   SEEDS  default "1 2 3"
+#
+# WORK, DEVICE and BIN are in majority.sh. Chunks have 400 short updates and then 300; LSH has 1000 and
+# 1000, and with more than one pair 2000 and 1000 and projections for the memory. A run that has its score
+# is not repeated. The table is in $WORK/majority.md, the picture in $WORK/majority.png. On one core a run
+# with 512 tokens takes about two minutes with chunks and ten with LSH, and one with 8192 tokens twenty.
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
+WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} SEEDS=${SEEDS:-1 2 3}
+CELLS=${CELLS:-512-1-chunks-0 512-1-chunks-8 512-3-chunks-0 512-3-chunks-8 8192-1-chunks-8 \
+  8192-3-chunks-8 512-1-lsh-0 512-1-lsh-8 512-3-lsh-0 512-3-lsh-8}
+for seed in $SEEDS; do whole SEEDS "$seed"; done
+for cell in $CELLS; do
+  if ! [[ $cell =~ ^([1-9][0-9]*)-([1-9][0-9]*)-(chunks|lsh)-[0-9]+$ ]]; then
+    echo "error: CELLS must be LENGTH-PAIRS-SYSTEM of majority.sh, but has $cell" >&2
+    exit 2
+  fi
+done
+
+for cell in $CELLS; do
+  IFS=- read -r length pairs sparsity memory <<< "$cell"
+  case $sparsity-$pairs in
+    chunks-*) settings="SHORT=400 UPDATES=300 PROJECTIONS=none" ;;
+    lsh-1) settings="SHORT=1000 UPDATES=1000 PROJECTIONS=none" ;;
+    *) settings="SHORT=2000 UPDATES=1000 PROJECTIONS=qkv" ;;
+  esac
+  for seed in $SEEDS; do
+    if [ -s "$WORK/majority/$cell-$seed.score" ]; then continue; fi
+    printf '\n== %s, seed %s\n' "$cell" "$seed"
+    env WORK="$WORK" SEED="$seed" BIN="$BIN" $settings \
+      recipes/gmat/majority.sh "$sparsity-$memory" "$length" "$pairs"
+  done
+done
+
+paper="512-1-lsh-0=92 512-1-lsh-8=100 512-3-lsh-0=86 512-3-lsh-8=98 8192-1-lsh-0=15 8192-1-lsh-8=98"
+shown=
+for figure in $paper; do case " $CELLS " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac; done
+"$BIN"/python recipes/seeds.py "$WORK/majority" --systems $CELLS --output "$WORK/majority" \
+  --values "exact match, %" ${shown:+--paper $shown}
