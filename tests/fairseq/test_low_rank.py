@@ -84,7 +84,7 @@ each_kind = pytest.mark.parametrize("kind", [translator, language_model, roberta
 def test_the_first_outputs_are_those_of_the_trained_model(kind):
     before, model = trained(kind), kind(abc_low_rank=RANK)
     model.load_state_dict(before.state_dict())
-    assert torch.equal(outputs(model, kind), outputs(before, kind))
+    torch.testing.assert_close(outputs(model, kind), outputs(before, kind), rtol=1e-5, atol=1e-5)
 
 
 def test_softmax_attention_has_the_outputs_of_the_frozen_model():
@@ -158,7 +158,7 @@ def test_the_merged_model_has_the_same_outputs(kind):
     for one in (loaded, merged, fast):
         assert not any("parametrizations" in name for name in one.state_dict())
         for ours, theirs in zip(by_all_routes(one, kind), expected, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @each_kind
