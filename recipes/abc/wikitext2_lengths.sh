@@ -18,7 +18,15 @@ source recipes/abc/language_model.sh
 SYSTEMS=${SYSTEMS:-softmax abc-64 gated-64} LENGTHS=${LENGTHS:-512 2048} SEEDS=${SEEDS:-1 2 3}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for length in $LENGTHS; do segment LENGTHS "$length"; done
-for system in $SYSTEMS; do choose_language_model "$system"; done
+for system in $SYSTEMS; do
+  choose_language_model "$system"
+  case $system in
+    linformer-*|compressive-*|global-*|local_global-*)
+      echo "error: SYSTEMS must be controls without a longest sequence, because a memory is kept for" \
+        "the whole text, but has $system" >&2
+      exit 2 ;;
+  esac
+done
 
 # evaluated NAME FLAGS...: the perplexity of the test set as a line `NAME: P`
 evaluated() {

@@ -214,6 +214,11 @@ ROOT = Path(__file__).parents[2]
         ("abc/wikitext2_lengths.sh 8", {}, "usage: recipes/abc/wikitext2_lengths.sh, but there"),
         ("abc/wikitext2_lengths.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
         ("abc/wikitext2_lengths.sh", {"LENGTHS": "x"}, "error: LENGTHS must be a whole number of"),
+        (
+            "abc/wikitext2_lengths.sh",
+            {"SYSTEMS": "softmax linformer-64"},
+            "error: SYSTEMS must be controls without a longest sequence",
+        ),
         ("abc/wikitext2_lengths.sh", {"SYSTEMS": "a"}, "error: SYSTEM must be softmax or CONTROL"),
         ("gmat/majority.sh chunks-8", {}, "error: no fairseq-train in nowhere; run make env, or"),
         ("t5mem/wikitext2.sh", {}, "usage: recipes/t5mem/wikitext2.sh SYSTEM"),
