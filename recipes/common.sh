@@ -81,3 +81,12 @@ whole() {
     exit 2
   fi
 }
+
+# control_arch CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
+control_arch() {
+  case $1 in
+    abc) echo "abc_mlp_$2" ;;
+    elu|rfa|t2r) echo "$1_$2" ;;
+    *) echo "abc_$1_$2" ;;
+  esac
+}

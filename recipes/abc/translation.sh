@@ -24,11 +24,7 @@ choose_arch() {
   if [ "$1" = softmax ]; then
     arch="--arch transformer"
   elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)-([0-9]+)(-(sigmoid|relu|separate|shared|all))?$ ]]; then
-    case ${BASH_REMATCH[1]} in
-      abc) arch=abc_mlp_transformer ;;
-      elu|rfa|t2r) arch=${BASH_REMATCH[1]}_transformer ;;
-      *) arch=abc_${BASH_REMATCH[1]}_transformer ;;
-    esac
+    arch=$(control_arch "${BASH_REMATCH[1]}" transformer)
     arch="--arch $arch --abc-cross-slots ${BASH_REMATCH[2]} --abc-causal-slots ${BASH_REMATCH[3]}"
     case ${BASH_REMATCH[5]} in
       sigmoid|relu) arch="$arch --abc-activation ${BASH_REMATCH[5]}" ;;
