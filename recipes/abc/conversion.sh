@@ -33,6 +33,7 @@ case $kind in
   *) echo "error: KIND must be translation, language_model or masked_lm, but is $kind" >&2; exit 2 ;;
 esac
 "${kind}_chosen" "$system"
+check_method "$system" "$method"
 whole UPDATES "$UPDATES" 20
 CONTINUED=${CONTINUED:-$((UPDATES / 20))}
 whole CONTINUED "$CONTINUED" 1
@@ -47,14 +48,7 @@ case $method in
       echo "error: TRANSFERRED must be less than CONTINUED $CONTINUED, but is $TRANSFERRED" >&2
       exit 2
     fi ;;
-  *)
-    echo "error: METHOD must be plain, transfer, low-rank or transfer-low-rank, but is $method" >&2
-    exit 2 ;;
 esac
-if [ "$system" = softmax ] && [ "$method" != plain ]; then
-  echo "error: METHOD must be plain for softmax, which has no bounded memory" >&2
-  exit 2
-fi
 low_rank=
 case $method in
   *low-rank) low_rank="--abc-low-rank $RANK" ;;

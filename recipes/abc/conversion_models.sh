@@ -1,4 +1,4 @@
-# The kinds of models that conversion.sh converts, which sources this: for each KIND,
+# What conversion.sh and conversion_table.sh share, and source. For each KIND of model,
 #
 #   KIND_chosen SYSTEM                  its flags, in $arch; its updates, in $UPDATES unless set
 #   KIND_softmax                        the trained model with softmax attention, in $softmax; $data
@@ -53,4 +53,25 @@ masked_lm_score() { masked_perplexity; }
 # before RECIPE: trains the model with softmax attention
 before() {
   DATA=$DATA WORK=$WORK SEED=$SEED UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN "$1" softmax
+}
+
+# check_method SYSTEM METHOD: whether conversion.sh can do it
+check_method() {
+  case $2 in
+    plain|transfer|low-rank|transfer-low-rank) ;;
+    *)
+      echo "error: METHOD must be plain, transfer, low-rank or transfer-low-rank, but is $2" >&2
+      exit 2 ;;
+  esac
+  case $1:$2 in
+    softmax:plain) ;;
+    softmax:*)
+      echo "error: METHOD must be plain for softmax, which has no bounded memory, but is $2" >&2
+      exit 2 ;;
+    clustering-*:transfer*|compressive-*:transfer*|global-*:transfer*|local_global-*:transfer*| \
+    random-*:transfer*|window-*:transfer*|dilated-*:transfer*|strided-*:transfer*|elu-*:transfer*)
+      echo "error: METHOD must be plain or low-rank for $1, whose control has no weights to learn," \
+        "but is $2" >&2
+      exit 2 ;;
+  esac
 }

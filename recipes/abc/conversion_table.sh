@@ -10,8 +10,8 @@
 #
 # The other variables, and where the corpora are, are in conversion.sh; CONTINUED is 5 % of UPDATES unless
 # set. A run that has its score is not repeated. The table is in $WORK/conversion-KIND.md, the picture in
-# $WORK/conversion-KIND.png. On one core the models with softmax attention take 7, 10 and 12 minutes a
-# seed, and a conversion of translation, language_model and masked_lm two minutes, one and one.
+# $WORK/conversion-KIND.png. A model of translation with softmax attention takes about 7 minutes on one
+# core, one of masked_lm 20 to 30, and a conversion of either two to five.
 source "$(dirname "$0")/../common.sh"
 arguments "[KIND]" "$@"
 source recipes/abc/conversion_models.sh
@@ -36,10 +36,7 @@ CONVERSIONS=${CONVERSIONS:-$rows}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for conversion in $CONVERSIONS; do
   "${kind}_chosen" "${conversion%:*}"
-  if ! [[ $conversion =~ :(plain|transfer|low-rank|transfer-low-rank)$ ]]; then
-    echo "error: CONVERSIONS must be SYSTEM:METHOD of conversion.sh, but has $conversion" >&2
-    exit 2
-  fi
+  check_method "${conversion%:*}" "${conversion#*:}"
 done
 
 systems=softmax folder=$WORK/conversion/$kind

@@ -8,8 +8,7 @@
 #
 # WORK, DEVICE and BIN are in majority.sh. Chunks have 400 short updates and then 300; LSH has 1000 and
 # 1000, and with more than one pair 2000 and 1000 and projections for the memory. A run that has its score
-# is not repeated. The table is in $WORK/majority.md, the picture in $WORK/majority.png. On one core a run
-# with 512 tokens takes about two minutes with chunks and ten with LSH, and one with 8192 tokens twenty.
+# is not repeated. The table is in $WORK/majority.md, the picture in $WORK/majority.png.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} SEEDS=${SEEDS:-1 2 3}

@@ -103,7 +103,12 @@ ROOT = Path(__file__).parents[2]
         (
             "abc/conversion_table.sh",
             {"CONVERSIONS": "abc-8-8:plain abc-8-8:transfer-plain"},
-            "error: CONVERSIONS must be SYSTEM:METHOD of conversion.sh, but has abc-8-8:transfer-p",
+            "error: METHOD must be plain, transfer, low-rank or transfer-low-rank, but is trans",
+        ),
+        (
+            "abc/conversion_table.sh language_model",
+            {"CONVERSIONS": "abc-8:transfer window-8:transfer-low-rank"},
+            "error: METHOD must be plain or low-rank for window-8, whose control has no weights to",
         ),
         (
             "abc/conversion_table.sh masked_lm",
