@@ -18,21 +18,15 @@
 # of other UPDATES or FROM is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
+source recipes/gmat/spans_system.sh
 system=$1
 DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-42} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1
-if ! [[ $system =~ ^([1-9][0-9]*)-([0-9]+)(-([1-3]))?$ ]]; then
-  echo "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS, like 64-16, but is $system" >&2
-  exit 2
-fi
-arch="--arch gmat_bert_tiny --gmat-chunk ${BASH_REMATCH[1]} --gmat-memory ${BASH_REMATCH[2]}
-  --gmat-compress-after ${BASH_REMATCH[4]:-0}"
-if [ "${BASH_REMATCH[2]}" -eq 0 ] && [ -n "${BASH_REMATCH[4]}" ]; then
-  echo "error: SYSTEM $system keeps a memory alone that has no vectors; MEMORY must be 1 or more" >&2
-  exit 2
-fi
+check_spans_system "$system"
+arch="--arch gmat_bert_tiny --gmat-chunk $chunk --gmat-memory $memory
+  --gmat-compress-after ${compressed:-0}"
 if [ -n "$FROM" ] && [ ! -f "$FROM" ]; then
   echo "error: FROM must be a model of fairseq, but there is no file $FROM" >&2
   exit 2

@@ -297,6 +297,18 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
         ("gmat/compress.sh 64x8-32-c3", {}, "error: no trained model with compression in "),
+        ("gmat/stories.sh", {}, "usage: recipes/gmat/stories.sh SYSTEM, but there are 0"),
+        ("gmat/stories.sh 31", {}, "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS,"),
+        ("gmat/stories.sh 31-0-2", {}, "error: SYSTEM 31-0-2 keeps a memory alone that has no"),
+        (
+            "gmat/stories.sh 31-0",
+            {"SENTENCES": "2"},
+            "error: SENTENCES must be a whole number of 3 or more, but is 2",
+        ),
+        ("gmat/stories.sh 31-0", {"BASE": "0"}, "error: BASE must be a whole number of 1 or more"),
+        ("gmat/stories.sh 31-0", {}, "error: no fairseq-train in nowhere; run make env, or"),
+        ("gmat/stories_table.sh x", {}, "usage: recipes/gmat/stories_table.sh, but there are 1"),
+        ("gmat/stories_table.sh", {"SYSTEMS": "31-0 full"}, "CHUNK-MEMORY-LAYERS, like 64-16, but"),
         ("gmat/squad.sh", {}, "usage: recipes/gmat/squad.sh SYSTEM"),
         (
             "gmat/squad.sh dense",

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Questions about generated stories: stories.sh for every system and seed, a table and a picture.
+#
+#   recipes/gmat/stories_table.sh
+#
+#   SYSTEMS  of stories.sh (default: "31-0 31-8-2 8-8 8-0", of which the first has the whole input)
+#   SEEDS    default "1 2 3"
+#
+# The other variables are in stories.sh. A run that has its score is not repeated. The table is in
+# $WORK/stories/SENTENCES-sentences.md, the picture in the .png beside it.
+source "$(dirname "$0")/../common.sh"
+arguments "" "$@"
+source recipes/gmat/spans_system.sh
+SYSTEMS=${SYSTEMS:-31-0 31-8-2 8-8 8-0} SEEDS=${SEEDS:-1 2 3} SENTENCES=${SENTENCES:-4}
+WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} table=$WORK/stories/$SENTENCES-sentences
+for seed in $SEEDS; do whole SEEDS "$seed"; done
+for system in $SYSTEMS; do check_spans_system "$system"; done
+export SENTENCES WORK BIN
+
+names=
+for system in $SYSTEMS; do names="$names $SENTENCES-sentences-$system"; done
+for seed in $SEEDS; do for system in $SYSTEMS; do
+  if [ -s "$table-$system-$seed.score" ]; then continue; fi
+  printf '\n== %s, seed %s\n' "$system" "$seed"
+  SEED=$seed recipes/gmat/stories.sh "$system"
+done; done
+"$BIN"/python recipes/seeds.py "$WORK/stories" --systems $names --values "exact match" --output "$table"
