@@ -7,8 +7,8 @@
 #   SEEDS    default "1 2 3"
 #
 # The other variables are in translation.sh; UPDATES is 2000 unless set. A run that has its score is not
-# repeated. The table is in $WORK/multi30k.md, the picture in $WORK/multi30k.png. A run takes about seven
-# minutes on one core.
+# repeated. The table is in $WORK/multi30k.md, the picture in $WORK/multi30k.png. A run takes five to
+# eight minutes on one core.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/translation.sh

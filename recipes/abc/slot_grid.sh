@@ -8,8 +8,8 @@
 #   SEEDS   default "1 2 3"
 #
 # The other variables are in translation.sh; UPDATES is 2000 unless set. A run that has its score is not
-# repeated. The table is in $WORK/slot_grid.md, the heat map in $WORK/slot_grid.png. A run takes about
-# seven minutes on one core.
+# repeated. The table is in $WORK/slot_grid.md, the heat map in $WORK/slot_grid.png. A run takes
+# five to eight minutes on one core.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/translation.sh
