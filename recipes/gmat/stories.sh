@@ -9,7 +9,7 @@
 #
 #   SENTENCES  of a story, 3 or more (default: 4, which with the question need 31 tokens)
 #   TRAIN      training stories, of one to SENTENCES sentences (default: 100000)
-#   BEGIN      updates of what all systems begin with, on stories of two sentences (default: 1500)
+#   BEGIN      updates of what all systems begin with, on stories of one or two sentences (default: 1500)
 #   BASE       and then on those of SENTENCES (default: 5000)
 #   UPDATES    of each system after that (default: 2500); an update has 64 questions
 #   WORK       data and results (default: outputs/gmat)   SEED   default 1
@@ -18,7 +18,7 @@
 #
 # The paper begins with masked language models, from BERT. The systems of a seed begin here with one model
 # that answers with attention to the whole input and without a memory. A question is about the place of
-# a person, the last one of those that the story tells.
+# a person, where they went last.
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other settings is refused, and needs another WORK.
@@ -37,7 +37,7 @@ check_spans_system "$system"
 window=$((6 * SENTENCES + 7)) stories=$WORK/stories
 data=$stories/$SENTENCES-sentences run=$stories/$SENTENCES-sentences-$system-$SEED
 base=$stories/$SENTENCES-sentences-base-$SEED
-memory="--gmat-memory $memory${compressed:+ --gmat-compress-after $compressed --gmat-memory-positions}"
+flags="--gmat-memory $memory${compressed:+ --gmat-compress-after $compressed --gmat-memory-positions}"
 task="--user-dir fairseq_memattn $DEVICE --task span_answering --criterion span_answering
   --window $window --stride $window --max-question 4"
 
@@ -74,14 +74,14 @@ answering "$base" "$BASE" "$data" "$window" --gmat-memory 0 \
   --finetune-from-model "$base/begin/checkpoint_last.pt"
 
 start=$base/checkpoint_last.pt
-if [ "$memory" != "--gmat-memory 0" ]; then
+if [ "$memory" -gt 0 ]; then
   start=$run.start.pt
   if [ ! -e "$start" ]; then
     "$BIN"/memattn convert "$data/bin" --path "$base/checkpoint_last.pt" --arch gmat_bert_tiny \
-      --output "$start" --seed "$SEED" --flags="$memory"
+      --output "$start" --seed "$SEED" --flags="$flags"
   fi
 fi
-answering "$run" "$UPDATES" "$data" "$chunk" $memory --finetune-from-model "$start"
+answering "$run" "$UPDATES" "$data" "$chunk" $flags --finetune-from-model "$start"
 
 case $DEVICE in *--cpu*) where=--cpu ;; *) where= ;; esac
 "$BIN"/memattn spans "$data/bin" --path "$run/checkpoint_last.pt" $where --subset test --max-answer 3 |
