@@ -33,6 +33,8 @@ from fairseq_memattn.evaluation.tables import table
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fairseq_memattn.perplexity.by_position import LossByPosition
+
 MAX_TOKENS = 4096
 
 
@@ -84,7 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens of a padded batch of blocks, or of the documents read side by side "
         f"(default: {MAX_TOKENS}, or --tokens-per-sample if that is more)",
     )
-    add("--json", type=Path, help="also write the table to this file")
+    add(
+        "--by-position",
+        action="store_true",
+        help="also print the perplexity of the tokens that have 0 to 63 tokens before them in "
+        "their block (with --stateful: in the text), 64 to 127, 128 to 255, and so on",
+    )
+    add("--json", type=Path, help="also write the tables to this file")
     add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
 
 
@@ -93,6 +101,7 @@ class Row(NamedTuple):
 
     loss: mean negative log-probability of a token, end of line included, in bits
     read: the number of tokens that the model read; seconds: the time
+    by_position: the fields of each PositionRange
     """
 
     way: str
@@ -100,6 +109,7 @@ class Row(NamedTuple):
     loss: float
     read: int
     seconds: float
+    by_position: list[dict[str, float]]
 
 
 def check(args: argparse.Namespace) -> None:
@@ -158,8 +168,31 @@ def run(args: argparse.Namespace) -> None:
     if args.stateful:
         rows.append(as_stream(args, model, task, streams))
     print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
+    if args.by_position:
+        print(f"\n{table(positions_table(rows))}")
     if args.json:
         write_json(args.json, [row._asdict() for row in rows])
+
+
+def result(way: str, losses: "LossByPosition", read: int, start: float) -> Row:
+    """start: when it began, by time.perf_counter()"""
+    seconds = time.perf_counter() - start
+    by_position = [part._asdict() for part in losses.ranges()]
+    return Row(way, 2**losses.loss, losses.loss, read, seconds, by_position)
+
+
+def positions_table(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for each range of positions, a column for each of the rows."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for part in row.by_position:
+            before = f"{part['begin']} to {part['end'] - 1}"
+            found.setdefault(before, {})[row.way] = part["perplexity"]
+    lines = [
+        [before, *(f"{by_way[row.way]:.2f}" if row.way in by_way else "" for row in rows)]
+        for before, by_way in sorted(found.items(), key=lambda item: int(item[0].split()[0]))
+    ]
+    return [["tokens before", *(row.way for row in rows)], *lines]
 
 
 def shown(row: Row) -> list[str]:
@@ -178,7 +211,8 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     from fairseq.utils import move_to_cuda
     from tqdm import tqdm
 
-    from fairseq_memattn.perplexity.block_loss import block_loss
+    from fairseq_memattn.perplexity.block_losses import block_losses
+    from fairseq_memattn.perplexity.by_position import LossByPosition
 
     lines = read_split(args, task)  # the sizes are in a mapped file, which is closed with it
     total_tokens = int(lines.sizes.sum())
@@ -193,20 +227,19 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
         dataset, args.max_tokens, num_workers=0, context_window=window
     )
     pad, on_gpu = task.source_dictionary.pad(), next(model.parameters()).is_cuda
-    read, total, tokens = 0, 0.0, 0
+    read, losses = 0, LossByPosition()
     start = time.perf_counter()
     for batch in tqdm(batches, f"context {window}", disable=None, unit="batch", leave=False):
         read += int(batch["net_input"]["src_tokens"].ne(pad).sum())
-        loss, count = block_loss(model, move_to_cuda(batch) if on_gpu else batch, pad)
-        total, tokens = total + loss, tokens + count
-    if tokens < total_tokens:
+        losses.add(*block_losses(model, move_to_cuda(batch) if on_gpu else batch, pad))
+    if losses.tokens < total_tokens:
         print(
-            f"warning: {total_tokens - tokens} of {total_tokens} tokens of {args.subset} are in no "
-            f"block, as in the training with --sample-break-mode {settings.sample_break_mode}",
+            f"warning: {total_tokens - losses.tokens} of {total_tokens} tokens of {args.subset} "
+            "are in no block, as in the training with --sample-break-mode "
+            f"{settings.sample_break_mode}",
             file=sys.stderr,
         )
-    mean = total / tokens
-    return Row(f"context {window}", 2**mean, mean, read, time.perf_counter() - start)
+    return result(f"context {window}", losses, read, start)
 
 
 def read_split(args: argparse.Namespace, task: Any) -> Any:
@@ -278,6 +311,7 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
     import torch
     from tqdm import tqdm
 
+    from fairseq_memattn.perplexity.by_position import LossByPosition
     from fairseq_memattn.perplexity.stream_scores import stream_scores
 
     trained = task.args.tokens_per_sample
@@ -288,7 +322,7 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
             file=sys.stderr,
         )
     side_by_side = max(1, args.max_tokens // args.tokens_per_sample)
-    total, tokens = 0.0, sum(map(len, streams))
+    losses, tokens = LossByPosition(), sum(map(len, streams))
     start = time.perf_counter()
     with tqdm(total=tokens, desc="stateful", disable=None, unit="token", leave=False) as bar:
         for first in range(0, len(streams), side_by_side):
@@ -301,7 +335,7 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
                 restart_positions=args.positions == "restart",
                 progress=bar.update,
             )
-            total -= sum(float(row.sum(dtype=torch.float64)) for row in scores)
-    loss = total / tokens / math.log(2)
+            for row in scores:
+                losses.add(torch.arange(len(row)), row.double() / -math.log(2))
     way = "stateful" if args.positions == "continue" else "stateful, positions restart"
-    return Row(way, 2**loss, loss, tokens, time.perf_counter() - start)
+    return result(way, losses, tokens, start)

@@ -11,7 +11,8 @@
 # The other variables are in wikitext2.sh. Evaluated on the test set: segments of 512 tokens, segments of
 # 2048, and the whole text, for which a bounded memory is kept from segment to segment and softmax attention
 # reads the 1536 tokens before each 512 again. A run that has its score is not repeated. The table is in
-# $WORK/lengths.md, the picture in $WORK/lengths.png.
+# $WORK/lengths.md, the picture in $WORK/lengths.png; the perplexity by the number of tokens before a token
+# in segments of 2048 is in $WORK/positions.md and .png.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/language_model.sh
@@ -43,7 +44,7 @@ rows=
 for length in $LENGTHS; do for system in $SYSTEMS; do
   rows="$rows $system-$length"
   for seed in $SEEDS; do
-    score=$WORK/lengths/$system-$length-$seed.score
+    score=$WORK/lengths/$system-$length-$seed.score positions=${score%.score}.json
     if [ -e "$score" ]; then continue; fi
     printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
     DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length DEVICE=$DEVICE BIN=$BIN \
@@ -53,7 +54,7 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
     if [ "$system" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi
     {
       evaluated "segments of 512" --tokens-per-sample 512 --context-window 0
-      evaluated "segments of 2048" --tokens-per-sample 2048 --context-window 0
+      evaluated "segments of 2048" --tokens-per-sample 2048 --context-window 0 --json "$positions"
       evaluated "the whole text" $whole
     } > "$score.evaluating"
     mv "$score.evaluating" "$score"
@@ -61,3 +62,4 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
 done; done
 "$BIN"/python recipes/seeds.py "$WORK/lengths" --systems $rows --output "$WORK/lengths" \
   --values "segments of 2048" "segments of 512" "the whole text"
+"$BIN"/python recipes/abc/by_position.py "$WORK/lengths" --systems $rows --output "$WORK/positions"

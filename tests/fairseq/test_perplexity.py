@@ -18,6 +18,7 @@ from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import position_vectors
+from fairseq_memattn.perplexity.by_position import LossByPosition
 from fairseq_memattn.perplexity.stream_scores import stream_scores
 
 LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions
@@ -134,12 +135,41 @@ def of_fairseq(trained, window):
     return float(found)
 
 
+def check_ranges(row, shown):
+    """The ranges hold every token once, follow one another, and are in the table."""
+    parts = row["by_position"]
+    tokens = sum(part["tokens"] for part in parts)
+    loss = sum(part["loss"] * part["tokens"] for part in parts) / tokens
+    assert loss == pytest.approx(row["loss"])
+    for part in parts:
+        (line,) = (x for x in shown.splitlines() if x.startswith(f"{part['begin']} to "))
+        assert f"{part['begin']} to {part['end'] - 1} " in line
+        assert f"{part['perplexity']:.2f}" in line
+        assert part["perplexity"] == pytest.approx(2 ** part["loss"])
+
+
+def test_ranges_of_positions():
+    losses = LossByPosition()
+    losses.add(torch.tensor([0, 63, 64, 127, 128]), torch.tensor([1.0, 3.0, 5.0, 6.0, 7.0]))
+    losses.add(torch.tensor([1, 1000]), torch.tensor([5.0, 0.0]))
+    assert [(p.begin, p.end, p.tokens, p.loss) for p in losses.ranges()] == [
+        (0, 64, 3, 3.0),
+        (64, 128, 2, 5.5),
+        (128, 256, 1, 7.0),
+        (512, 1024, 1, 0.0),
+    ]
+    assert losses.tokens == 7
+    assert losses.loss == pytest.approx(27 / 7)
+
+
 def test_the_command(with_documents, tmp_path):
     trained, rows = with_documents, tmp_path / "rows.json"
-    flags = ["--context-window", 0, 16, "--stateful", "--json", rows]
+    flags = ["--context-window", 0, 16, "--stateful", "--by-position", "--json", rows]
     done = perplexity(trained, *flags)
     assert done.returncode == 0, done.stderr
     by_way = {row["way"]: row for row in json.loads(rows.read_text())}
+    for row in by_way.values():
+        check_ranges(row, done.stdout.partition("tokens before")[2])
     shown = {line[:12].strip(): line.split() for line in done.stdout.splitlines()[1:]}
     for window in (0, 16):
         row = by_way[f"context {window}"]
@@ -151,8 +181,12 @@ def test_the_command(with_documents, tmp_path):
     tokens = torch.cat([block["target"] for block in task.dataset("test")])
     assert by_way["context 0"]["read"] == by_way["stateful"]["read"] == len(tokens)
     assert by_way["context 16"]["read"] > 1.8 * len(tokens)
-    expected = -float(unbroken(model.eval(), tokens, dictionary.eos()).mean()) / math.log(2)
-    assert by_way["stateful"]["loss"] == pytest.approx(expected, abs=1e-4)
+    losses = unbroken(model.eval(), tokens, dictionary.eos()) / -math.log(2)
+    assert by_way["stateful"]["loss"] == pytest.approx(float(losses.mean()), abs=1e-4)
+    for part in by_way["stateful"]["by_position"]:
+        expected = losses[part["begin"] : part["end"]]
+        assert part["tokens"] == len(expected)
+        assert part["loss"] == pytest.approx(float(expected.mean()), abs=1e-4)
 
     done = perplexity(trained, "--stateful", "--documents", "--json", rows, "--max-tokens", 64)
     assert done.returncode == 0, done.stderr

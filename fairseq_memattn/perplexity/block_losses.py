@@ -1,18 +1,22 @@
-"""The loss of blocks of text, each after context that the model reads again."""
+"""The losses of blocks of text, each after context that the model reads again."""
 
 import math
 from typing import Any
 
 import torch
 from fairseq.models import FairseqLanguageModel
+from torch import Tensor
 
 
 @torch.no_grad()
-def block_loss(model: FairseqLanguageModel, batch: dict[str, Any], pad: int) -> tuple[float, int]:
-    """The loss of a batch, summed over tokens, in bits, and the number of these tokens.
+def block_losses(
+    model: FairseqLanguageModel, batch: dict[str, Any], pad: int
+) -> tuple[Tensor, Tensor]:
+    """The position of each predicted token of a batch, (N,), and its loss in bits, (N,), float64.
 
-    The losses are those of fairseq-eval-lm, which also computes the probabilities of the whole
-    vocabulary for the context.
+    A position is the number of tokens before the token in its block, context included. The losses
+    are those of fairseq-eval-lm, which also computes the probabilities of the whole vocabulary for
+    the context.
 
     model: in evaluation mode
     batch: from fairseq's `eval_lm_dataloader`; tokens before `start_indices` of a row are context
@@ -28,4 +32,4 @@ def block_loss(model: FairseqLanguageModel, batch: dict[str, Any], pad: int) -> 
     targets = targets[counted].unsqueeze(0)
     log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": targets})
     scores = log_probs.gather(2, targets.unsqueeze(2)).double()
-    return -float(scores.sum()) / math.log(2), targets.numel()
+    return positions.expand_as(counted)[counted], scores.flatten() / -math.log(2)

@@ -1,0 +1,112 @@
+"""Perplexity by the number of tokens before a token: a table in Markdown, and a picture.
+
+    python recipes/abc/by_position.py FOLDER --systems softmax-2048 abc-64-2048 --output OUT
+
+Reads FOLDER/SYSTEM-SEED.json, what `memattn perplexity --json` wrote with one --context-window.
+Writes OUT.md and OUT.png, with means and standard deviations over the seeds.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.evaluation.plots import check_format
+
+Range = tuple[int, int]  # from so many tokens to so many, the latter not included
+Perplexities = dict[Range, list[float]]  # of the seeds
+
+
+def read(folder: Path, system: str) -> Perplexities:
+    """Raises ValueError where there is no file, and for one of something else."""
+    name = re.compile(rf"{re.escape(system)}-[0-9]+\.json")
+    paths = sorted(path for path in folder.glob("*.json") if name.fullmatch(path.name))
+    if not paths:
+        raise ValueError(f"{folder}: there is no file {system}-SEED.json")
+    found: Perplexities = {}
+    for path in paths:
+        try:
+            (row,) = json.loads(path.read_text("utf-8"))
+            parts = [((p["begin"], p["end"]), p["perplexity"]) for p in row["by_position"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} must be a file of `memattn perplexity --json` with one --context-window"
+            ) from error
+        for positions, perplexity in parts:
+            found.setdefault(positions, []).append(perplexity)
+    if any(len(seeds) < len(paths) for seeds in found.values()):
+        raise ValueError(f"{folder}: the files of {system} must have blocks of one length")
+    return found
+
+
+def read_all(folder: Path, systems: Sequence[str]) -> dict[str, Perplexities]:
+    """Raises ValueError as `read` does, and for systems with blocks of different lengths."""
+    found = {system: read(folder, system) for system in systems}
+    for system, ranges in found.items():
+        if ranges.keys() != found[systems[0]].keys():
+            raise ValueError(f"{folder}: {system} and {systems[0]} have blocks of other lengths")
+    return found
+
+
+def table(found: Mapping[str, Perplexities]) -> str:
+    """A row for each system, a column for each range."""
+    ranges = list(next(iter(found.values())))
+    rows = [["tokens before", *(f"{begin} to {end - 1}" for begin, end in ranges)]]
+    rows.append(["---"] * len(rows[0]))
+    for system, values in found.items():
+        rows.append([f"`{system}`", *(shown(values[positions]) for positions in ranges)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def shown(seeds: Sequence[float]) -> str:
+    mean = f"{statistics.fmean(seeds):.1f}"
+    return mean + (f" ± {statistics.stdev(seeds):.1f}" if len(seeds) > 1 else "")
+
+
+def draw(found: Mapping[str, Perplexities], output: Path) -> None:
+    """A line for each system."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for system, values in found.items():
+        means = [statistics.fmean(seeds) for seeds in values.values()]
+        spread = [statistics.stdev(seeds) if len(seeds) > 1 else 0.0 for seeds in values.values()]
+        names = [f"{begin} to {end - 1}" for begin, end in values]
+        axes.errorbar(names, means, yerr=spread, marker="o", capsize=3, label=system)
+    axes.set(xlabel="tokens before the token in its block", ylabel="perplexity")
+    axes.legend()
+    figure.savefig(output, dpi=110)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="the files SYSTEM-SEED.json")
+    parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
+    parser.add_argument("--output", type=Path, required=True, help="without a suffix")
+    args = parser.parse_args(argv)
+    try:
+        outputs = {s: args.output.with_name(args.output.name + s) for s in (".md", ".png")}
+        check_format("--output", outputs[".png"])
+        check_outputs({f"--output {path}": path for path in outputs.values()}, [])
+        found = read_all(args.folder, args.systems)
+        write_text(outputs[".md"], table(found))
+        draw(found, outputs[".png"])
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(table(found), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""recipes/abc/by_position.py: perplexities by position, over seeds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "recipes" / "abc" / "by_position.py"
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """What `memattn perplexity --json` writes: two systems, two seeds of one of them."""
+    for name, perplexities in (("a-1", (9.0, 8.0)), ("a-2", (11.0, 8.0)), ("b-c-1", (7.0, 6.0))):
+        write(tmp_path / f"{name}.json", perplexities)
+    return tmp_path
+
+
+def write(path, perplexities):
+    edges = [0, 64, 128]
+    parts = [
+        {"begin": begin, "end": end, "perplexity": perplexity}
+        for begin, end, perplexity in zip(edges, edges[1:], perplexities, strict=False)
+    ]
+    path.write_text(json.dumps([{"way": "context 0", "by_position": parts}]))
+
+
+def by_position(folder, *flags):
+    argv = [sys.executable, SCRIPT, folder, "--output", folder / "out", "--systems", *flags]
+    return subprocess.run([*map(str, argv)], capture_output=True, text=True)
+
+
+def test_table_and_picture(rows):
+    done = by_position(rows, "a", "b-c")
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "| tokens before | 0 to 63 | 64 to 127 |",
+        "| --- | --- | --- |",
+        "| `a` | 10.0 ± 1.4 | 8.0 ± 0.0 |",
+        "| `b-c` | 7.0 | 6.0 |",
+    ]
+    assert (rows / "out.md").read_text() == done.stdout
+    assert (rows / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_refused_in_one_sentence(rows):
+    write(rows / "short-1.json", (5.0,))
+    (rows / "other-1.json").write_text("{}")
+    for system, message in {
+        "none": f"{rows}: there is no file none-SEED.json",
+        "short": f"{rows}: short and a have blocks of other lengths",
+        "other": f"{rows}/other-1.json must be a file of `memattn perplexity --json` with one",
+    }.items():
+        done = by_position(rows, "a", system)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {message}")
+        assert len(done.stderr.splitlines()) == 1
