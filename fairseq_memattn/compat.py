@@ -10,6 +10,7 @@ import argparse
 import atexit
 import functools
 import importlib.util
+import logging
 import os
 import pickle
 import queue
@@ -113,6 +114,8 @@ def check_environment() -> None:
             f"installed: {INSTALL}"
         )
     require_fairseq("fairseq_memattn")
+    # It would advise to install tensorboardX, which is needed for speech alone.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     try:
         import fairseq  # noqa: F401
     except Exception as error:

@@ -84,6 +84,7 @@ WORKING = {
 
 # They are refused before they read any of these files, none of which exists.
 REFUSED = [
+    "archs t5",
     "compress bin --path no.pt --subset train --documents ids --output no",
     "contrast bin --path no.pt --sets no.json",
     "contrast bin --path no.pt --generate --sets no.json --sources no --lang en",

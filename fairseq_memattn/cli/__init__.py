@@ -22,6 +22,7 @@ from fairseq_memattn.errors import TRACEBACK, unforeseen
 COMMANDS = {
     "align": "cut the translations of whole documents into lines, one for each reference sentence",
     "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
+    "archs": "list the architectures with their sizes, or one with its flags",
     "average": "average the weights of several checkpoints into one",
     "compress": "store each document as a few vectors with a GMAT with compression",
     "contrast": "accuracy on contrastive sets of right and wrong translations in context",
@@ -42,6 +43,7 @@ COMMANDS = {
 
 # The commands that load trained models, and so take --user-dir for controls outside the package.
 WITH_MODELS = (
+    "archs",
     "compress",
     "contrast",
     "convert",

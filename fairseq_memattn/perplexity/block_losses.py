@@ -7,6 +7,8 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from fairseq_memattn.perplexity.target_scores import target_scores
+
 
 @torch.no_grad()
 def block_losses(
@@ -27,9 +29,5 @@ def block_losses(
     counted = targets.ne(pad) & (positions >= starts.unsqueeze(1))
     # fairseq's own transformers require the argument `encoder_out`.
     features, _ = model.extract_features(batch["net_input"]["src_tokens"], encoder_out=None)
-    # (1, tokens, E), because fairseq's adaptive softmax requires three dimensions.
-    output = (model.decoder.output_layer(features[counted].unsqueeze(0)), None)
-    targets = targets[counted].unsqueeze(0)
-    log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": targets})
-    scores = log_probs.gather(2, targets.unsqueeze(2)).double()
-    return positions.expand_as(counted)[counted], scores.flatten() / -math.log(2)
+    scores = target_scores(model, features[counted], targets[counted]).double()
+    return positions.expand_as(counted)[counted], scores / -math.log(2)

@@ -8,6 +8,8 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq_memattn.perplexity.target_scores import target_scores
+
 
 @torch.no_grad()
 def stream_scores(
@@ -46,9 +48,8 @@ def stream_scores(
         given, target = (side[:, part].to(device).contiguous() for side in (inputs, targets))
         position = 0 if restart_positions else start
         features = model.decoder.read_on(given, memory, position)
-        output = (model.decoder.output_layer(features), None)
-        log_probs = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
-        scores.append(log_probs.gather(2, target.unsqueeze(2)).squeeze(2).float().cpu())
+        found = target_scores(model, features.flatten(0, 1), target.flatten())
+        scores.append(found.view_as(target).float().cpu())
         if progress is not None:
             progress(int(target.ne(pad).sum()))
     together = torch.cat(scores, dim=1)

@@ -35,7 +35,11 @@ language_model_softmax() {
 }
 language_model_fit() { fit_language_model "$@"; }
 language_model_loss=adaptive_loss
-language_model_score() { language_model_perplexity test 0 | sed "s/Perplexity:/ppl/"; }
+language_model_score() {
+  local perplexity
+  perplexity=$(language_model_perplexity test --context-window 0)
+  echo "ppl $perplexity"
+}
 
 masked_lm_chosen() {
   source recipes/abc/masked_model.sh

@@ -60,10 +60,12 @@ fit_language_model() {
     "${@:3}"
 }
 
-# language_model_perplexity SUBSET CONTEXT: of the last checkpoint of $run, as `Perplexity: P`
+# language_model_perplexity SUBSET FLAGS...: of the last checkpoint of $run, by `memattn perplexity`
 language_model_perplexity() {
-  "$BIN"/fairseq-eval-lm "$data/bin" --user-dir fairseq_memattn $DEVICE \
-    --path "$run/checkpoint_last.pt" --gen-subset "$1" --tokens-per-sample "$LENGTH" \
-    --context-window "$2" --max-tokens 4096 --required-batch-size-multiple 1 2>&1 |
-    grep -o "Perplexity: .*"
+  local rows cpu
+  cpu=$(grep -o -e --cpu <<< "$DEVICE" || true)
+  rows=$("$BIN"/memattn perplexity "$data/bin" --path "$run/checkpoint_last.pt" --subset "$1" $cpu \
+    "${@:2}")
+  echo "$rows" >&2
+  awk 'END { print $(NF - 3) }' <<< "$rows"
 }

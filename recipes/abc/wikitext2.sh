@@ -26,5 +26,6 @@ wikitext2_words
 fit_language_model "$run" "$UPDATES" --criterion adaptive_loss --lr 3e-3 --lr-scheduler cosine \
   --warmup-updates 200
 for subset in valid test; do for context in $CONTEXTS; do
-  language_model_perplexity "$subset" "$context" | sed "s/^/$subset, context $context: /"
+  perplexity=$(language_model_perplexity "$subset" --context-window "$context")
+  echo "$subset, context $context: perplexity $perplexity"
 done; done | tee "$run.score"

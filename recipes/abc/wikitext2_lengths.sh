@@ -31,14 +31,12 @@ done
 
 # evaluated NAME FLAGS...: the perplexity of the test set as a line `NAME: P`
 evaluated() {
-  local rows
-  rows=$("$BIN"/memattn perplexity "$WORK/wikitext-2/bin" --path "$run/checkpoint_last.pt" \
-    ${cpu:+--cpu} "${@:2}")
-  echo "$rows" >&2
-  awk -v name="$1" 'END { print name ": " $(NF - 3) }' <<< "$rows"
+  local perplexity
+  perplexity=$(language_model_perplexity test "${@:2}")
+  echo "$1: $perplexity"
 }
 
-cpu=$(grep -o -e --cpu <<< "$DEVICE" || true)
+data=$WORK/wikitext-2
 mkdir -p "$WORK/lengths"
 rows=
 for length in $LENGTHS; do for system in $SYSTEMS; do

@@ -20,6 +20,7 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import position_vectors
 from fairseq_memattn.perplexity.by_position import LossByPosition
 from fairseq_memattn.perplexity.stream_scores import stream_scores
+from fairseq_memattn.perplexity.target_scores import target_scores
 
 LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions
 MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}
@@ -83,6 +84,21 @@ def test_segments_with_an_adaptive_softmax(dictionary):
     parts, whole = (stream_scores(model, streams, segment=segment, **marks) for segment in (7, 200))
     for one, other in zip(parts, whole, strict=True):
         assert torch.allclose(one, other, atol=2e-4)
+
+
+@pytest.mark.parametrize("cutoff", [None, "10,20", "30"])
+def test_scores_of_targets_are_fairseqs(cutoff, dictionary):
+    softmax = {"adaptive_softmax_cutoff": cutoff, "adaptive_softmax_factor": 2} if cutoff else {}
+    model = build("abc_mlp_transformer_lm", dictionary, **softmax)
+    features = torch.randn(1, 57, 16)
+    for targets in (torch.arange(57) % len(dictionary), torch.full((57,), 5)):
+        with torch.no_grad():
+            scores = target_scores(model, features[0], targets)
+            output = (model.decoder.output_layer(features), None)
+            expected = model.get_normalized_probs(output, log_probs=True)[0]
+        assert torch.allclose(
+            scores, expected.gather(1, targets.unsqueeze(1)).squeeze(1), atol=1e-5
+        )
 
 
 def test_restarted_positions(dictionary):
