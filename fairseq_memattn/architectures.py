@@ -182,7 +182,7 @@ def _task(args: Namespace) -> Any:
 
     from fairseq.data import Dictionary
 
-    class Vocabulary(Dictionary):  # type: ignore[misc]
+    class Vocabulary(Dictionary):
         def __len__(self) -> int:
             return VOCABULARY
 
