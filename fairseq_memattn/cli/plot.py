@@ -1,6 +1,7 @@
 """`memattn plot`: draws what a text writes into the memory of a model, and what is read from it.
 
-For a model with a sequence selector, it draws the sentences that each target token attends to.
+For a model with a sequence selector, it draws the sentences that each target token attends to. With
+--training it draws the progress of trainings.
 """
 
 import argparse
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli import segmentation, texts
+from fairseq_memattn.cli import plot_training, segmentation, texts
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
 
@@ -36,12 +37,21 @@ LABELS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
+        "data",
+        nargs="?",
+        help="folder made by fairseq-preprocess; its dictionaries are the model's",
     )
     parser.add_argument(
         "--path",
-        required=True,
         help="checkpoint of any model that has a bounded memory, or a sequence selector (T5Mem)",
+    )
+    parser.add_argument(
+        "--training",
+        nargs="+",
+        metavar="NAME=LOG",
+        help="in place of a model: draw the losses, and BLEU and other measures, in the logs of "
+        "fairseq-train (--log-file, or what it has printed), a line for each; without NAME, a log "
+        "has the name of its folder",
     )
     texts.add_arguments(parser)
     parser.add_argument(
@@ -82,6 +92,12 @@ def run(args: argparse.Namespace) -> None:
 
     # fairseq enables all log messages, and matplotlib logs every font that it looks at.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    if args.training:
+        if args.data or args.path:
+            given = args.data or f"--path {args.path}"
+            raise ValueError(f"--training draws logs and no model, but {given} was given")
+        plot_training.run(args)
+        return
     from fairseq_memattn.evaluation.fonts import fonts_for
     from fairseq_memattn.evaluation.plots import draw_memories, draw_selection
 
@@ -121,6 +137,9 @@ def check_files(args: argparse.Namespace) -> None:
     """Raises ValueError for missing files, files that cannot be written and several checkpoints."""
     from fairseq_memattn.evaluation.plots import check_format
 
+    if not args.data or not args.path:
+        missing = "--path" if args.data else "the folder of the data"
+        raise ValueError(f"{missing} is missing, or --training LOG")
     inputs = [Path(args.path), args.text, args.target, args.sentencepiece_model, args.subword_nmt]
     check_outputs({"--output": args.output, "--json": args.json}, inputs)
     check_format("--output", args.output)

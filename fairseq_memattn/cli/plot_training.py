@@ -1,0 +1,65 @@
+"""`memattn plot --training`: draws the losses and other measures of one or several trainings."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_memattn.cli.named_files import named_file
+from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
+from fairseq_memattn.evaluation.plots import check_format
+from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.evaluation.training_log import (
+    TrainingLog,
+    best,
+    measures,
+    read_training_log,
+)
+from fairseq_memattn.evaluation.training_plots import draw_trainings
+
+
+def run(args: argparse.Namespace) -> None:
+    paths = named_logs(args.training)
+    check_outputs({"--output": args.output, "--json": args.json}, list(paths.values()))
+    check_format("--output", args.output)
+    logs = [read_training_log(name, path) for name, path in paths.items()]
+    with replacing(args.output) as unfinished:
+        draw_trainings(logs, unfinished)
+    if args.json:
+        write_json(args.json, [log._asdict() for log in logs])
+    print(table(summary(logs)))
+    print(f"drew {args.output}")
+
+
+def named_logs(given: Sequence[str]) -> dict[str, Path]:
+    """The files by their names, which are those of their folders where none is given.
+
+    Raises ValueError for a file that does not exist, and for a name that occurs twice.
+    """
+    paths: dict[str, Path] = {}
+    for one in given:
+        name, path = named_file("--training", one)
+        name = name or (path.stem if path.absolute().parent == Path.cwd() else path.parent.name)
+        if not path.is_file():
+            raise ValueError(f"--training {one}: there is no file {path}")
+        if name in paths:
+            raise ValueError(f"--training {one}: {name} is the name of {paths[name]} as well")
+        paths[name] = path
+    return paths
+
+
+def summary(logs: Sequence[TrainingLog]) -> list[list[str]]:
+    """The last training loss, and the best of each measure of the first validation set."""
+    names = list(dict.fromkeys(name for log in logs for name in measures(log)))
+    rows = [["", "updates", "loss in training", "best loss", *(f"best {name}" for name in names)]]
+    for log in logs:
+        valid = next(iter(log.valid.values()), [])
+        ends = [row["num_updates"] for row in [*log.train[-1:], *valid[-1:]]]
+        loss = f"{log.train[-1]['loss']:g}" if log.train else ""
+        found = [best(valid, "loss", True), *(best(valid, n, lower_is_better(n)) for n in names)]
+        cells = [f"{pair[0]:g} after {pair[1]}" if pair else "" for pair in found]
+        rows.append([log.name, f"{max(ends):.0f}", loss, *cells])
+    return rows
+
+
+def lower_is_better(measure: str) -> bool:
+    return "error" in measure

@@ -1,0 +1,113 @@
+"""What fairseq-train has logged: losses and other measures by updates."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+Row = dict[str, float]  # measures by their names, num_updates among them
+
+# A line of the standard output begins with the time and `| INFO | train_inner |`, one of --log-file
+# does not. With the formats `simple` and `tqdm` it goes on, in training, at the end of an epoch and
+# in validation:
+#   epoch 001:    100 / 510 loss=10.9, ppl=1976.93, ..., num_updates=100, ...
+#   epoch 001 | loss 9.1 | ... | num_updates 510 | ...
+#   epoch 001 | valid on 'valid' subset | loss 8.3 | ... | num_updates 500
+# and with `json`:
+#   {"epoch": 1, "loss": "10.9", "num_updates": "100", ...}
+#   {"epoch": 1, "train_loss": "9.1", "train_num_updates": "510", ...}
+#   {"epoch": 1, "valid_loss": "8.3", "valid_num_updates": "500", ...}
+LOGGER = re.compile(r"^.*?\| INFO \| [\w.-]+ \| ")
+STEP = re.compile(r"epoch \d+: +\d+ / \d+ (.*)")
+EPOCH = re.compile(r"epoch \d+ \| (?:valid on '([^']+)' subset \| )?(.*)")
+PAIR = re.compile(r"(\w+)[= ](-?(?:\d[\d.]*(?:e[-+]?\d+)?|inf|nan))(?=,| \||\s*$)")
+COUNT = "num_updates"
+TRAINING = ("train_inner", "train")
+# Of the progress of a training, and not of the quality of its model.
+PROGRESS = {
+    *("epoch", "update", "num_updates", "wps", "ups", "wpb", "bsz", "lr", "gnorm", "clip"),
+    *("train_wall", "wall", "gb_free", "loss_scale", "oom"),
+}
+
+
+class TrainingLog(NamedTuple):
+    """A training.
+
+    train: what was logged every --log-interval updates, or at the end of each epoch if nothing was
+    valid: by the name of the subset
+    """
+
+    name: str
+    train: list[Row]
+    valid: dict[str, list[Row]]
+
+
+def read_training_log(name: str, path: Path) -> TrainingLog:
+    """Reads --log-file, or what fairseq-train has printed.
+
+    A training that was resumed has logged some updates twice; the later lines count.
+
+    Raises ValueError for a file without a line of progress.
+    """
+    rows: dict[str, list[Row]] = {}
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            who, row = _read_line(LOGGER.sub("", line))
+            if COUNT in row and "loss" in row:
+                earlier = rows.setdefault(who, [])
+                while earlier and earlier[-1][COUNT] >= row[COUNT]:
+                    earlier.pop()
+                earlier.append(row)
+    if not rows:
+        raise ValueError(
+            f"--training {path} must be a log of fairseq-train (--log-file), but no line has the "
+            "loss after a number of updates"
+        )
+    training = next((rows[who] for who in TRAINING if who in rows), [])
+    return TrainingLog(name, training, {k: v for k, v in rows.items() if k not in TRAINING})
+
+
+def measures(log: TrainingLog) -> list[str]:
+    """The measures of the model on validation sets, besides losses and perplexities."""
+    names = dict.fromkeys(name for rows in log.valid.values() for row in rows for name in row)
+    left_out = PROGRESS | {"ppl"}
+    return [n for n in names if n not in left_out and not n.startswith("best_") and "loss" not in n]
+
+
+def best(rows: list[Row], measure: str, lowest: bool) -> tuple[float, int] | None:
+    """The best value of a measure and the number of updates after which it was found."""
+    found = [(row[measure], int(row[COUNT])) for row in rows if measure in row]
+    return (min if lowest else max)(found, key=lambda pair: pair[0], default=None)
+
+
+def _read_line(line: str) -> tuple[str, Row]:
+    """One of TRAINING, or the name of a validation set, and the measures; none in other lines."""
+    if line.startswith("{"):
+        return _read_json(line)
+    if step := STEP.match(line):
+        return TRAINING[0], _numbers(PAIR.findall(step[1]))
+    if epoch := EPOCH.match(line):
+        return epoch[1] or TRAINING[1], _numbers(PAIR.findall(epoch[2]))
+    return "", {}
+
+
+def _read_json(line: str) -> tuple[str, Row]:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return "", {}  # a line that was cut off
+    who = next((key.removesuffix(f"_{COUNT}") for key in fields if key.endswith(f"_{COUNT}")), "")
+    pairs = [(key.removeprefix(f"{who}_") if who else key, fields[key]) for key in fields]
+    return who or TRAINING[0], _numbers(pairs)
+
+
+def _numbers(pairs: Iterable[tuple[str, object]]) -> Row:
+    return {key: number for key, value in pairs if (number := _number(value)) is not None}
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(str(value))
+    except ValueError:
+        return None

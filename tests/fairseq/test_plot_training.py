@@ -1,0 +1,104 @@
+"""`memattn plot --training`: what is drawn and summarised is what fairseq-train has logged."""
+
+import json
+
+import pytest
+from harness import LANGUAGE_MODEL, SIZES, SOFTMAX, logged, train
+from matplotlib.image import imread
+
+from fairseq_memattn.cli import main
+from fairseq_memattn.evaluation.training_log import read_training_log
+
+ROW = "2026-01-01 00:00:00 | INFO | train_inner | epoch 001:  2 / 9 loss={}, ppl=4, num_updates={}"
+
+
+def plotted(capsys, *arguments, status=0):
+    assert main(["plot", "--training", *map(str, arguments)]) == status
+    done = capsys.readouterr()
+    return done.err if status else done.out
+
+
+@pytest.mark.parametrize("form", ["json", "simple"])
+def test_a_log_of_fairseq(form, monolingual, tmp_path, capsys):
+    log, picture, figures = (tmp_path / name for name in ("log", "curves.png", "curves.json"))
+    flags = ["--log-format", form, "--max-update", 4, "--validate-interval-updates", 2, "--no-save"]
+    trained = train(monolingual, tmp_path, *LANGUAGE_MODEL, *flags, "--log-file", log)
+    text = plotted(capsys, f"tiny={log}", "--output", picture, "--json", figures)
+    (found,) = json.loads(figures.read_text())
+    assert found["name"] == "tiny"
+    assert [row["num_updates"] for row in found["train"]] == [1, 2, 3, 4]
+    assert [row["num_updates"] for row in found["valid"]["valid"]] == [2, 4]
+    last = found["valid"]["valid"][-1]
+    assert text.splitlines()[1].split()[:3] == ["tiny", "4", f"{found['train'][-1]['loss']:g}"]
+    assert f"{last['loss']:g} after 4" in text
+    if form == "json":
+        for kind, rows in (("train_inner", found["train"]), ("valid", found["valid"]["valid"])):
+            prefix = "valid_" if kind == "valid" else ""
+            expected = [float(row[f"{prefix}loss"]) for row in logged(trained.log, kind)]
+            assert [row["loss"] for row in rows] == expected
+    assert imread(picture).shape[2] == 4
+
+
+def test_bleu_of_several_runs(bilingual, tmp_path, capsys):
+    """A panel for BLEU; a log has the name of its folder."""
+    evaluation = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}']
+    evaluation += ["--max-update", 2, "--validate-interval-updates", 1, "--no-save"]
+    sizes = ["--task", "translation", *SIZES, *evaluation]
+    for name in ("one", "two"):
+        log = tmp_path / name / "train.log"
+        log.parent.mkdir()
+        train(bilingual, tmp_path, *SOFTMAX, *sizes, "--log-file", log)
+    logs = [tmp_path / name / "train.log" for name in ("one", "two")]
+    text = plotted(capsys, *logs, "--output", tmp_path / "curves.png")
+    head, *rows = text.splitlines()
+    assert head.split("  ")[-1].strip() == "best bleu"
+    assert [row.split()[0] for row in rows[:2]] == ["one", "two"]
+    single = plotted(capsys, logs[0], "--output", tmp_path / "one.png")
+    assert single.splitlines()[1].split() == rows[0].split()
+    width = imread(tmp_path / "curves.png").shape[1]
+    plain = tmp_path / "plain"
+    plain.write_text(ROW.format(3.0, 1))
+    plotted(capsys, f"plain={plain}", "--output", tmp_path / "plain.png")
+    assert width == 2 * imread(tmp_path / "plain.png").shape[1]
+
+
+def test_a_resumed_training(tmp_path):
+    """What was trained twice counts once; a line that was cut off does not."""
+    log = tmp_path / "log"
+    steps = [(5.0, 1), (4.0, 2), (3.5, 3), (3.9, 2), (3.4, 3), ("nan", 4)]
+    log.write_text("\n".join([*(ROW.format(*step) for step in steps), ROW[:60]]))
+    found = read_training_log("x", log)
+    assert [(row["num_updates"], row["loss"]) for row in found.train[:3]] == [
+        (1, 5.0),
+        (2, 3.9),
+        (3, 3.4),
+    ]
+    assert found.train[3]["num_updates"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{0}/none"], "--training {0}/none: there is no file {0}/none"),
+        (["{0}/empty"], "--training {0}/empty must be a log of fairseq-train"),
+        (["a={0}/log", "a={0}/empty"], "--training a={0}/empty: a is the name of {0}/log as well"),
+        (["a={0}/log", "--path", "model.pt"], "--training draws logs and no model, but --path"),
+        (["a={0}/log", "--output", "{0}/x.txt"], "--output must end with .png"),
+        (["a={0}/log", "--output", "{0}/log"], "--output {0}/log would overwrite the input"),
+    ],
+)
+def test_errors(arguments, message, tmp_path, capsys):
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "log").write_text(ROW.format(1.0, 1))
+    given = [one.format(tmp_path) for one in arguments]
+    if "--output" not in given:
+        given += ["--output", tmp_path / "x.png"]
+    assert message.format(tmp_path) in plotted(capsys, *given, status=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [([], "the folder of the data"), (["bin"], "--path")]
+)
+def test_neither_a_model_nor_a_log(given, missing, capsys):
+    assert main(["plot", *given, "--output", "x.png"]) == 1
+    assert f"{missing} is missing, or --training LOG" in capsys.readouterr().err
