@@ -1,0 +1,97 @@
+"""`memattn new`: writes a commented starting point, which works as it is.
+
+memattn new corpus FOLDER     a script that prepares a parallel corpus with documents, and an
+                              example of raw files
+memattn new recipe FOLDER     the training of a model of documents as YAML, and a script that
+                              trains, translates and scores
+memattn new control FOLDER    a control strategy of your own, for --user-dir and for PyTorch
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+from fairseq_memattn.cli.outputs import write_text
+
+TEMPLATES = files("fairseq_memattn") / "templates"
+PLACEHOLDER = re.compile(r"@([A-Z]+)@")
+KINDS = ("corpus", "recipe", "control")
+EXECUTABLE = 0o755
+NEXT = {
+    "corpus": "python {folder}/prepare.py",
+    "recipe": "{folder}/run.sh",
+    "control": "fairseq-train DATA --user-dir {folder} --arch abc_{name}_transformer ...",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("folder", type=Path, help="a new or empty folder; its name is the name")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="of a recipe: the folder of `memattn prepare own-corpus` (default: corpus/data)",
+    )
+    parser.add_argument(
+        "--langs",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="of a recipe: the languages of the data (default: de en)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    name = args.folder.absolute().name
+    source, target = args.langs or ("de", "en")
+    values = {
+        "NAME": name,
+        "CLASS": "".join(part.capitalize() for part in name.split("_")) + "Control",
+        "FOLDER": str(args.folder),
+        "DATA": str(args.data or "corpus/data"),
+        "SOURCE": source,
+        "TARGET": target,
+    }
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for template in sorted((TEMPLATES / args.kind).iterdir(), key=lambda entry: entry.name):
+        path = args.folder / template.name.removesuffix(".txt")
+        write_text(path, filled(template.read_text("utf-8"), values.__getitem__))
+        if path.suffix == ".sh":
+            path.chmod(EXECUTABLE)
+        print(f"wrote {path}")
+    print(f"\nnext: {NEXT[args.kind].format(folder=args.folder, name=name)}")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for a folder with files, and for a name that a control cannot have."""
+    if args.folder.exists() and not args.folder.is_dir():
+        raise ValueError(f"FOLDER {args.folder} is a file")
+    if args.folder.is_dir() and any(args.folder.iterdir()):
+        raise ValueError(f"FOLDER {args.folder} must be new or empty, but has files")
+    if args.kind != "recipe":
+        for option in ("data", "langs"):
+            if getattr(args, option):
+                raise ValueError(f"--{option} is an option of `memattn new recipe`")
+    if args.kind == "control":
+        check_control(args.folder.absolute().name)
+
+
+def check_control(name: str) -> None:
+    """Raises ValueError for a name that is no module of Python, or that a control has."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            "FOLDER: its name is that of the control and must be lower-case letters, digits and "
+            f"underscores, beginning with a letter, but is {name}"
+        )
+    from fairseq_memattn.attention.controls import all_controls
+
+    if name in all_controls():
+        raise ValueError(f"FOLDER: there is a control {name} already")
+
+
+def filled(template: str, value: Callable[[str], str]) -> str:
+    return PLACEHOLDER.sub(lambda found: value(found[1]), template)

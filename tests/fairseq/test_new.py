@@ -1,0 +1,100 @@
+"""`memattn new`: what it writes works as it is."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import COMMON, PLUGIN, SIZES, lines_of, run
+
+from fairseq_memattn.cli import main
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """One of each, beside one another, and the corpus prepared."""
+    folder = tmp_path_factory.mktemp("new")
+    for kind, name in (("corpus", "talks"), ("recipe", "mine"), ("control", "my_control")):
+        options = ["--data", str(folder / "talks/data")] if kind == "recipe" else []
+        assert main(["new", kind, str(folder / name), *options]) == 0
+    run(str(folder / "talks/prepare.py"))
+    return folder
+
+
+def test_a_corpus(written):
+    for split, sentences in (("train", 220), ("valid", 25), ("test", 25)):
+        for suffix in ("de", "en", "docid"):
+            assert len(lines_of(written / f"talks/data/text/{split}.{suffix}")) == sentences
+        assert len(list((written / "talks/data/bin").glob(f"{split}*.docids"))) == 1
+
+
+def test_a_control(written, tmp_path):
+    """Trained in a process of its own, and used again for translation."""
+    data = written / "talks/data/bin"
+    flags = [*COMMON, *SIZES, "--arch", "abc_my_control_transformer", "--abc-causal-slots", 4]
+    flags[flags.index(str(PLUGIN))] = written / "my_control"
+    limits = ["--max-update", 2, "--abc-keep", 0.3, "--save-dir", tmp_path]
+    run("fairseq-train", data, *flags, *limits, fresh=True)
+    decoding = ["--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 3, "--cpu"]
+    done = run(
+        "fairseq-generate", data, "--user-dir", written / "my_control", *decoding, fresh=True
+    )
+    assert done.stdout.count("\nH-") == 25
+
+
+def test_the_training_of_a_recipe(written, tmp_path):
+    """fairseq-hydra-train with the overrides of run.sh."""
+    overrides = {
+        "task.data": written / "talks/data/bin",
+        "checkpoint.save_dir": tmp_path,
+        "common.user_dir": PLUGIN,
+        "common.log_file": tmp_path / "train.log",
+        "common.cpu": "true",
+        "optimization.max_update": 2,
+        "hydra.run.dir": tmp_path / "hydra",
+    }
+    given = [f"{name}={value}" for name, value in overrides.items()]
+    run(
+        "fairseq-hydra-train", *given, "--config-dir", written / "mine", "--config-name", "training"
+    )
+    assert (tmp_path / "checkpoint_best.pt").is_file()
+    picture = ["--output", str(tmp_path / "training.png")]
+    assert main(["plot", "--training", str(tmp_path / "train.log"), *picture]) == 0
+
+
+@pytest.mark.full
+def test_a_recipe(written):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    settings = {"PATH": path, "UPDATES": "2", "DEVICE": "--cpu", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [written / "mine/run.sh"], env=os.environ | settings, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    results = written / "mine/outputs/seed-1"
+    assert (results / "score.txt").read_text().startswith("s-BLEU|")
+    assert (results / "training.png").is_file()
+
+
+def test_a_recipe_without_data(written):
+    script, settings = written / "mine/run.sh", {"DATA": "none"}
+    done = subprocess.run([script], env=os.environ | settings, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: DATA must be a folder of memattn prepare own-corpus")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["corpus", "talks"], "FOLDER talks must be new or empty, but has files"),
+        (["control", "mlp"], "FOLDER: there is a control mlp already"),
+        (["control", "My-Control"], "beginning with a letter, but is My-Control"),
+        (["corpus", "talks/prepare.py"], "FOLDER talks/prepare.py is a file"),
+        (["corpus", "x", "--langs", "de", "en"], "--langs is an option of `memattn new recipe`"),
+    ],
+)
+def test_errors(arguments, message, written, monkeypatch, capsys):
+    monkeypatch.chdir(written)
+    assert main(["new", *arguments]) == 1
+    assert message in capsys.readouterr().err
+    assert not (written / "x").exists() and not (written / "mlp").exists()
