@@ -78,6 +78,7 @@ WORKING = {
     "2": "100.0 %",
     "answers --answers answers.json --gold gold.json": "squad          1",
     "average --inputs a.pt b.pt --output mean.pt": "averaged a.pt, b.pt into mean.pt",
+    "completion bash": "_memattn",
     "new corpus talks": "wrote talks/prepare.py",
     "doctor": "fairseq            missing",
     "decompress empty --check": "empty is not a store: it has no shards",

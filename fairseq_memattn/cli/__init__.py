@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -24,6 +24,7 @@ COMMANDS = {
     "answers": "exact match and F1 of answers to questions, as HotpotQA and SQuAD define them",
     "archs": "list the architectures with their sizes, or one with its flags",
     "average": "average the weights of several checkpoints into one",
+    "completion": "print a script that completes command lines of memattn in a shell",
     "compress": "store each document as a few vectors with a GMAT with compression",
     "contrast": "accuracy on contrastive sets of right and wrong translations in context",
     "convert": "start another attention from a trained model's weights",
@@ -63,6 +64,7 @@ WITHOUT_FAIRSEQ = (
     "align",
     "answers",
     "average",
+    "completion",
     "contrast",
     "decompress",
     "doctor",
@@ -105,16 +107,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(argv: Sequence[str]) -> None:
+def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of `memattn`, with the options of these commands; their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
-        if name in argv[:1]:
-            command = _load(name)
-            command.add_arguments(subparser)
+        if name in commands:
+            _load(name).add_arguments(subparser)
             if name in WITH_MODELS:
                 subparser.add_argument(
                     "--user-dir",
@@ -122,13 +124,17 @@ def _run(argv: Sequence[str]) -> None:
                     help="a folder with controls or models of your own, as fairseq's commands "
                     "take it; this plugin's are known without it",
                 )
-    args = parser.parse_args(argv)
+    return parser
+
+
+def _run(argv: Sequence[str]) -> None:
+    args = make_parser(argv[:1]).parse_args(argv)
     if args.command not in WITHOUT_FAIRSEQ:
         require_fairseq("the command")
     if getattr(args, "user_dir", None):
         _import_user_dir(args)
     with _unwinding_when_terminated():
-        command.run(args)
+        _load(args.command).run(args)
 
 
 @contextmanager

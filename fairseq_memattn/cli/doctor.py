@@ -54,6 +54,7 @@ REQUIRED = (
     HYDRA,
     Package("matplotlib", "matplotlib", "pictures"),
     Package("tqdm", "tqdm", "progress bars"),
+    Package("shtab", "shtab", "memattn completion"),
     Package("sentence-splitter", "sentence_splitter", "memattn contrast --translations"),
 )
 IN_EXTRAS = (

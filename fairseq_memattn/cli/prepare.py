@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s CORPUS [OPTION ...]"
     parser.epilog = "\n".join(["corpora:", *rows, "", EPILOG])
     parser.add_argument(
-        "corpus", choices=PREPARATIONS, metavar="CORPUS", help="the preparation to run"
+        "corpus", choices=tuple(PREPARATIONS), metavar="CORPUS", help="the preparation to run"
     )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 

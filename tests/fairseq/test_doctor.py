@@ -39,11 +39,11 @@ def test_this_installation_works(tmp_path, capsys):
 
 
 def test_missing_packages(quick, tmp_path, monkeypatch, capsys):
-    for module in ("sentencepiece", "onnx", "triton"):
+    for module in ("sentencepiece", "onnxruntime", "triton"):
         monkeypatch.setitem(sys.modules, module, None)
     found = findings(tmp_path, 1)
     assert found["sentencepiece"]["status"] == doctor.MISSING
-    assert {found[name]["status"] for name in ("onnx", "triton")} == {doctor.OPTIONAL}
+    assert {found[name]["status"] for name in ("onnxruntime", "triton")} == {doctor.OPTIONAL}
     printed = capsys.readouterr()
     assert "pip install 'sentencepiece>=0.2.3'" in printed.out
     assert "for export --onnx: pip install 'fairseq-memattn[onnx]'" in printed.out
