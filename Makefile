@@ -1,9 +1,11 @@
 # make demo        build a corpus, train, translate and score a bounded-memory transformer
 # make discourse   the same corpus with and without context: contrastive sets, document BLEU
 # make quick       the tests to run while working: models with random weights, under a minute
-# make test        what CI runs: check, then unit
+# make test        what CI runs: check, docs, then unit
 # make check       lint, formatting, types
 # make unit        every test
+# make docs        build the site in build/site
+# make serve-docs  show the site at http://localhost:8000 while its pages are written
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
 # make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
@@ -37,7 +39,7 @@ QUICK := tests/attention tests/checkpoints tests/evaluation \
 	-k "not compile and not distributed"
 
 .DEFAULT_GOAL := help
-.PHONY: help env wheelhouse demo discourse quick check unit test fuzz contract coverage clean
+.PHONY: help env wheelhouse demo discourse quick check docs serve-docs unit test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -54,7 +56,7 @@ $(READY): constraints.txt pyproject.toml
 	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
 	$(PIP) install -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
 		scikit-learn cffi packaging
-	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[data,dev]'
+	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[data,dev,docs]'
 	touch $@
 
 wheelhouse: $(READY)
@@ -71,13 +73,19 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+serve-docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 quick: $(READY)
 	$(PYTEST) $(PARALLEL) -q $(QUICK)
 
 unit: $(READY)
 	$(PYTEST) $(PARALLEL)
 
-test: check unit
+test: check docs unit
 
 fuzz: $(READY)
 	$(PYTEST) -n $(WORKERS) -q tests/fuzz --fuzz-cases $(CASES) --fuzz-seed $(SEED)

@@ -1,0 +1,107 @@
+"""Adds to the site the Markdown that is elsewhere in the repository, and what is generated."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *("docs/*.md", "recipes/*/README.md", "benchmarks/README.md", "examples/README.md"),
+)
+SHOWN = ("abc_mlp_*", "gmat_*", "t5*")  # one of the controls stands for all
+INTRODUCTION = """\
+`memattn archs NAME` prints the same, and with `--all-flags` those of fairseq's models as well. In
+place of CONTROL stands `abc_` and one of the [controls](../docs/controls.md#controls), as in
+`abc_mlp_transformer`, or [kernel attention](../docs/controls.md#kernel-attention), as in
+`elu_transformer`. Some controls have further flags, which are listed with them."""
+MODULES = {
+    "layers": ("Layers", "fairseq_memattn.attention.nn"),
+    "functions": ("Functions", "fairseq_memattn.attention"),
+    "controls": ("Controls", "fairseq_memattn.attention.controls"),
+}
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    config.watch += [str(ROOT / name) for name in ("README.md", "docs", "recipes")]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Adds the pages at their paths in the repository, so that their links hold."""
+    pages = [path for pattern in PAGES for path in sorted(ROOT.glob(pattern))]
+    for path in [*pages, *linked_files(pages)]:
+        uri = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, uri, abs_src_path=str(path)))
+    files.append(File.generated(config, "reference/flags.md", content=flags_page()))
+    for page, (title, module) in MODULES.items():
+        content = module_page(title, module)
+        files.append(File.generated(config, f"reference/{page}.md", content=content))
+
+
+def linked_files(pages: Iterable[Path]) -> list[Path]:
+    """Pictures, scripts and others that pages link to, each once."""
+    found = {
+        (page.parent / link).resolve()
+        for page in pages
+        for link in LINK.findall(page.read_text("utf-8"))
+        if "://" not in link
+    }
+    return sorted(path for path in found if path.is_file() and path.suffix != ".md")
+
+
+def module_page(title: str, module: str) -> str:
+    """What a package exports, for mkdocstrings."""
+    code = ROOT.joinpath(*module.split("."), "__init__.py").read_text("utf-8")
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    head = [f"# {title}", f"`from {module} import ...`"]
+    return "\n\n".join([*head, *(f"::: {module}.{name}" for name in names), ""])
+
+
+def flags_page() -> str:
+    """The flags of this plugin for each architecture, by `memattn archs`.
+
+    In a process of its own, because fairseq enables all log messages.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "archs.json")
+        command = [
+            sys.executable,
+            "-m",
+            "fairseq_memattn.cli",
+            "archs",
+            *SHOWN,
+            "--json",
+            str(file),
+        ]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        found = json.loads(file.read_text("utf-8"))
+    text = ["# Flags by architecture", "", INTRODUCTION]
+    for one in found:
+        text += ["", f"## `{one['pattern']}`", "", *described(one)]
+    return "\n".join([*text, ""])
+
+
+def described(one: dict[str, Any]) -> Iterator[str]:
+    yield f"{one['summary']} {one['kind'].capitalize()}, {one['layers']} layers of {one['size']}, "
+    yield f"feed-forward {one['feed_forward']}, {one['heads']} heads."
+    yield from ("", "| flag | default | |", "| --- | --- | --- |")
+    for option in one["flags"]:
+        if option["own"]:
+            choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
+            default = "" if option["default"] in (None, "") else f"`{option['default']}`"
+            text = f"{option['help']}{choices}".replace("\n", " ").replace("|", "\\|")
+            yield f"| `{option['flag']}` | {default} | {text} |"
