@@ -102,6 +102,7 @@ REFUSED = [
     "perplexity bin --path no.pt",
     "plot bin --path no.pt --text no.txt --output no.png",
     "spans bin --path no.pt",
+    "view bin --path no.pt --output no.html",
 ]
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "prepare": "prepare corpora for fairseq: official archives, generated corpora or your own text",
     "score": "BLEU by sentence and by document, chrF, COMET, consistency, with bootstrap tests",
     "spans": "find answers in contexts with a model of --task span_answering, and score them",
+    "view": "write a page that shows what a model attends to in a document",
     "translate": "translate documents with a folder that `export` has written",
 }
 
@@ -57,6 +58,7 @@ WITH_MODELS = (
     "perplexity",
     "plot",
     "spans",
+    "view",
 )
 
 # The commands that work without fairseq. Two of them need it for a model only, and ask for it then.

@@ -202,23 +202,9 @@ def _with_checkpoints(
     loaded = models.load(args)
     from fairseq.data.data_utils import post_process
 
-    from fairseq_memattn.documents.predicted_context import ContextTranslator
-
     documents = _encoded(examples, loaded, models.Encoder(loaded.task.source_dictionary, segment))
     dictionary = loaded.task.target_dictionary
-    translator = ContextTranslator(
-        loaded.models,
-        loaded.windows(loaded.source_context, loaded.target_context),
-        dictionary,
-        dictionary.index(loaded.separator) if loaded.separator in dictionary else None,
-        max_tokens=loaded.max_tokens,
-        device=loaded.device,
-        stream=loaded.streams,
-        beam_size=search["beam"],
-        len_penalty=search["lenpen"],
-        max_len_a=search["max_len_a"],
-        max_len_b=search["max_len_b"],
-    )
+    translator = loaded.translator(search)
     found = translator.translate(documents)
     if translator.cropped:
         count = sum(map(len, documents))

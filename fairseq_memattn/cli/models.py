@@ -13,6 +13,7 @@ from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fairseq_memattn.documents.predicted_context import ContextTranslator
     from fairseq_memattn.documents.sentence_windows import WindowOptions
     from fairseq_memattn.documents.translation_scorer import Scorer
 
@@ -240,6 +241,25 @@ class Loaded(NamedTuple):
         if self.streams:
             return {"stream": True}
         return {"source_context": self.source_context, "target_context": self.target_context}
+
+    def translator(self, search: Mapping[str, Any]) -> "ContextTranslator":
+        """search: values of beam, lenpen, max_len_a and max_len_b"""
+        from fairseq_memattn.documents.predicted_context import ContextTranslator
+
+        dictionary = self.task.target_dictionary
+        return ContextTranslator(
+            self.models,
+            self.windows(self.source_context, self.target_context),
+            dictionary,
+            dictionary.index(self.separator) if self.separator in dictionary else None,
+            max_tokens=self.max_tokens,
+            device=self.device,
+            stream=self.streams,
+            beam_size=search["beam"],
+            len_penalty=search["lenpen"],
+            max_len_a=search["max_len_a"],
+            max_len_b=search["max_len_b"],
+        )
 
     @property
     def described_context(self) -> str:
