@@ -14,10 +14,12 @@
 #
 # TORCH            another build of torch, for example  make env TORCH=torch==2.13.0+cu130
 # PYTHON           the Python to build on, 3.11 or 3.12
+# EXTRAS           of this package that make env installs: data,dev,docs unless set
 # WORKERS          processes that run tests side by side, 2 unless set
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+EXTRAS ?= data,dev,docs
 WORKERS ?= 2
 CASES ?= 1000
 SEED ?= 1
@@ -27,7 +29,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
 READY := $(VENV)/ready-$(subst =,,$(TORCH))
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# uv installs in seconds what pip does in a minute; pip is used where there is no uv.
+UV := $(shell command -v uv 2>/dev/null)
+INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip --disable-pip-version-check install)
 # Modules that many tests import are compiled once, whatever the environment says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -48,15 +52,16 @@ env: $(READY)
 
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	@echo "Installing $(TORCH) and fairseq-fixed, which compiles for four to five minutes the first time."
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' || echo \
+		"fairseq-fixed has no wheel for Python 3.11; it compiles for three to five minutes the first time."
 	sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
 	rm -f $(VENV)/ready-*
-	$(PIP) install $(TORCH)
-	$(PIP) install -c $(VENV)/constraints.txt setuptools wheel Cython numpy
-	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
-	$(PIP) install -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
+	$(INSTALL) $(TORCH)
+	$(INSTALL) -c $(VENV)/constraints.txt setuptools wheel Cython numpy
+	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
+	$(INSTALL) -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
 		scikit-learn cffi packaging
-	$(PIP) install -c $(VENV)/constraints.txt --no-build-isolation -e '.[data,dev,docs]'
+	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	touch $@
 
 wheelhouse: $(READY)

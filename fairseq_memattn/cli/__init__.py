@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 from fairseq_memattn.compat import INSTALL, TORCH, require_fairseq
 from fairseq_memattn.errors import TRACEBACK, unforeseen
@@ -109,11 +110,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import fairseq_memattn
+
+        print(f"fairseq-memattn {fairseq_memattn.__version__}")
+        parser.exit()
+
+
 def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
     """The parser of `memattn`, with the options of these commands; their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
     )
+    parser.add_argument("--version", action=_Version, help="show the version and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
