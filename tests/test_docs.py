@@ -146,6 +146,7 @@ def test_architectures_exist(page: Path, registered: None) -> None:
 
 
 def test_patterns_find_what_they_are_for() -> None:
+    assert len([command for page in PAGES for command in memattn_commands(page)]) > 60
     text = "".join(page.read_text("utf-8") for page in PAGES)
     found = [pattern.findall(text) for pattern in (NAME, SHORT, FILE, LINK, FLAG, ARCH)]
     assert [len(set(matches)) > 5 for matches in found] == [True] * 6
@@ -189,3 +190,27 @@ def test_the_signatures_of_the_library_page() -> None:
         names = re.findall(r"(\w+)(?:=[^,]*)?(?:, |,\s+|$)", text)
         expected = inspect.signature(getattr(import_module(module), cls)).parameters
         assert names == list(expected), name
+
+
+def memattn_commands(page: Path) -> Iterator[str]:
+    """The command lines of memattn in the code blocks, without what the shell does with them."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S):
+        for line in re.findall(r"^ *(?:\$ )?memattn (.*)$", block, re.M):
+            yield re.split(r" (?:[|<>&]|2>|#)", f"{line} ")[0].strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_of_memattn_parse(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shlex
+
+    from fairseq_memattn.cli import COMMANDS, make_parser
+
+    for command in memattn_commands(page):
+        words = shlex.split(command)
+        if "..." in words or words[:1] == ["prepare"] or "--help" in words:
+            continue
+        try:
+            make_parser([word for word in words if word in COMMANDS][:1]).parse_args(words)
+        except SystemExit:
+            pytest.fail(f"memattn {command}\n{capsys.readouterr().err}")

@@ -23,8 +23,8 @@ case $kind in
       abc-32-32:low-rank abc-16-16:transfer abc-16-16:plain"
     values="BLEU perplexity chrF" relative= ;;
   language_model)
-    rows="softmax:plain clustering-64:plain window-64:plain abc-64:transfer
-      abc-64:transfer-low-rank abc-64:plain"
+    rows="softmax:plain gated-64:plain gated-64:transfer clustering-64:plain window-64:plain
+      abc-64:transfer abc-64:transfer-low-rank abc-64:plain"
     values=perplexity relative=--relative ;;
   masked_lm)
     rows="softmax:plain clustering-32:plain window-32:plain abc-32:transfer
