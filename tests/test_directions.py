@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "model_checks": {"errors", "literals", "model_options", "path_checks"},
     "path_checks": {"errors"},
     "model_options": {"errors"},
+    "architectures": {"attention.controls"},
     "data_files": {"errors", "path_checks"},
     "sample_limits": {"errors"},
     "failed_training": {"errors"},
@@ -57,7 +58,14 @@ MAY_IMPORT = {
     "data": {"errors"},
     # The features: none imports another, a task or the registration of a model. A store of
     # compressed memories records the options of the model, so it reads models.gmat_config.
-    "documents": {"attention.ops", "attention.nn", "data", "errors", "generation_limits"},
+    "documents": {
+        "attention.ops",
+        "attention.nn",
+        "modules",
+        "data",
+        "errors",
+        "generation_limits",
+    },
     "qa": {"data", "errors", "evaluation"},
     "perplexity": {"data", "errors"},
     "compression": {"data", "errors", "modules", "models"},
@@ -75,7 +83,7 @@ MAY_IMPORT = {
     "cli": {
         *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
         *("models", "tasks", "errors", "compat", "archive_limits", "checksums", PACKAGE),
-        *("export", "transformers", "onnx"),
+        *("export", "transformers", "onnx", "architectures", "attention", "attention.controls"),
     },
     PACKAGE: set(),
 }
