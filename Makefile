@@ -30,7 +30,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
 READY := $(VENV)/ready-$(subst =,,$(TORCH))
-# uv installs in seconds what pip does in a minute; pip is used where there is no uv.
+# uv where it is installed, pip elsewhere.
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip --disable-pip-version-check install)
 # Modules that many tests import are compiled once, whatever the environment says.

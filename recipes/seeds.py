@@ -106,6 +106,14 @@ def read_paper(given: Sequence[str], systems: Sequence[str]) -> dict[str, str]:
     return figures
 
 
+def check_output(output: Path) -> tuple[Path, Path]:
+    """The table and the picture of --output. Raises ValueError where they cannot be written."""
+    table, picture = (output.with_name(output.name + suffix) for suffix in (".md", ".png"))
+    check_format("--output", picture)
+    check_outputs({f"--output {path}": path for path in (table, picture)}, [])
+    return table, picture
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -123,9 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
-        outputs = {s: args.output.with_name(args.output.name + s) for s in (".md", ".png")}
-        check_format("--output", outputs[".png"])
-        check_outputs({f"--output {path}": path for path in outputs.values()}, [])
+        markdown, picture = check_output(args.output)
         paper = read_paper(args.paper, args.systems)
         scores = {
             system: {value: read_scores(args.folder, system, value) for value in args.values}
@@ -133,8 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         value = args.values[0]
         text = table(scores, paper, value, args.relative)
-        write_text(outputs[".md"], text)
-        draw([bar(name, row[value]) for name, row in scores.items()], value, None, outputs[".png"])
+        write_text(markdown, text)
+        draw([bar(name, row[value]) for name, row in scores.items()], value, None, picture)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -4,7 +4,7 @@ import argparse
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairseq_memattn.cli import models
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
@@ -103,23 +103,8 @@ class _Corpus:
     """The sentences of a split, their documents, and their scores."""
 
     def __init__(self, args: argparse.Namespace, loaded: models.Loaded) -> None:
-        from fairseq.data.data_utils import load_indexed_dataset
-
-        from fairseq_memattn.data.document_ids import read_docids
-        from fairseq_memattn.data.split_files import split_prefix
-
         self.loaded = loaded
-        task = loaded.task
-        languages = (task.cfg.source_lang, task.cfg.target_lang)
-        prefix = split_prefix(Path(args.data), args.subset, *languages, task.cfg.dataset_impl)
-        self.sides: list[Any] = []
-        dictionaries = (task.source_dictionary, task.target_dictionary)
-        for language, dictionary in zip(languages, dictionaries, strict=True):
-            side = load_indexed_dataset(f"{prefix}.{language}", dictionary, task.cfg.dataset_impl)
-            if side is None:
-                raise ValueError(f"--subset {args.subset}: there is no {prefix}.{language}.bin")
-            self.sides.append(side)
-        self.documents = read_docids(Path(f"{prefix}.docids"), len(self.sides[1]))
+        self.sides, self.documents = models.parallel_split(args.data, args.subset, loaded.task)
         if args.document is not None and not 0 <= args.document < len(self.documents):
             raise ValueError(
                 f"--document must be from 0 to {len(self.documents) - 1}, but is {args.document}"

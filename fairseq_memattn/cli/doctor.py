@@ -2,7 +2,7 @@
 
 It imports every package that the plugin uses, registers the models with fairseq, compares an
 attention layer with its slow form on the CPU and on a GPU, and trains a small model for two
-updates. It takes some ten seconds.
+updates. It takes less than a minute.
 The exit status is 1 if something is missing or does not work without which models cannot be
 trained.
 """

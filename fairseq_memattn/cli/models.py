@@ -13,6 +13,7 @@ from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fairseq_memattn.data.document_ids import Documents
     from fairseq_memattn.documents.predicted_context import ContextTranslator
     from fairseq_memattn.documents.sentence_windows import WindowOptions
     from fairseq_memattn.documents.translation_scorer import Scorer
@@ -367,6 +368,28 @@ def load(args: argparse.Namespace) -> Loaded:
         scorer=scorer,
         streams=streams,
     )
+
+
+def parallel_split(data: str, subset: str, task: Any) -> "tuple[list[Any], Documents]":
+    """The sentences of both sides of a split, and its documents.
+
+    Raises ValueError for a split that does not exist, or whose .docids file does not fit.
+    """
+    from fairseq.data.data_utils import load_indexed_dataset
+
+    from fairseq_memattn.data.document_ids import read_docids
+    from fairseq_memattn.data.split_files import split_prefix
+
+    languages = (task.cfg.source_lang, task.cfg.target_lang)
+    prefix = split_prefix(Path(data), subset, *languages, task.cfg.dataset_impl)
+    sides = []
+    dictionaries = (task.source_dictionary, task.target_dictionary)
+    for language, dictionary in zip(languages, dictionaries, strict=True):
+        side = load_indexed_dataset(f"{prefix}.{language}", dictionary, task.cfg.dataset_impl)
+        if side is None:
+            raise ValueError(f"--subset {subset}: there is no {prefix}.{language}.bin")
+        sides.append(side)
+    return sides, read_docids(Path(f"{prefix}.docids"), len(sides[1]))
 
 
 class Encoder:

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             f"--path {args.path}: trained with --stream; memattn view shows windows of sentences"
         )
     source, target = encoded(loaded, lines, segment) if lines else of_subset(args, loaded)
-    check_lengths(args, loaded, source)
+    check_lengths(args, loaded, source, target)
     if target is None:
         search = {**SEARCH, "beam": args.beam, "lenpen": args.lenpen}
         (target,) = loaded.translator(search).translate([source])
@@ -148,22 +148,8 @@ def of_subset(
     args: argparse.Namespace, loaded: models.Loaded
 ) -> "tuple[list[Tensor], list[Tensor] | None]":
     """The source of a document and, with --reference, its reference."""
-    from fairseq.data.data_utils import load_indexed_dataset
-
-    from fairseq_memattn.data.document_ids import read_docids
-    from fairseq_memattn.data.split_files import split_prefix
-
-    task, subset, number = loaded.task, args.subset or SUBSET, args.document or 0
-    languages = (task.cfg.source_lang, task.cfg.target_lang)
-    prefix = split_prefix(Path(args.data), subset, *languages, task.cfg.dataset_impl)
-    sides = []
-    dictionaries = (task.source_dictionary, task.target_dictionary)
-    for language, dictionary in zip(languages, dictionaries, strict=True):
-        side = load_indexed_dataset(f"{prefix}.{language}", dictionary, task.cfg.dataset_impl)
-        if side is None:
-            raise ValueError(f"--subset {subset}: there is no {prefix}.{language}.bin")
-        sides.append(side)
-    documents = read_docids(Path(f"{prefix}.docids"), len(sides[0]))
+    subset, number = args.subset or SUBSET, args.document or 0
+    sides, documents = models.parallel_split(args.data, subset, loaded.task)
     if number >= len(documents):
         raise ValueError(
             f"--document must be from 0 to {len(documents) - 1} in {subset}, but is {number}"
@@ -174,15 +160,30 @@ def of_subset(
     return source, reference if args.reference else None
 
 
-def check_lengths(args: argparse.Namespace, loaded: models.Loaded, source: "list[Tensor]") -> None:
+def check_lengths(
+    args: argparse.Namespace,
+    loaded: models.Loaded,
+    source: "list[Tensor]",
+    target: "list[Tensor] | None",
+) -> None:
     """Raises ValueError for a sentence of more tokens than the model has positions."""
-    most = loaded.windows(0, 0).max_source
-    for number, sentence in enumerate(source, start=1):
-        if len(sentence) > most:
-            raise ValueError(
-                f"sentence {number}: must have at most the {most} tokens that the model takes, but "
-                f"has {len(sentence)}, end of line included"
-            )
+    limits = loaded.windows(0, 0)
+    for name, sentences, most in (
+        ("text", source, limits.max_source),
+        ("target", target or [], limits.max_target),
+    ):
+        path = getattr(args, name)
+        for number, sentence in enumerate(sentences, start=1):
+            if len(sentence) > most:
+                place = f"--{name} {path}, line" if path else f"{shown_document(args)}, sentence"
+                raise ValueError(
+                    f"{place} {number}: must have at most the {most} tokens that the model takes, "
+                    f"but has {len(sentence)}, end of line included"
+                )
+
+
+def shown_document(args: argparse.Namespace) -> str:
+    return f"{args.subset or SUBSET}, document {args.document or 0}"
 
 
 def content(
@@ -202,9 +203,8 @@ def content(
     if any(view.dataset.cropped.values()):
         print(f"windows that lost context, too long: {view.dataset.cropped}", file=sys.stderr)
     task = loaded.task
-    number = f"{args.subset or SUBSET}, document {args.document or 0}"
     return {
-        "title": args.text.name if args.text else number,
+        "title": args.text.name if args.text else shown_document(args),
         "kind": view.kind,
         "source": [words(task.source_dictionary, row) for row in source],
         "target": [words(task.target_dictionary, row) for row in target],

@@ -43,7 +43,7 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
   rows="$rows $system-$length"
   for seed in $SEEDS; do
     score=$WORK/lengths/$system-$length-$seed.score positions=${score%.score}.json
-    if [ -e "$score" ]; then continue; fi
+    if [ -e "$score" ] && [ -e "$positions" ]; then continue; fi
     printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
     DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length DEVICE=$DEVICE BIN=$BIN \
       recipes/abc/wikitext2.sh "$system"
@@ -60,4 +60,4 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
 done; done
 "$BIN"/python recipes/seeds.py "$WORK/lengths" --systems $rows --output "$WORK/lengths" \
   --values "segments of 2048" "segments of 512" "the whole text"
-"$BIN"/python recipes/abc/by_position.py "$WORK/lengths" --systems $rows --output "$WORK/positions"
+"$BIN"/python recipes/by_position.py "$WORK/lengths" --systems $rows --output "$WORK/positions"

@@ -9,6 +9,7 @@ from harness import COMMON, SIZES, WINDOWS, generate, hypotheses, lines_of, trai
 from fairseq_memattn.cli import main
 
 DOCUMENT = 1
+LONG = f"a\n{'a ' * 1024}\n"
 T5MEM = [*COMMON, *SIZES[:-4], "--arch", "t5mem_v1", "--max-update", 2]
 
 
@@ -106,12 +107,13 @@ def test_its_own_translation(document_model, sentences, tmp_path):
         (["--text", "none"], "--text none: there is no such file"),
         (["--text", "{0}/empty"], "--text {0}/empty is empty"),
         (["--text", "{0}/two", "--target", "{0}/one"], "has 1 lines, but --text {0}/two has 2"),
+        (["--text", "{0}/long"], "--text {0}/long, line 2: must have at most the 1024 tokens that"),
         (["--text", "{0}/two", "--reference"], "--reference is for the data, but --text"),
         (["--output", "x.png"], "--output must end with .html, but is x.png"),
     ],
 )
 def test_errors(flags, message, document_model, tmp_path, capsys):
-    for name, text in (("empty", ""), ("one", "a\n"), ("two", "a\nb\n")):
+    for name, text in (("empty", ""), ("one", "a\n"), ("two", "a\nb\n"), ("long", LONG)):
         (tmp_path / name).write_text(text)
     given = [str(flag).format(tmp_path) for flag in flags]
     if "--output" not in given:

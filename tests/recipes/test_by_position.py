@@ -1,4 +1,4 @@
-"""recipes/abc/by_position.py: perplexities by position, over seeds."""
+"""recipes/by_position.py: perplexities by position, over seeds."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "recipes" / "abc" / "by_position.py"
+SCRIPT = Path(__file__).parents[2] / "recipes" / "by_position.py"
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_table_and_picture(rows):
     assert done.stdout.splitlines() == [
         "| tokens before | 0 to 63 | 64 to 127 |",
         "| --- | --- | --- |",
-        "| `a` | 10.0 ± 1.4 | 8.0 ± 0.0 |",
-        "| `b-c` | 7.0 | 6.0 |",
+        "| `a` | 10.00 ± 1.41 | 8.00 ± 0.00 |",
+        "| `b-c` | 7.00 | 6.00 |",
     ]
     assert (rows / "out.md").read_text() == done.stdout
     assert (rows / "out.png").read_bytes().startswith(b"\x89PNG")

@@ -8,7 +8,7 @@
 #   DATA     folder that `memattn prepare own-corpus` has made (default: @DATA@)
 #   WORK     results (default: @FOLDER@/outputs)
 #   SEED     default 1             UPDATES  at most (default: 1000)
-#   DEVICE   further flags, "--cpu" to compute on the CPU (default: empty, a GPU if there is one)
+#   DEVICE   --cpu to compute on the CPU (default: empty, a GPU if there is one)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 DATA=${DATA:-@DATA@} WORK=${WORK:-$here/outputs} SEED=${SEED:-1} UPDATES=${UPDATES:-1000}

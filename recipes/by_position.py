@@ -1,6 +1,6 @@
 """Perplexity by the number of tokens before a token: a table in Markdown, and a picture.
 
-    python recipes/abc/by_position.py FOLDER --systems softmax-2048 abc-64-2048 --output OUT
+    python recipes/by_position.py FOLDER --systems softmax-2048 abc-64-2048 --output OUT
 
 Reads FOLDER/SYSTEM-SEED.json, what `memattn perplexity --json` wrote with one --context-window.
 Writes OUT.md and OUT.png, with means and standard deviations over the seeds.
@@ -14,8 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.outputs import check_outputs, write_text
-from fairseq_memattn.evaluation.plots import check_format
+from seeds import check_output, shown
+
+from fairseq_memattn.cli.outputs import write_text
 
 Range = tuple[int, int]  # from so many tokens to so many, the latter not included
 Perplexities = dict[Range, list[float]]  # of the seeds
@@ -62,11 +63,6 @@ def table(found: Mapping[str, Perplexities]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def shown(seeds: Sequence[float]) -> str:
-    mean = f"{statistics.fmean(seeds):.1f}"
-    return mean + (f" ± {statistics.stdev(seeds):.1f}" if len(seeds) > 1 else "")
-
-
 def draw(found: Mapping[str, Perplexities], output: Path) -> None:
     """A line for each system."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -95,12 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
-        outputs = {s: args.output.with_name(args.output.name + s) for s in (".md", ".png")}
-        check_format("--output", outputs[".png"])
-        check_outputs({f"--output {path}": path for path in outputs.values()}, [])
+        text, picture = check_output(args.output)
         found = read_all(args.folder, args.systems)
-        write_text(outputs[".md"], table(found))
-        draw(found, outputs[".png"])
+        write_text(text, table(found))
+        draw(found, picture)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
