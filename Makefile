@@ -1,12 +1,12 @@
 # make demo        build a corpus, train, translate and score a bounded-memory transformer
 # make discourse   the same corpus with and without context: contrastive sets, document BLEU
 # make quick       the tests to run while working: models with random weights, under a minute
-# make test        what CI runs: check, docs, notebook, then unit
+# make test        what CI runs: check, docs, examples, then unit
 # make check       lint, formatting, types
-# make unit        every test
+# make unit        every test but those of make examples
 # make docs        build the site in build/site
 # make serve-docs  show the site at http://localhost:8000 while its pages are written
-# make notebook    run the notebook of examples/ with a tiny corpus
+# make examples    run what the documentation shows: its code, the notebook, the templates; install the wheel
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
 # make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
@@ -43,11 +43,12 @@ QUICK := tests/attention tests/checkpoints tests/evaluation \
 	--deselect tests/checkpoints/test_old_checkpoints.py::test_it_is_trained_on \
 	-k "not compile and not distributed"
 
-# It starts programs for half a minute, one after another.
-NOTEBOOK := tests/test_notebook.py
+# What a reader of the documentation runs; most of it starts programs one after another.
+EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests/fairseq/test_%.py, \
+	language_models_page doctor page_code own_control new readme)
 
 .DEFAULT_GOAL := help
-.PHONY: help env wheelhouse demo discourse quick check docs serve-docs notebook unit test fuzz contract coverage clean
+.PHONY: help env wheelhouse demo discourse quick check docs serve-docs examples unit test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -91,13 +92,13 @@ serve-docs: $(READY)
 quick: $(READY)
 	$(PYTEST) $(PARALLEL) -q $(QUICK)
 
-notebook: $(READY)
-	$(PYTEST) -q $(NOTEBOOK)
+examples: $(READY)
+	$(PYTEST) $(PARALLEL) -q $(EXAMPLES)
 
 unit: $(READY)
-	$(PYTEST) $(PARALLEL) --ignore $(NOTEBOOK)
+	$(PYTEST) $(PARALLEL) $(EXAMPLES:%=--ignore %)
 
-test: check docs notebook unit
+test: check docs examples unit
 
 fuzz: $(READY)
 	$(PYTEST) -n $(WORKERS) -q tests/fuzz --fuzz-cases $(CASES) --fuzz-seed $(SEED)

@@ -1,6 +1,7 @@
 """What README and docs name exists: Python names, files, links, flags, architectures; code runs."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_architectures_exist(page: Path, registered: None) -> None:
 
 
 def test_patterns_find_what_they_are_for() -> None:
-    assert len([command for page in PAGES for command in memattn_commands(page)]) > 60
+    assert len([words for page in PAGES for words in commands(page, "memattn")]) > 60
+    assert len([words for page in PAGES for words in commands(page, r"fairseq-[\w-]+")]) > 40
     text = "".join(page.read_text("utf-8") for page in PAGES)
     found = [pattern.findall(text) for pattern in (NAME, SHORT, FILE, LINK, FLAG, ARCH)]
     assert [len(set(matches)) > 5 for matches in found] == [True] * 6
@@ -192,25 +194,60 @@ def test_the_signatures_of_the_library_page() -> None:
         assert names == list(expected), name
 
 
-def memattn_commands(page: Path) -> Iterator[str]:
-    """The command lines of memattn in the code blocks, without what the shell does with them."""
-    text = page.read_text("utf-8").replace("\\\n", " ")
+# What stands for something in a command line, and something.
+PLACEHOLDERS = {"...": [], "FLAGS": ["--arch", "transformer"], "ARCH": ["gmat_bert"]}
+
+
+def commands(page: Path, program: str) -> Iterator[list[str]]:
+    """The command lines of a program in the code blocks, without what the shell does with them.
+
+    program: a pattern; the words begin with its match
+    """
+    text = re.sub(r"\$\(.*?\)", "X", page.read_text("utf-8").replace("\\\n", " "))
     for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S):
-        for line in re.findall(r"^ *(?:\$ )?memattn (.*)$", block, re.M):
-            yield re.split(r" (?:[|<>&]|2>|#)", f"{line} ")[0].strip()
+        for line in re.findall(rf"^ *(?:\$ |[A-Z_]+=\S+ )*({program} .*)$", block, re.M):
+            words = shlex.split(re.split(r" (?:[|<>&]|2>|#)", f"{line} ")[0])
+            yield [each for word in words for each in PLACEHOLDERS.get(word, [word])]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_commands_of_memattn_parse(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import shlex
-
     from fairseq_memattn.cli import COMMANDS, make_parser
 
-    for command in memattn_commands(page):
-        words = shlex.split(command)
-        if "..." in words or words[:1] == ["prepare"] or "--help" in words:
+    for _, *words in commands(page, "memattn"):
+        if words[:1] == ["prepare"] or "--help" in words:
             continue
         try:
             make_parser([word for word in words if word in COMMANDS][:1]).parse_args(words)
         except SystemExit:
-            pytest.fail(f"memattn {command}\n{capsys.readouterr().err}")
+            pytest.fail(f"memattn {words}\n{capsys.readouterr().err}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_of_fairseq_parse(
+    page: Path, registered: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fairseq import options
+
+    parsers = {
+        "fairseq-train": options.get_training_parser,
+        "fairseq-generate": options.get_generation_parser,
+        "fairseq-interactive": options.get_interactive_generation_parser,
+        "fairseq-validate": options.get_validation_parser,
+        "fairseq-eval-lm": options.get_eval_lm_parser,
+        "fairseq-preprocess": options.get_preprocessing_parser,
+    }
+    for program, *words in commands(page, r"fairseq-[\w-]+"):
+        words = [word.removeprefix("path/to/site-packages/") for word in words]
+        if program == "fairseq-hydra-train":
+            folder, name = (words[words.index(f"--config-{of}") + 1] for of in ("dir", "name"))
+            assert (ROOT / folder / f"{name}.yaml").is_file()
+            continue
+        parser = parsers[program]()
+        try:
+            if program == "fairseq-preprocess":
+                parser.parse_args(words)
+            else:
+                options.parse_args_and_arch(parser, words)
+        except SystemExit:
+            pytest.fail(f"{program} {words}\n{capsys.readouterr().err}")

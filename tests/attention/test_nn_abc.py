@@ -238,9 +238,9 @@ PLACES = {"ops/host.py"}
     "name, kind, pad, broken_in",
     [
         ("mlp", "encoder", "left", set()),
-        ("clustering", "cross", "right", set()),
+        full("clustering", "cross", "right", set()),
         ("rfa, gate", "causal", "left", set()),
-        ("window", "causal", "none", set()),
+        full("window", "causal", "none", set()),
         ("local_global", "encoder", "none", set()),
         ("dilated", "causal", "left", PLACES),
         ("mlp", "causal", "none", TWO_NUMBERS),

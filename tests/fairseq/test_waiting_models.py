@@ -34,7 +34,7 @@ OTHERS = [
         "gmat_bert, compressed",
     ),
     *("gmat_bert, compressed untied", "gmat_transformer, softmax", "gmat_transformer, abc"),
-    *("abc_mlp_transformer, heads share", "t5mem_v1", "t5mem_v2", "t5mem_ws"),
+    *("abc_mlp_transformer, heads share", "t5mem_v1", "t5mem_v2", "t5mem_v3", "t5mem_ws"),
 ]
 DECODERS = [name for name in MODELS if "bert" not in name or "gen" in name]
 LANGUAGE_MODELS = [name for name in MODELS if name.endswith("_lm")]

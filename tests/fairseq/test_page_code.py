@@ -1,0 +1,138 @@
+"""The Python of the pages of docs that needs a model or a file runs as it is written there.
+
+That of docs/library.md is in tests/test_docs.py, of docs/controls.md in test_own_control.py, of
+docs/language_models.md in test_language_models_page.py.
+"""
+
+import json
+import re
+import shutil
+
+import pytest
+import sentencepiece
+import torch
+from harness import ROOT, Trained, lines_of
+from test_compress import made  # noqa: F401
+from torch.nn.utils.rnn import pad_sequence
+
+from fairseq_memattn.attention import MemoryState, abc_attention
+from fairseq_memattn.cli import main
+from fairseq_memattn.compression.store import Store
+
+
+def blocks(page: str) -> list[str]:
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+
+
+def ran(page: str, number: int, **names: object) -> dict:
+    """The names after a block, counted from 0, and before it."""
+    exec(compile(blocks(page)[number], f"docs/{page}.md", "exec"), names)
+    return names
+
+
+def test_every_page_with_python_has_a_test():
+    counts = {path.stem: len(blocks(path.stem)) for path in (ROOT / "docs").glob("*.md")}
+    here = {"export": 5, "evaluation": 3, "gmat": 2, "data": 1, "documents": 1, "equations": 1}
+    elsewhere = {"library": 8, "controls": 1, "language_models": 1}
+    assert {page: count for page, count in counts.items() if count} == here | elsewhere
+
+
+@pytest.fixture(scope="module")
+def beside(document_model: Trained, tmp_path_factory: pytest.TempPathFactory):
+    """A folder with an exported model in FOLDER."""
+    folder = tmp_path_factory.mktemp("exported")
+    argv = ["--path", document_model.checkpoint, "--data", document_model.data, "--onnx"]
+    argv += ["--output", folder / "FOLDER", "--tokenizer", "words"]
+    assert main(["export", *map(str, argv)]) == 0
+    return folder
+
+
+def test_export(beside, corpus, monkeypatch, capsys):
+    monkeypatch.chdir(beside)
+    names = ran("export", 0)
+    before = {name: weight.clone() for name, weight in names["model"].state_dict().items()}
+    ran("export", 3, tokenizer=names["tokenizer"])
+    by_torch, by_onnx = capsys.readouterr().out.splitlines()
+    assert len(eval(by_torch)) == len(eval(by_onnx)) == 1
+    pairs = zip(lines_of(corpus / "test.en"), lines_of(corpus / "test.ru"), strict=True)
+    ran("export", 1, **names, pairs=list(pairs)[:8])
+    trained = names["model"].state_dict()
+    assert any(not torch.equal(weight.cpu(), before[name]) for name, weight in trained.items())
+    assert "trust_remote_code=True" in blocks("export")[2]
+    ran("export", 2, **names)
+
+
+def test_documents_of_an_export(beside, monkeypatch):
+    monkeypatch.chdir(beside)
+    names = ran("export", 4)
+    translated = names["translator"].translate(names["documents"], beam=1)
+    assert list(map(len, translated)) == [2, 1]
+
+
+def test_documents_from_pretrained(document_model, corpus, tmp_path, monkeypatch):
+    (tmp_path / "checkpoints").mkdir()
+    shutil.copy(document_model.checkpoint, tmp_path / "checkpoints/checkpoint_best.pt")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(corpus / "train.en"),
+        model_prefix=str(tmp_path / "spm"),
+        vocab_size=60,
+        minloglevel=2,
+    )
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("documents")
+    for written, here in (("bin", document_model.data), ("spm.model", tmp_path / "spm.model")):
+        code = code.replace(f'"/path/to/{written}"', repr(str(here)))
+    names: dict = {}
+    exec(code.replace("model.translate(", "found = model.translate("), names)
+    assert len(names["found"]) == 4 and names["found"][2] == ""
+
+
+def test_words_for_an_aligner(tmp_path, monkeypatch, capsys):
+    (tmp_path / "test.en").write_text("Hello, you.\nYes.\n", "utf-8")
+    (tmp_path / "mild.txt").write_text("Hallo.\nJa.\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    ran("evaluation", 0)
+    assert capsys.readouterr().out == "Hello , you . ||| Hallo .\nYes . ||| Ja .\n"
+
+
+def test_scores_of_a_contrastive_set(tmp_path, monkeypatch, capsys):
+    group = {"src": "A _eos B", "dst": ["a _eos b", "a _eos c"], "true_ind": 0}
+    (tmp_path / "ellipsis_infl.json").write_text(json.dumps([group, group]), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    likely = {"b": -1.0, "c": -2.0}
+    ran("evaluation", 1, log_likelihood=lambda line: likely[line.target[-1]])
+    assert re.search(r"ellipsis_infl +2 +4 +2 .* 100\.0 %", capsys.readouterr().out)
+
+
+def test_an_added_contrastive_set(tmp_path):
+    """tests/evaluation/test_contrastive.py reads it through the commands."""
+    assert ran("evaluation", 2)["TSV"].layout == "a .tsv file"
+
+
+def test_compression(made, monkeypatch):  # noqa: F811
+    folder, model, lines = made
+    lengths = torch.tensor(list(map(len, lines[:3])))
+    tokens = pad_sequence(lines[:3], batch_first=True, padding_value=1)
+    names = ran("gmat", 0, model=model, tokens=tokens, lengths=lengths)
+    assert names["memory"].shape == (3, 3, 16)
+    assert names["features"].shape == (3, max(lengths), 16)
+    monkeypatch.chdir(folder)
+    first = next(iter(Store(folder / "store").ids()))
+    code = blocks("gmat")[1].replace('store["doc7"].vectors', f"vectors = store[{first!r}].vectors")
+    exec(code, names)
+    assert names["vectors"].shape == (3, 16)
+
+
+def test_a_format_of_document_ids():
+    assert ran("data", 0)["MUDA"].boundaries == "docids"
+
+
+def test_equations():
+    torch.manual_seed(1)
+    q, k, v = torch.randn(3, 2, 3, 5, 8)
+    log_alpha = torch.randn(2, 3, 5, 4)
+    whole = abc_attention(q, k, v, log_alpha, causal=True)
+    names = ran("equations", 0, q=q, k=k, v=v, log_alpha=log_alpha, state=None)
+    torch.testing.assert_close(names["out"], whole)
+    assert isinstance(names["state"], MemoryState)
