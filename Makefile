@@ -11,16 +11,17 @@
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
 # make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
 # make wheelhouse  PYTHON_VERSION=3.12 OUT=folder: what a machine without a network needs beside torch
-# make env         only the environment (.venv), which the other targets make when it is missing
+# make env         the environment (.venv) for users, which make demo and discourse make when it is missing
+# make develop     with what the tests and the site need, which the other targets make when it is missing
 #
 # TORCH            another build of torch, for example  make env TORCH=torch==2.13.0+cu130
 # PYTHON           the Python to build on, 3.11 or 3.12
-# EXTRAS           of this package that make env installs: data,dev,docs unless set
+# EXTRAS           of this package that make env installs: data unless set
 # WORKERS          processes that run tests side by side, 2 unless set
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
-EXTRAS ?= data,dev,docs
+EXTRAS ?= data
 WORKERS ?= 2
 CASES ?= 1000
 SEED ?= 1
@@ -30,11 +31,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A mark for each build of torch: asking for another one installs it.
 READY := $(VENV)/ready-$(subst =,,$(TORCH))
+DEVELOP := $(VENV)/develop
+# A module is compiled when it is first imported, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
 # uv where it is installed, pip elsewhere.
 UV := $(shell command -v uv 2>/dev/null)
-INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip --disable-pip-version-check install)
-# Modules that many tests import are compiled once, whatever the environment says.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip --disable-pip-version-check install --no-compile)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Models and layers with random weights; no trainings, no compilation, no further processes.
 QUICK := tests/attention tests/checkpoints tests/evaluation \
@@ -48,7 +51,7 @@ EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests
 	language_models_page doctor page_code own_control new readme)
 
 .DEFAULT_GOAL := help
-.PHONY: help env wheelhouse demo discourse quick check docs serve-docs examples unit test fuzz contract coverage clean
+.PHONY: help env develop wheelhouse demo discourse quick check docs serve-docs examples unit test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -69,6 +72,12 @@ $(READY): constraints.txt pyproject.toml
 	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	touch $@
 
+develop: $(DEVELOP)
+
+$(DEVELOP): $(READY)
+	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation -e '.[data,dev,docs]'
+	touch $@
+
 wheelhouse: $(READY)
 	BIN=$(BIN) recipes/wheelhouse.sh $(PYTHON_VERSION) $(OUT)
 
@@ -78,35 +87,35 @@ demo: $(READY)
 discourse: $(READY)
 	BIN=$(BIN) recipes/discourse/run.sh
 
-check: $(READY)
+check: $(DEVELOP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(READY)
+docs: $(DEVELOP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-serve-docs: $(READY)
+serve-docs: $(DEVELOP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-quick: $(READY)
+quick: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) -q $(QUICK)
 
-examples: $(READY)
+examples: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) -q $(EXAMPLES)
 
-unit: $(READY)
+unit: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) $(EXAMPLES:%=--ignore %)
 
 test: check docs examples unit
 
-fuzz: $(READY)
+fuzz: $(DEVELOP)
 	$(PYTEST) -n $(WORKERS) -q tests/fuzz --fuzz-cases $(CASES) --fuzz-seed $(SEED)
 
-contract: $(READY)
+contract: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) --contract tests/contract
 
-coverage: $(READY)
+coverage: $(DEVELOP)
 	rm -f .coverage .coverage.*
 	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest $(PARALLEL)
 	$(BIN)/coverage combine -q
