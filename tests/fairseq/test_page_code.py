@@ -1,7 +1,7 @@
 """The Python of the pages of docs that needs a model or a file runs as it is written there.
 
 That of docs/library.md is in tests/test_docs.py, of docs/controls.md in test_own_control.py, of
-docs/language_models.md in test_language_models_page.py.
+docs/language_models.md in test_page_commands.py.
 """
 
 import json
