@@ -33,12 +33,12 @@ if [ ! -e "$OUT/model/trained-$UPDATES" ]; then  # fairseq would train for one u
     --arch abc_mlp_transformer --abc-cross-slots 32 --abc-causal-slots 8 \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.0 \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 4e-3 --lr-scheduler inverse_sqrt \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler inverse_sqrt \
     --warmup-updates 200 --clip-norm 1.0 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-tokens 2048 --max-update "$UPDATES" --seed 1 --num-workers 0 \
-    --required-batch-size-multiple 1 --save-interval-updates 100 --keep-interval-updates 2 \
-    --validate-interval-updates 500 --no-epoch-checkpoints \
+    --max-tokens 1024 --max-update "$UPDATES" --seed 1 --num-workers 0 \
+    --required-batch-size-multiple 1 --save-interval-updates 250 --keep-interval-updates 2 \
+    --validate-interval-updates 250 --no-epoch-checkpoints \
     --save-dir "$OUT/model" --log-interval 20 --log-file "$OUT/train.log"
   touch "$OUT/model/trained-$UPDATES"
 fi
