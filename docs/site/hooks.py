@@ -12,6 +12,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -42,6 +43,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for path in [*pages, *linked_files(pages)]:
         uri = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(path)))
+    for path in sorted(ROOT.glob("examples/*.ipynb")):
+        for uri, content in notebook_page(path).items():
+            files.append(File.generated(config, uri, content=content))
     files.append(File.generated(config, "reference/flags.md", content=flags_page()))
     for page, (title, module) in MODULES.items():
         content = module_page(title, module)
@@ -57,6 +61,17 @@ def linked_files(pages: Iterable[Path]) -> list[Path]:
         if "://" not in link
     }
     return sorted(path for path in found if path.is_file() and path.suffix != ".md")
+
+
+def notebook_page(path: Path) -> dict[str, str | bytes]:
+    """A notebook with its outputs as a page, and its pictures."""
+    exporter = MarkdownExporter()
+    name = path.relative_to(ROOT).with_suffix("")
+    text, found = exporter.from_filename(
+        str(path), {"unique_key": name.name, "output_files_dir": f"{name.name}_files"}
+    )
+    pictures = {f"{name.parent.as_posix()}/{key}": data for key, data in found["outputs"].items()}
+    return {f"{name.as_posix()}.md": text, **pictures}
 
 
 def module_page(title: str, module: str) -> str:
