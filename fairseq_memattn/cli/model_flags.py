@@ -28,16 +28,28 @@ def model_flags(arch: str, args: Any, left_out: tuple[str, ...] = ("max_position
 
     parser = argparse.ArgumentParser(allow_abbrev=False)
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
-    defaults = argparse.Namespace()
-    ARCH_CONFIG_REGISTRY[arch](defaults)
+    actions = [action for action in parser._actions if action.dest not in left_out]
+    wanted = {action.dest: getattr(args, action.dest, None) for action in actions}
+    chosen: dict[str, Any] = {}
+    while True:
+        # Some defaults are the values of other options.
+        defaults = argparse.Namespace(**chosen)
+        ARCH_CONFIG_REGISTRY[arch](defaults)
+        others = {
+            action.dest: wanted[action.dest]
+            for action in actions
+            if action.dest not in chosen
+            and wanted[action.dest] is not None
+            and wanted[action.dest] != getattr(defaults, action.dest, action.default)
+        }
+        if not others:
+            break
+        chosen |= others
     flags = ["--arch", arch]
-    for action in parser._actions:
-        value = getattr(args, action.dest, None)
-        if action.dest in left_out or value is None:
+    for action in actions:
+        if action.dest not in chosen:
             continue
-        if value == getattr(defaults, action.dest, action.default):
-            continue
-        option = max(action.option_strings, key=len)
+        value, option = chosen[action.dest], max(action.option_strings, key=len)
         if action.nargs != 0:
             flags += [option, str(value)]
         elif value == action.const:

@@ -4,7 +4,8 @@ Every control strategy gives a model, `abc_CONTROL_transformer_lm`, in the same 
 does kernel attention: `elu_transformer_lm`, `rfa_transformer_lm`, `t2r_transformer_lm`.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -40,6 +41,16 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
+        before = parser._option_string_actions["--decoder-normalize-before"]
+        before.default = SUPPRESS  # for the architecture's
+        parser.add_argument(
+            "--no-decoder-normalize-before",
+            dest="decoder_normalize_before",
+            action="store_false",
+            default=SUPPRESS,
+            help="apply layernorm after each decoder block, as fairseq's transformer_lm does "
+            "without --decoder-normalize-before",
+        )
         add_arguments(parser, ABCLanguageModelConfig(), cls.control)
 
     @classmethod
@@ -65,18 +76,26 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
         return model
 
 
+def sized(args: Any, architecture: Callable[[Any], None]) -> None:
+    """fairseq's sizes. It sets decoder_normalize_before, whatever has been given."""
+    given = getattr(args, "decoder_normalize_before", None)
+    architecture(args)
+    if given is not None:
+        args.decoder_normalize_before = given
+
+
 def base(args: Any) -> None:
     """fairseq's base language model with a memory of 32 slots."""
     args.abc_causal_slots = getattr(args, "abc_causal_slots", 32)
     set_defaults(args, ABCLanguageModelConfig())
-    base_lm_architecture(args)
+    sized(args, base_lm_architecture)
 
 
 def wiki103(args: Any) -> None:
     """Table 9, left: the 16 layers of Baevski & Auli, adaptive input and softmax, 64 slots."""
     args.abc_causal_slots = getattr(args, "abc_causal_slots", 64)
     set_defaults(args, ABCLanguageModelConfig())
-    transformer_lm_baevski_wiki103(args)
+    sized(args, transformer_lm_baevski_wiki103)
 
 
 def wiki103_32(args: Any) -> None:

@@ -53,7 +53,7 @@ wikitext2_words() {
 fit_language_model() {
   trained "$1" "$2" "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \
     --decoder-layers 4 --decoder-embed-dim 128 --decoder-input-dim 128 --decoder-output-dim 128 \
-    --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --dropout 0.1 \
+    --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --decoder-normalize-before --dropout 0.1 \
     --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000 \
     --tie-adaptive-weights --ddp-backend legacy_ddp --optimizer adam --adam-betas '(0.9, 0.98)' \
     --clip-norm 0.5 --tokens-per-sample "$LENGTH" --sample-break-mode none --max-tokens 4096 \

@@ -4,7 +4,9 @@ import shlex
 
 import pytest
 import torch
-from harness import COMMON, SOFTMAX, attempt, generate, hypotheses, logged, run, train
+from harness import COMMON, LM_SIZES, SOFTMAX, attempt, generate, hypotheses, logged, run, train
+
+TEXTS = shlex.split("--task language_modeling --tokens-per-sample 32 --sample-break-mode none")
 
 
 def convert(trained, folder, arch, flags):
@@ -25,6 +27,38 @@ def test_a_window_longer_than_all_sentences_translates_as_before(softmax, tmp_pa
     assert {n: h.text for n, h in after.items()} == {n: h.text for n, h in before.items()}
     for number, one in after.items():
         assert one.positional == pytest.approx(before[number].positional, abs=2e-4)
+
+
+@pytest.mark.parametrize("norm", [[], ["--decoder-normalize-before"]], ids=["after", "before"])
+def test_a_window_longer_than_all_texts_predicts_as_before(norm, monolingual, tmp_path):
+    """fairseq's transformer_lm has layernorm after each block, unless a flag says otherwise."""
+    flags = [*COMMON, *LM_SIZES, *TEXTS, "--arch", "transformer_lm", *norm, "--max-update", 5]
+    softmax = train(monolingual, tmp_path / "softmax", *flags)
+    window = "abc_window_transformer_lm"
+    output, shown = convert(softmax, tmp_path, window, "--abc-causal-slots 200")
+    assert "new weights, to be trained: none" in shown
+    told = shlex.split(shown.splitlines()[-1].removeprefix("to train it: "))
+    on = train(monolingual, tmp_path / "on", *COMMON, *TEXTS, *told, "--max-update", 1, "--lr", 0)
+    before, *after = (
+        perplexity(monolingual, path) for path in (softmax.checkpoint, output, on.checkpoint)
+    )
+    assert after == pytest.approx([before] * 2, rel=1e-4)
+
+
+def perplexity(data, path):
+    done = run(
+        "memattn",
+        "perplexity",
+        data,
+        "--path",
+        path,
+        "--subset",
+        "valid",
+        "--cpu",
+        "--context-window",
+        0,
+    )
+    return float(done.stdout.split()[-4])
 
 
 def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
