@@ -56,7 +56,11 @@ EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
+# A package that has been removed since is installed again.
 env: $(READY)
+	@$(BIN)/python -c 'import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, ("torch", "fairseq")))' \
+		|| { rm -f $(READY); $(MAKE) $(READY); }
+	@echo "The environment is ready: . $(VENV)/bin/activate, then memattn doctor"
 
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -67,6 +71,8 @@ $(READY): constraints.txt pyproject.toml
 	$(INSTALL) $(TORCH)
 	$(INSTALL) -c $(VENV)/constraints.txt setuptools wheel Cython numpy
 	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation --no-deps fairseq-fixed
+	@# Python 3.12 warns of fairseq's escape sequences when it compiles them.
+	$(BIN)/python -W ignore -m compileall -q -j 0 $(VENV)/lib/python3*/site-packages/fairseq $(VENV)/lib/python3*/site-packages/fairseq_cli
 	$(INSTALL) -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
 		scikit-learn cffi packaging
 	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'

@@ -31,10 +31,10 @@ def uneven_counts(paths: Sequence[Path]) -> str:
     return f"the files must have the same number of lines: {counts}"
 
 
-def refuse_empty(path: Path, number: int, line: str) -> None:
-    """Raise DataError if a line is empty or white space."""
+def refuse_empty(path: Path, number: int, line: str, advice: str = "") -> None:
+    """Raise DataError if a line is empty or white space. advice: the end of the message"""
     if not line.strip():
-        raise DataError(f"{path}, line {number}: the line is empty")
+        raise DataError(f"{path}, line {number}: the line is empty{advice}")
 
 
 def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence]:

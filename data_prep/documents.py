@@ -4,6 +4,8 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -12,7 +14,7 @@ if not __package__:  # run as `python data_prep/documents.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.aligned import read_documents
-from data_prep.argument_types import positive
+from data_prep.argument_types import name_and_column, positive
 from data_prep.document_formats import FORMATS, OURS
 from data_prep.document_formats.conversion import Counts, convert_from, convert_to
 from data_prep.files import DataError, refuse_overwriting, run_command, write_all_or_nothing
@@ -134,6 +136,14 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
             "--force", action="store_true", help="replace existing files of --output"
         )
     reading.add_argument(
+        "--columns",
+        nargs="+",
+        type=name_and_column,
+        metavar="NAME=COLUMN",
+        help="of tsv: the column of a language or of docid, by its name in the header or its "
+        "number, where it has another name",
+    )
+    reading.add_argument(
         "--drop-empty",
         action="store_true",
         help="leave out and count lines without text in some language; by default they are errors",
@@ -177,6 +187,10 @@ def report(args: argparse.Namespace) -> list[str]:
     form = FORMATS[args.format]
     if args.boundaries and not form.boundaries:
         raise DataError(f"--boundaries {args.boundaries}: {args.format} has no such file")
+    if args.command == "from" and args.columns:
+        if args.format != "tsv":
+            raise DataError("--columns requires the format tsv")
+        form = replace(form, read=partial(form.read, columns=args.columns))
     places = (form, args.input, args.langs, args.output)
     if args.command == "from":
         return convert_from(

@@ -84,7 +84,7 @@ def rows(
             continue
         if len(texts) > 1:
             for path, line in zip(texts, sentence.texts, strict=True):
-                refuse_empty(path, sentence.line, line)
+                refuse_empty(path, sentence.line, line, "; --drop-empty leaves such lines out")
         yield (*sentence.texts, sentence.document) if docids else sentence.texts
 
 

@@ -215,10 +215,12 @@ def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]
     """Raises DataError for tables that have more fields than there are languages."""
     for path, fields in first.items():
         if len(fields) > len(languages):
-            example = " ".join(f"{name}={at}" for at, name in enumerate(languages, start=1))
+            example = " ".join(f"{name}=N" for name in (*languages, DOCID))
+            shown = ", ".join(f"{at} {field[:20]!r}" for at, field in enumerate(fields, start=1))
             raise DataError(
                 f"{path}, line 1: has {len(fields)} fields, but --langs names {len(languages)}; "
-                f"give the number of each, such as --columns {example} {DOCID}={len(fields)}"
+                f"give the column of each, --columns {example}, by its number or its name in a "
+                f"header; the fields are {shown}"
             )
 
 

@@ -63,7 +63,8 @@ class Format:
     ) -> list[Path]:
         """The files of a corpus in this format: PREFIX.LANG, then the boundaries."""
         if self.one_file:
-            return [Path(f"{prefix}.{self.one_file}")]
+            suffix = f".{self.one_file}"
+            return [Path(prefix.removesuffix(suffix) + suffix)]
         paths = [Path(f"{prefix}.{language}") for language in languages]
         if self.boundaries:
             suffix = self.boundaries.format(source=languages[0])

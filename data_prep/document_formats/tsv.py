@@ -8,12 +8,22 @@ from typing import TextIO
 from data_prep.aligned import Sentence
 from data_prep.document_formats.document_format import DOCID, Format
 from data_prep.files import DataError
-from data_prep.split_files import read_tsv
+from data_prep.split_files import find_columns, read_tsv
 
 
-def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
-    """Sentences of the rows; the columns are found by their names in the header."""
+def read(
+    paths: Sequence[Path], languages: Sequence[str], columns: Sequence[tuple[str, str]] = ()
+) -> Iterator[Sentence]:
+    """Sentences of the rows.
+
+    columns: the names in the header or the numbers, from 1, of languages and ids of documents
+        whose column has another name
+    """
     names = {name: name for name in (*languages, DOCID)}
+    if columns:
+        names = find_columns("tsv", columns, languages, paths[:1])
+        if DOCID not in names:
+            raise DataError(f"--columns must name the column of {DOCID}, such as {DOCID}=1")
     return read_tsv(paths[0], languages, names, Counter())
 
 

@@ -101,7 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(argv, f"error: {_reason(error)}")
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        return _fail(argv, f"error: the package {package} is not installed")
+        advice = "memattn doctor says how to install it"
+        return _fail(argv, f"error: the package {package} is not installed; {advice}")
     except (ImportError, ValueError) as error:
         # Errors in files, options, data or the installation, which a user can correct.
         return _fail(argv, f"error: {error}")

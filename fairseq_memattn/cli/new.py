@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(r"@([A-Z]+)@")
 KINDS = ("corpus", "recipe", "control")
 EXECUTABLE = 0o755
 NEXT = {
-    "corpus": "python {folder}/prepare.py",
+    "corpus": "python {folder}/prepare.py, then memattn new recipe NAME --data {folder}/data",
     "recipe": "{folder}/run.sh",
     "control": "fairseq-train DATA --user-dir {folder} --arch abc_{name}_transformer ...",
 }
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        help="of a recipe: the folder of `memattn prepare own-corpus` (default: corpus/data)",
+        help="of a recipe: the folder of `memattn prepare own-corpus` (default: corpus)",
     )
     parser.add_argument(
         "--langs",
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         "NAME": name,
         "CLASS": "".join(part.capitalize() for part in name.split("_")) + "Control",
         "FOLDER": str(args.folder),
-        "DATA": str(args.data or "corpus/data"),
+        "DATA": str(args.data or "corpus"),
         "SOURCE": source,
         "TARGET": target,
     }

@@ -21,6 +21,8 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
     for option, path in outputs.items():
         if path is None:
             continue
+        if str(path) == "-":
+            raise ValueError(f"{option} must be a file, but is -; /dev/stdout is standard output")
         if path.is_dir():
             raise ValueError(f"{option} {path} is a folder, not a file")
         if file_of(path) != path:

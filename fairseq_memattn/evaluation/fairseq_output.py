@@ -52,8 +52,9 @@ def read_shards(paths: Sequence[Path], expected: int) -> list[str]:
     if missing:
         raise ValueError(
             f"{name} {has} hypotheses of {len(best)} sentences, but must have {expected}; the "
-            f"first missing one is number {missing[0]} (from 0); generate with "
-            "--required-batch-size-multiple 1 and a sufficient --max-source-positions"
+            f"first missing one is number {missing[0]} (from 0); the reference must be that of "
+            "--gen-subset, and fairseq-generate needs --required-batch-size-multiple 1 and a "
+            "sufficient --max-source-positions"
         )
     return [best[index] for index in range(expected)]
 

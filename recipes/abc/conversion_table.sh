@@ -42,11 +42,9 @@ done
 systems=softmax folder=$WORK/conversion/$kind
 for conversion in $CONVERSIONS; do
   system=${conversion%:*} method=${conversion#*:} lr=${LR:-}
-  # Controls without weights leave the model near its minimum; a larger rate would train it away. A
-  # language model whose segments are many times as long as the slots has to learn anew.
-  case $kind-$system in
-    *-softmax|translation-clustering-*|translation-window-*|masked_lm-clustering-*|masked_lm-window-*)
-      lr=${lr:-1e-4} ;;
+  # Controls without weights leave the model near its minimum; a larger rate would train it away.
+  case $system in
+    softmax|clustering-*|window-*) lr=${lr:-1e-4} ;;
   esac
   systems="$systems $system-$method"
   for seed in $SEEDS; do

@@ -211,6 +211,30 @@ def test_consistency_sets_there_and_back(tmp_path: Path) -> None:
     assert written(tmp_path / "again") == written(tmp_path / "v")
 
 
+@pytest.mark.parametrize("columns", ["docid=talk en=English ru=Russian", "docid=1 en=3 ru=4"])
+def test_a_table_with_other_names(columns: str, tmp_path: Path) -> None:
+    rows = "talk\tspeaker\tEnglish\tRussian\n1\tx\ta\tА\n1\ty\tb\tБ\n2\tx\tc\tВ\n"
+    if columns[-1] == "4":
+        rows = rows.partition("\n")[2]
+    (tmp_path / "table.tsv").write_text(rows, encoding="utf-8")
+    given = ["--columns", *columns.split()]
+    assert convert("from", "tsv", tmp_path / "table.tsv", tmp_path / "ours", *given) == 0
+    expected = {"en": "a\nb\nc\n", "ru": "А\nБ\nВ\n", "docid": "1\n1\n2\n"}
+    assert written(tmp_path / "ours") == expected
+
+
+def test_columns_that_do_not_name_the_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "table.tsv").write_text("talk\ten\tru\n1\ta\tА\n", encoding="utf-8")
+    for form, given, told in (
+        ("tsv", ["en=en", "ru=ru"], "--columns must name the column of docid, such as docid=1"),
+        ("jsonl", ["docid=talk"], "--columns requires the format tsv"),
+    ):
+        status = convert("from", form, tmp_path / "table", tmp_path / "ours", "--columns", *given)
+        assert mistake(capsys, status) == told
+
+
 def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,8 +85,10 @@ def test_a_table_without_columns(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
     assert run(tmp_path, "tsv") == 1
     told = message(capsys.readouterr().err)
-    assert "all, line 1: has 3 fields, but --langs names 2; give the number of each" in told
-    assert told.endswith("such as --columns en=1 fr=2 docid=3")
+    assert "all, line 1: has 3 fields, but --langs names 2; give the column of each" in told
+    assert "--columns en=N fr=N docid=N, by its number or its name in a header" in told
+    shown = ", ".join(f"{at} {field[:20]!r}" for at, field in enumerate(TEXT[0], start=1))
+    assert told.endswith(f"the fields are {shown}")
     assert run(tmp_path, "tsv", "--columns", "en=1", "fr=2") == 0
     check(tmp_path, documents=False)
     told = capsys.readouterr().err

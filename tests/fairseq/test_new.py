@@ -1,6 +1,7 @@
 """`memattn new`: what it writes works as it is."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_a_recipe(written):
     results = written / "mine/outputs/seed-1"
     assert (results / "score.txt").read_text().startswith("s-BLEU|")
     assert (results / "training.png").is_file()
+
+
+def test_a_recipe_translates_in_the_direction_of_its_training(written):
+    script = (written / "mine/run.sh").read_text("utf-8")
+    training = (written / "mine/training.yaml").read_text("utf-8")
+    sides = re.findall(r"^  (?:source|target)_lang: (\w+)", training, re.MULTILINE)
+    assert len(sides) == 2
+    assert "-s {} -t {} --source-context".format(*sides) in script
 
 
 def test_a_recipe_without_data(written):

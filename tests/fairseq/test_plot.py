@@ -373,7 +373,10 @@ def test_refused_before_anything_is_loaded(flags, message, tmp_path, capsys, mon
 def test_without_matplotlib(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     assert main(["plot", ".", "--path", "model.pt", "--output", "x.png"]) == 1
-    message = "memattn plot: error: the package matplotlib is not installed\n"
+    message = (
+        "memattn plot: error: the package matplotlib is not installed; memattn doctor says how to "
+        "install it\n"
+    )
     assert capsys.readouterr().err == message
 
 
