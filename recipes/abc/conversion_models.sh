@@ -54,8 +54,9 @@ masked_lm_fit() { fit_masked_model "$@"; }
 masked_lm_loss=masked_lm
 masked_lm_score() { masked_perplexity; }
 
-# before RECIPE: trains the model with softmax attention
+# before RECIPE: trains the model with softmax attention, unless it is trained
 before() {
+  if [ -e "$softmax/trained-$UPDATES" ]; then return; fi
   DATA=$DATA WORK=$WORK SEED=$SEED UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN "$1" softmax
 }
 
