@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from fairseq_memattn.compat import INSTALL, TORCH, require_fairseq
-from fairseq_memattn.errors import TRACEBACK, unforeseen
+from fairseq_memattn.errors import TRACEBACK, like, unforeseen
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
 # module of the given command is imported, so that help and usage errors do not import torch.
@@ -146,7 +146,10 @@ def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
 
 
 def _run(argv: Sequence[str]) -> None:
-    args = make_parser(argv[:1]).parse_args(argv)
+    parser = make_parser(argv[:1])
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        parser.error(f"there is no command {argv[0]}{like(argv[0], COMMANDS)}")
+    args = parser.parse_args(argv)
     if args.command not in WITHOUT_FAIRSEQ:
         require_fairseq("the command")
     if getattr(args, "user_dir", None):

@@ -120,7 +120,10 @@ def read_lines(args: argparse.Namespace) -> list[list[str]]:
             sides.append(read_column(path, column))
             for number, line in enumerate(sides[-1], start=1):
                 if not line.strip():
-                    raise ValueError(f"--{name} {path}, line {number}: there is no text")
+                    raise ValueError(
+                        f"--{name} {path}, line {number}: there is no text; the file must "
+                        "be one document, without empty lines"
+                    )
     if sides and not sides[0]:
         raise ValueError(f"--text {args.text} is empty")
     if len(sides) > 1 and len(sides[0]) != len(sides[1]):

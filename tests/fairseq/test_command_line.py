@@ -4,6 +4,8 @@ import pytest
 from fairseq import options
 from harness import TRANSLATOR
 
+from fairseq_memattn.cli import main as memattn
+
 
 @pytest.mark.parametrize(
     ("flags", "words"),
@@ -30,3 +32,10 @@ def test_refused(flags, words, capsys, monkeypatch):
     assert info.value.code == 2
     *_, last = capsys.readouterr().err.splitlines()
     assert f"error: {words}" in last
+
+
+def test_an_unknown_command_of_memattn(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        memattn(["translat", "FOLDER"])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == "memattn: error: there is no command translat; the most similar is translate"
