@@ -113,7 +113,8 @@ language_model() {
   flags=("$WORK/wikitext-2/bin" --task language_modeling $arch --decoder-layers "$LAYERS"
     --decoder-embed-dim "$SIZE" --decoder-input-dim "$SIZE" --decoder-output-dim "$SIZE"
     --decoder-ffn-embed-dim $((4 * SIZE)) --decoder-attention-heads "$HEADS" --dropout 0.1
-    --decoder-normalize-before --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000
+    --decoder-normalize-before --adaptive-input --adaptive-input-cutoff 2000,10000
+    --adaptive-softmax-cutoff 2000,10000
     --tie-adaptive-weights --criterion adaptive_loss --ddp-backend legacy_ddp
     --tokens-per-sample "$2" --sample-break-mode none --max-tokens "$TOKENS" --clip-norm 0.5)
 }

@@ -32,7 +32,8 @@ memattn plot --training "@NAME@=$run/train.log" --output "$run/training.png"
 
 # 2. Translation of the test set, document by document: the model's own translations are the context.
 fairseq-generate "$DATA/bin" --user-dir "$plugin" --task document_translation \
-  -s @SOURCE@ -t @TARGET@ --source-context 3 --target-context 3 --path "$run/checkpoint_best.pt" --beam 5 --lenpen 0.6 \
+  -s @SOURCE@ -t @TARGET@ --source-context 3 --target-context 3 \
+  --path "$run/checkpoint_best.pt" --beam 5 --lenpen 0.6 \
   --max-len-a 1.5 --max-len-b 20 --max-tokens 4096 $DEVICE > "$run/generated.txt"
 
 # 3. BLEU of sentences and of documents, with sacreBLEU's signature.
