@@ -81,6 +81,7 @@ WORKING = {
     "completion bash": "_memattn",
     "new corpus talks": "wrote talks/prepare.py",
     "doctor": "fairseq            missing",
+    "plot --training train.log --output train.png": "drew train.png",
     "decompress empty --check": "empty is not a store: it has no shards",
     "translate exported --input text.txt --max-len-b 2": "a a\n\na a\n",
 }
@@ -121,6 +122,8 @@ def write_inputs(folder: Path) -> None:
     write("set.json", [group, group])
     write("forms.json", [{"expected": "a", "rule": "A"}])
     write("forms.en", "a<eos> a a\n")
+    row = "INFO | train_inner | epoch 1: 1 / 1 loss=3, num_updates=1\n"
+    write("train.log", f"2026-01-01 00:00:00 | {row}")
     write("scores.txt", "-1.5\n-2\n-3\n-1\n")
     answers = [{"text": "x", "answer_start": 0}]
     paragraph = {"context": "x", "qas": [{"id": "1", "question": "?", "answers": answers}]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -62,7 +63,7 @@ WITH_MODELS = (
     "view",
 )
 
-# The commands that work without fairseq. Two of them need it for a model only, and ask for it then.
+# The commands that work without fairseq. Some need it for a model only, and ask for it then.
 WITHOUT_FAIRSEQ = (
     "align",
     "answers",
@@ -72,6 +73,7 @@ WITHOUT_FAIRSEQ = (
     "decompress",
     "doctor",
     "new",
+    "plot",
     "prepare",
     "score",
     "translate",
@@ -152,6 +154,9 @@ def _run(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.command not in WITHOUT_FAIRSEQ:
         require_fairseq("the command")
+    if args.command in WITH_MODELS:
+        # Parts of fairseq enable all log messages when they are imported, unless this was done.
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     if getattr(args, "user_dir", None):
         _import_user_dir(args)
     with _unwinding_when_terminated():

@@ -6,10 +6,12 @@ memattn completion tcsh > ~/.memattn.tcsh                      source it in ~/.t
 """
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 SHELLS = ("bash", "zsh", "tcsh")
 PATHS = ("data", "path", "store", "user_dir")  # files and folders whose type is a string
+ARCHITECTURES = {"archs": "names", "convert": "arch"}  # command -> its argument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +26,33 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.cli import COMMANDS, make_parser
 
     parser = make_parser(COMMANDS)
-    for subparser in subparsers(parser):
+    architectures = architecture_names()
+    for command, subparser in subparsers(parser).items():
         for action in subparser._actions:
             if action.type is Path or action.dest in PATHS:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
+            if architectures and ARCHITECTURES.get(command) == action.dest:
+                action.choices = architectures
     print(shtab.complete(parser, args.shell))
 
 
-def subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    return list(commands.choices.values())
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands, and of the kinds of `memattn new`, by name."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, one in action.choices.items():
+                found |= {name: one} | subparsers(one)
+    return found
+
+
+def architecture_names() -> list[str]:
+    """The architectures of this plugin; none without fairseq."""
+    if find_spec("fairseq") is None:
+        return []
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq_memattn.architectures import architectures
+
+    return [one.name for one in architectures()]

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="checkpoint to write, for fairseq-train's --finetune-from-model",
+        help="checkpoint to write, for fairseq-train's --finetune-from-model; an existing file is "
+        "replaced",
     )
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of the new weights (default: %(default)s)"

@@ -1,7 +1,6 @@
 """`memattn cxmi`: how much better a model predicts the references with their context."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +51,6 @@ def run(args: argparse.Namespace) -> None:
         )
     if not loaded.source_context and not loaded.target_context:
         raise ValueError("the model sees no context; give --source-context or --target-context")
-    # matplotlib reports every font it looks at.
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     if not getattr(loaded.task.cfg, "sample_context", False):
         print(
             "warning: the model was not trained with --sample-context, so input without context is "

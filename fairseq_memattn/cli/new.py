@@ -1,11 +1,4 @@
-"""`memattn new`: writes a commented starting point, which works as it is.
-
-memattn new corpus FOLDER     a script that prepares a parallel corpus with documents, and an
-                              example of raw files
-memattn new recipe FOLDER     the training of a model of documents as YAML, and a script that
-                              trains, translates and scores
-memattn new control FOLDER    a control strategy of your own, for --user-dir and for PyTorch
-"""
+"""`memattn new`: writes a commented starting point, which works as it is."""
 
 import argparse
 import re
@@ -17,45 +10,59 @@ from fairseq_memattn.cli.outputs import write_text
 
 TEMPLATES = files("fairseq_memattn") / "templates"
 PLACEHOLDER = re.compile(r"@([A-Z]+)@")
-KINDS = ("corpus", "recipe", "control")
+KINDS = {
+    "corpus": "a script that prepares a parallel corpus with documents, and examples of raw files",
+    "recipe": "the training of a model of documents as YAML, and a script that trains, translates "
+    "and scores",
+    "control": "a control strategy of your own, for --user-dir and for PyTorch",
+}
 EXECUTABLE = 0o755
 NEXT = {
     "corpus": "python {folder}/prepare.py, then memattn new recipe NAME --data {folder}/data",
     "recipe": "{folder}/run.sh",
-    "control": "fairseq-train DATA --user-dir {folder} --arch abc_{name}_transformer ...",
+    "control": "fairseq-train DATA --user-dir {folder} --arch abc_{name}_transformer "
+    "--abc-cross-slots 32 --abc-causal-slots 8 ...; memattn archs abc_{name}_transformer "
+    "--user-dir {folder} shows its flags",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("folder", type=Path, help="a new or empty folder; its name is the name")
+    parsers = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    for kind, summary in KINDS.items():
+        one = parsers.add_parser(kind, help=summary, description=f"Write {summary}.")
+        meaning = "a new or empty folder; its name is that of what is written"
+        one.add_argument("folder", type=Path, metavar="FOLDER", help=meaning)
+        if kind == "recipe":
+            add_recipe_arguments(one)
+
+
+def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        help="of a recipe: the folder of `memattn prepare own-corpus` (default: corpus)",
+        default=Path("corpus"),
+        help="the folder of `memattn prepare own-corpus` (default: %(default)s)",
     )
     parser.add_argument(
         "--langs",
         nargs=2,
+        default=("de", "en"),
         metavar=("SOURCE", "TARGET"),
-        help="of a recipe: the languages of the data (default: de en)",
+        help="the languages of the data (default: de en)",
     )
 
 
 def run(args: argparse.Namespace) -> None:
     check(args)
     name = args.folder.absolute().name
-    source, target = args.langs or ("de", "en")
     values = {
         "NAME": name,
         "CLASS": "".join(part.capitalize() for part in name.split("_")) + "Control",
         "FOLDER": str(args.folder),
-        "DATA": str(args.data or "corpus"),
-        "SOURCE": source,
-        "TARGET": target,
     }
+    if args.kind == "recipe":
+        source, target = args.langs
+        values |= {"DATA": str(args.data), "SOURCE": source, "TARGET": target}
     args.folder.mkdir(parents=True, exist_ok=True)
     for template in sorted((TEMPLATES / args.kind).iterdir(), key=lambda entry: entry.name):
         path = args.folder / template.name.removesuffix(".txt")
@@ -72,10 +79,6 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"FOLDER {args.folder} is a file")
     if args.folder.is_dir() and any(args.folder.iterdir()):
         raise ValueError(f"FOLDER {args.folder} must be new or empty, but has files")
-    if args.kind != "recipe":
-        for option in ("data", "langs"):
-            if getattr(args, option):
-                raise ValueError(f"--{option} is an option of `memattn new recipe`")
     if args.kind == "control":
         check_control(args.folder.absolute().name)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli import plot_training, segmentation, texts
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
+from fairseq_memattn.compat import require_fairseq
 
 if TYPE_CHECKING:
     from fairseq_memattn.evaluation.plots import Memories, Selection
@@ -88,16 +89,13 @@ def _number_or_all(text: str) -> int | None:
 
 
 def run(args: argparse.Namespace) -> None:
-    import logging
-
-    # fairseq enables all log messages, and matplotlib logs every font that it looks at.
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     if args.training:
         if args.data or args.path:
             given = args.data or f"--path {args.path}"
             raise ValueError(f"--training draws logs and no model, but {given} was given")
         plot_training.run(args)
         return
+    require_fairseq("the command with a model")
     from fairseq_memattn.evaluation.fonts import fonts_for
     from fairseq_memattn.evaluation.plots import draw_memories, draw_selection
 
@@ -245,8 +243,8 @@ def look_at_selection(
 
 
 def finish(args: argparse.Namespace, kind: str, figures: dict[str, Any]) -> None:
-    """Writes the numbers with `--json`, and prints the name of the picture."""
+    """Writes the numbers with `--json`, and prints the names of the picture and of the text."""
     if args.json:
         report = {"path": args.path, "text": texts.title(args), "attention": kind, **figures}
         write_json(args.json, report, indent=None)
-    print(f"drew {args.output}")
+    print(f"drew {args.output} of {texts.origin(args)}, --index {args.index}")

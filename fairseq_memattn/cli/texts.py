@@ -56,9 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def title(args: argparse.Namespace) -> str:
     """The text's name: where it is from, and its index."""
+    return f"{origin(args)} {args.index}"
+
+
+def origin(args: argparse.Namespace) -> str:
+    """The name of the subset or of the file."""
     if args.text is None:
-        return f"{args.subset or SUBSET} {args.index}"
-    return f"{'standard input' if str(args.text) == '-' else args.text.name} {args.index}"
+        return str(args.subset or SUBSET)
+    return "standard input" if str(args.text) == "-" else str(args.text.name)
 
 
 def read_line(args: argparse.Namespace) -> Line | None:

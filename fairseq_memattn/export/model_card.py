@@ -33,6 +33,15 @@ USES = {
     "masked": f"outputs = model({INPUTS})",
 }
 DECODE = "print(tokenizer.batch_decode(ids, skip_special_tokens=True))"
+TRANSLATOR = """\
+```python
+from fairseq_memattn.transformers.document_translator import DocumentTranslator
+translator = DocumentTranslator.from_pretrained("FOLDER")
+print(translator.translate([["A sentence.", "The next one."], ["Another document."]]))
+```
+
+`memattn translate FOLDER --input FILE --output FILE` translates files. Both give each sentence its
+context, the previous sentences of its document, which `model.generate` alone does not."""
 
 
 @dataclass
@@ -88,6 +97,9 @@ def front_matter(facts: Facts) -> str:
 
 def usage(model: PreTrainedModel, facts: Facts) -> str:
     """A few lines of Python that load the model and use it."""
+    settings = getattr(model.config, "translation", None) or {}
+    if settings.get("source_context") or settings.get("target_context"):
+        return TRANSLATOR
     found = auto_classes(model)
     cls = found[0] if found else type(model).__name__
     imports = [f"from transformers import {', '.join(['AutoTokenizer', *found[:1]])}"]

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import warnings
+from ast import literal_eval
 from itertools import groupby
 from pathlib import Path
 
@@ -108,6 +109,15 @@ def test_empty_documents_and_sentences(exported):
         [["", "Thank God!"], [], ["Life goes on."]], **SHORT
     )
     assert empty == [] and first[0] == "" and first[1] and last[0]
+
+
+def test_the_code_of_the_card(exported, capsys):
+    """It translates documents; the text of the example is unknown to the model."""
+    code = (exported / "README.md").read_text("utf-8").partition("```python\n")[2]
+    code = code.partition("```")[0].replace("FOLDER", str(exported))
+    exec(code, {})
+    (printed,) = capsys.readouterr().out.splitlines()
+    assert list(map(len, literal_eval(printed))) == [2, 1]
 
 
 def translate(folder: Path, lines: str, *flags: object) -> int:

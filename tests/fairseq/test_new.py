@@ -99,7 +99,6 @@ def test_a_recipe_without_data(written):
         (["control", "mlp"], "FOLDER: there is a control mlp already"),
         (["control", "My-Control"], "beginning with a letter, but is My-Control"),
         (["corpus", "talks/prepare.py"], "FOLDER talks/prepare.py is a file"),
-        (["corpus", "x", "--langs", "de", "en"], "--langs is an option of `memattn new recipe`"),
     ],
 )
 def test_errors(arguments, message, written, monkeypatch, capsys):

@@ -89,8 +89,9 @@ def test_another_folder_than_in_training(bilingual, trained):
 def test_memattn_takes_the_folder(folder, bilingual, trained, tmp_path):
     drawn = tmp_path / "memory.png"
     flags = [bilingual, "--path", trained, "--output", drawn, "--user-dir"]
-    run("memattn", "plot", *flags, folder, fresh=True)
+    done = run("memattn", "plot", *flags, folder, fresh=True)
     assert drawn.stat().st_size > 0
+    assert done.stderr == "", "log messages of fairseq, which enables all of them"
     done = attempt("memattn", "plot", *flags, tmp_path / "nowhere")
     assert done.returncode == 1
     assert done.stderr.strip().endswith(f"--user-dir {tmp_path / 'nowhere'} is not a folder")

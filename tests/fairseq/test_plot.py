@@ -296,7 +296,7 @@ def test_text_from_the_standard_input(language_model, tmp_path):
     outputs = ["--output", tmp_path / "2.png", "--json", tmp_path / "2.json"]
     given = [language_model.data, "--path", language_model.checkpoint, *outputs]
     done = run("memattn", "plot", *given, "--text", "-", "--index", 1, stdin="a\nthe cat\n")
-    assert done.stdout == f"drew {tmp_path / '2.png'}\n"
+    assert done.stdout == f"drew {tmp_path / '2.png'} of standard input, --index 1\n"
     assert json.loads((tmp_path / "2.json").read_text()) == report | {"text": "standard input 1"}
     assert (tmp_path / "2.png").read_bytes().startswith(b"\x89PNG")
 
@@ -305,7 +305,7 @@ def test_defaults_and_a_block_of_a_subset(translator, language_model, tmp_path, 
     report = drawn(translator, tmp_path)
     assert (report["attention"], report["text"]) == ("cross", "test 0")
     assert [(memory["layer"], memory["head"]) for memory in report["memories"]] == [(1, 0)]
-    assert capsys.readouterr().out == f"drew {tmp_path / 'memory.png'}\n"
+    assert capsys.readouterr().out == f"drew {tmp_path / 'memory.png'} of test, --index 0\n"
     report = drawn(language_model, tmp_path, "--subset", "valid", "--index", 1)
     assert (report["attention"], len(report["writers"])) == ("causal", 32)
 
