@@ -2,10 +2,16 @@
 
 import re
 import shlex
+import shutil
+from itertools import groupby
 
 import pytest
-from harness import PLUGIN, ROOT, attempt
+from harness import PLUGIN, ROOT, attempt, lines_of
 
+from fairseq_memattn.cli import main
+from fairseq_memattn.evaluation.text_columns import table_lines
+
+DATA = "docs/data.md"
 # Sizes and updates with which the commands take seconds.
 SMALLER = {
     "docs/language_models.md": {
@@ -24,6 +30,7 @@ SMALLER = {
         "--encoder-embed-dim": "32",
         "--beam": "1",
     },
+    DATA: {"--train-docs": "60", "--vocab-size": "300"},
 }
 FLAGS = [(page, flag) for page, flags in SMALLER.items() for flag in flags]
 
@@ -31,7 +38,7 @@ FLAGS = [(page, flag) for page, flags in SMALLER.items() for flag in flags]
 def blocks(page: str, start: str = "") -> list[tuple[str, str]]:
     """Language and code of the blocks of a page that contain a text."""
     text = (ROOT / page).read_text("utf-8")
-    found = re.findall(r"^```(python)?\n(.*?)^```", text, re.M | re.S)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
     return [(language, code) for language, code in found if start in code]
 
 
@@ -43,7 +50,8 @@ def outputs_of(page, chosen, folder):
             (folder / "script.py").write_text(code, "utf-8")
             done.append(attempt(str(folder / "script.py"), cwd=folder, fresh=True))
         else:
-            done += [ran(page, line, folder) for line in code.splitlines()]
+            lines = code.replace("\\\n", "").splitlines()
+            done += [ran(page, line, folder) for line in lines]
     assert [one.stderr for one in done if one.returncode] == []
     return "".join(one.stdout for one in done)
 
@@ -95,6 +103,79 @@ def test_a_corpus_of_ones_own(folder):
     printed = outputs_of("README.md", [block], folder)
     assert "s-BLEU|" in printed and "d-BLEU|" in printed
     assert (folder / "checkpoints/checkpoint_best.pt").is_file()
+
+
+def commands_of_data():
+    """The blocks of commands before the generated corpus, and those from there on."""
+    found = [code for _, code in blocks(DATA) if code.startswith("memattn ")]
+    first = next(index for index, code in enumerate(found) if "prepare discourse" in code)
+    return found[:first], found[first:]
+
+
+@pytest.fixture(scope="module")
+def texts(corpus, document_model, tmp_path_factory):
+    """The reader's files, which the page names."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "corpus").mkdir()
+    (folder / "my").mkdir()
+    (folder / "ted").mkdir()
+    columns = {}
+    for side, name in (("docid", "docid"), ("en", "src"), ("ru", "hyp")):
+        columns[name] = lines_of(corpus / f"test.{side}")
+        shutil.copy(corpus / f"train.{side}", folder / f"corpus/all.{side}")
+    ids, english, russian = columns.values()
+
+    def write(name, content, kind="tsv"):
+        (folder / name).write_text("\n".join([*table_lines(content, kind), ""]), "utf-8")
+
+    rows = ["\t".join(row) for row in zip(ids, english, russian, strict=True)]
+    for split in ("train", "valid"):
+        (folder / f"corpus/{split}.tsv").write_text("\n".join([*rows, ""]), "utf-8")
+    lines = zip(
+        *(lines_of(corpus / f"train.{side}") for side in ("docid", "en", "ru")), strict=True
+    )
+    names = ("dialogue", "German", "English")
+    write("dialogues.tsv", dict(zip(names, zip(*lines, strict=True), strict=True)))
+    write("test.jsonl", columns | {"ref": russian}, "jsonl")
+    write("base.jsonl", {"hyp": english}, "jsonl")
+    write("out.tsv", {"translation": russian})
+    starts = [next(group)[0] for _, group in groupby(enumerate(ids), lambda pair: pair[1])]
+    for suffix, content in (("en", english), ("es", russian), ("doc", map(str, starts))):
+        (folder / f"ted/train.{suffix}").write_text("\n".join([*content, ""]), "utf-8")
+    argv = ["--path", document_model.checkpoint, "--data", document_model.data]
+    argv += ["--output", folder / "FOLDER", "--tokenizer", "words"]
+    assert main(["export", *map(str, argv)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("code", commands_of_data()[0], ids=str.split)
+def test_data(code, texts, tmp_path):
+    """Each block in a folder of its own."""
+    folder = tmp_path / "texts"
+    shutil.copytree(texts, folder)
+    own = "prepare own-corpus"
+    outputs_of(DATA, [("", code.replace(own, f"{own} --vocab-size 200"))], folder)
+    written = re.findall(r"--output (\S+)|memattn new \w+ (\w+)", code)
+    assert written or "score" in code
+    for name in map("".join, written):
+        assert list(folder.glob(f"{name}*")), name
+
+
+def test_generated_data(tmp_path):
+    """The blocks from the generated corpus on, one after another."""
+    for code in commands_of_data()[1]:
+        if "windows last" in code:
+            text = (tmp_path / "windows/train.en").read_text("utf-8")
+            (tmp_path / "windows/test.en").write_text(text, "utf-8")
+            (tmp_path / "hypotheses.txt").write_text(text, "utf-8")
+        if "binarise" in code:
+            for path in list((tmp_path / "pieces").iterdir()):
+                for split in ("valid", "test"):
+                    shutil.copy(path, path.with_name(f"{split}{path.suffix}"))
+        outputs_of(DATA, [("", code)], tmp_path)
+    english = lines_of(tmp_path / "test.hyp.ru")
+    assert english == lines_of(tmp_path / "corpus/train.en")
+    assert (tmp_path / "bin/train.en-ru.ru.bin").is_file()
 
 
 @pytest.mark.parametrize(("page", "flag"), FLAGS)
