@@ -35,9 +35,12 @@ PREPROCESS = """\
 import logging, os, sys
 if not os.environ.get("MEMATTN_TRACEBACK"):
     sys.excepthook = lambda kind, error, _: print(f"{kind.__name__}: {error}", file=sys.stderr)
+# all options, the folder, which is ".", and advice for speech
+left_out = ("Namespace(", "Wrote preprocessed data to .", "Please install tensorboardX")
+logging.basicConfig(level="INFO", format="fairseq-preprocess: %(message)s")
+for handler in logging.root.handlers:
+    handler.addFilter(lambda record: not str(record.msg).startswith(left_out))
 from fairseq_cli import preprocess
-for handler in logging.root.handlers:  # the last line names the folder, which is "."
-    handler.addFilter(lambda record: record.msg != "Wrote preprocessed data to .")
 preprocess.cli_main()
 """
 DESCRIPTION = """\

@@ -1,4 +1,4 @@
-"""Errors of the command lines of fairseq's commands."""
+"""Errors of command lines, of fairseq's commands and of `memattn`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,27 @@ def _with_names(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """`ArgumentParser.error` without the usage of fairseq's hundreds of options."""
+    parser.exit(2, f"{parser.prog}: error: {_explained(parser, message)}\n")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command: it names the options that are like an unknown one."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Unknown options are errors of the subcommand, which has options like them."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        super().error(_explained(self, message))
+
+
+def _explained(parser: argparse.ArgumentParser, message: str) -> str:
     for explain in (_of_choices, _of_lists, _of_flags):
         message = explain(parser, message)
-    parser.exit(2, f"{parser.prog}: error: {message}\n")
+    return message
 
 
 def _of_choices(parser: argparse.ArgumentParser, message: str) -> str:

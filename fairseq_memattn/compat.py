@@ -117,7 +117,9 @@ def check_environment() -> None:
     # It would advise to install tensorboardX, which is needed for speech alone.
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     try:
-        import fairseq  # noqa: F401
+        with _root_logger_as_it_is():
+            import fairseq.models
+            import fairseq.tasks  # noqa: F401
     except Exception as error:
         # fairseq 0.12.2 fails on Python 3.11 with a ValueError (a mutable default in a dataclass),
         # other mismatches with whatever they happen to meet first: hence any exception.
@@ -126,6 +128,17 @@ def check_environment() -> None:
             f"the installed fairseq does not import on Python {sys.version.split()[0]} and torch "
             f"{torch.__version__} ({reason}); replace it: {INSTALL}"
         ) from error
+
+
+@contextmanager
+def _root_logger_as_it_is() -> Iterator[None]:
+    """Keeps parts of fairseq from enabling all log messages when they are imported."""
+    handler = logging.NullHandler()
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
 
 
 def allow_fairseq_globals() -> None:
@@ -317,8 +330,10 @@ def copy_checkpoints_whole() -> None:
 def quiet_known_warnings() -> None:
     """Silence what fairseq's older calls of hydra and torch make those warn about.
 
-    None of it says anything about a user's command, and it hides what does.
+    None of it says anything about a user's command, and it hides what does. Commands that import
+    fairseq before the plugin have its root logger, which shows all messages, those of hydra too.
     """
+    logging.getLogger("hydra").setLevel(logging.INFO)
     for message in (
         r"hydra\.experimental\.\w+\(\) is no longer experimental",
         r"\nThe version_base parameter is not specified",

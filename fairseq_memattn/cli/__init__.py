@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from fairseq_memattn.command_line import CommandParser
 from fairseq_memattn.compat import INSTALL, TORCH, require_fairseq
 from fairseq_memattn.errors import TRACEBACK, like, unforeseen
 
@@ -102,9 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(argv, f"error: {_reason(error)}")
     except ModuleNotFoundError as error:
+        from fairseq_memattn.cli.doctor import remedy_for
+
         package = str(error.name).partition(".")[0]
-        advice = "memattn doctor says how to install it"
-        return _fail(argv, f"error: the package {package} is not installed; {advice}")
+        return _fail(argv, f"error: the package {package} is not installed: {remedy_for(package)}")
     except (ImportError, ValueError) as error:
         # Errors in files, options, data or the installation, which a user can correct.
         return _fail(argv, f"error: {error}")
@@ -128,7 +130,7 @@ class _Version(argparse.Action):
 
 def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
     """The parser of `memattn`, with the options of these commands; their modules are imported."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
     )
     parser.add_argument("--version", action=_Version, help="show the version and exit")
@@ -154,9 +156,7 @@ def _run(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.command not in WITHOUT_FAIRSEQ:
         require_fairseq("the command")
-    if args.command in WITH_MODELS:
-        # Parts of fairseq enable all log messages when they are imported, unless this was done.
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.basicConfig(format="%(levelname)s: %(message)s")
     if getattr(args, "user_dir", None):
         _import_user_dir(args)
     with _unwinding_when_terminated():

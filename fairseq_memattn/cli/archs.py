@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> None:
     found = matching(architectures(), args.names)
     if args.all_flags and len(found) > 1:
         raise ValueError(f"--all-flags needs one architecture, but there are {len(found)}")
-    print(described(found[0], args.all_flags) if len(found) == 1 else listed(found, args.names))
+    if len(found) == 1:
+        print(described(found[0], args.all_flags, args.user_dir or "fairseq_memattn"))
+    else:
+        print(listed(found, args.names))
     if args.json:
         write_json(args.json, [as_json(one) for one in found])
 
@@ -113,7 +116,7 @@ def the_controls(found: "Sequence[Architecture]") -> list[str]:
     return lines
 
 
-def described(one: "Architecture", all_flags: bool) -> str:
+def described(one: "Architecture", all_flags: bool, user_dir: str) -> str:
     """One architecture: sizes, flags, and how a command begins."""
     from fairseq_memattn.architectures import options, parameters
 
@@ -127,7 +130,7 @@ def described(one: "Architecture", all_flags: bool) -> str:
         *([f"memory: {memory(one)}"] if one.slots else []),
         f"parameters: {parameters(one.name):,}, without those that depend on the vocabulary",
         "",
-        f"fairseq-train DATA --user-dir fairseq_memattn --task {TASKS[one.kind]} --arch {one.name}",
+        f"fairseq-train DATA --user-dir {user_dir} --task {TASKS[one.kind]} --arch {one.name}",
         "",
         "flags and their defaults:"
         if all_flags

@@ -14,10 +14,17 @@ from typing import Any
 
 from fairseq_memattn.cli.average import write
 from fairseq_memattn.cli.model_flags import model_flags
-from fairseq_memattn.cli.models import UNBUILDABLE, check_paths, open_checkpoint, unbuildable
+from fairseq_memattn.cli.models import (
+    UNBUILDABLE,
+    check_paths,
+    kind_of,
+    open_checkpoint,
+    unbuildable,
+)
 from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.command_line import CommandParser
 from fairseq_memattn.compat import architecture
-from fairseq_memattn.errors import flag
+from fairseq_memattn.errors import flag, like
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +105,10 @@ def converted(
         )
     for name, weight in trained.items():
         if name not in weights:
-            raise ValueError(f"--arch {arch} lacks the checkpoint's weight `{name}`")
+            raise ValueError(
+                f"--path: {architecture(state)} has the weight `{name}`, but --arch {arch} lacks "
+                "it; a conversion begins with softmax attention, or with the same control"
+            )
         if weights[name].shape != weight.shape:
             raise ValueError(
                 f"`{name}` is {tuple(weight.shape)} in the checkpoint, but "
@@ -122,26 +132,17 @@ def built(task: Any, options: Any, what: str) -> Any:
 
 def check_kind(old: str, new: str) -> None:
     """Raises ValueError for an architecture of another kind of model."""
-    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqEncoderModel
+    from fairseq.models import ARCH_MODEL_REGISTRY
 
-    def kind(arch: str) -> str:
-        if arch not in ARCH_MODEL_REGISTRY:
-            raise ValueError(
-                f"--arch {arch} is not registered; --user-dir must be the folder that registers it"
-            )
-        model = ARCH_MODEL_REGISTRY[arch]
-        if issubclass(model, FairseqEncoderDecoderModel):
-            return "a translation model"
-        return (
-            "a masked language model"
-            if issubclass(model, FairseqEncoderModel)
-            else "a language model"
+    if new not in ARCH_MODEL_REGISTRY:
+        raise ValueError(
+            f"--arch {new} is not registered{like(new, ARCH_MODEL_REGISTRY)}; --user-dir must be "
+            "the folder that registers it"
         )
-
     # One encoder-decoder has the weights of an encoder.
-    wanted = getattr(ARCH_MODEL_REGISTRY.get(new), "starts_from", kind(new))
-    if kind(old) != wanted and ARCH_MODEL_REGISTRY[old] is not ARCH_MODEL_REGISTRY[new]:
-        raise ValueError(f"--path: {old} is {kind(old)}, but --arch {new} is {kind(new)}")
+    wanted = getattr(ARCH_MODEL_REGISTRY[new], "starts_from", kind_of(new))
+    if kind_of(old) != wanted and ARCH_MODEL_REGISTRY[old] is not ARCH_MODEL_REGISTRY[new]:
+        raise ValueError(f"--path: {old} is {kind_of(old)}, but --arch {new} is {kind_of(new)}")
 
 
 def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Namespace:
@@ -149,8 +150,11 @@ def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Names
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
     fields = dict(vars(model) if isinstance(model, argparse.Namespace) else model)
-    parser = argparse.ArgumentParser(
-        prog="memattn convert", argument_default=argparse.SUPPRESS, allow_abbrev=False
+    parser = CommandParser(
+        prog="memattn convert",
+        usage=f"memattn convert ... --arch {arch} --flags=FLAGS",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
     )
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
     for action in parser._actions:  # fairseq's defaults must not replace the checkpoint's values

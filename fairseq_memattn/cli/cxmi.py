@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     if not getattr(loaded.task.cfg, "sample_context", False):
         print(
             "warning: the model was not trained with --sample-context, so input without context is "
-            "out of distribution and the values overestimate the use of context",
+            "out of distribution, which raises the values",
             file=sys.stderr,
         )
     corpus = _Corpus(args, loaded)

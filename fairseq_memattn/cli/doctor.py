@@ -172,12 +172,25 @@ def fairseq() -> Finding:
 
 
 def required(package: Package) -> Finding:
-    return examined(package, MISSING, f"{package.name}: pip install '{requirement(package)}'")
+    return examined(package, MISSING, f"{package.name}: {installation(package)}")
 
 
 def optional(package: Package) -> Finding:
+    return examined(package, OPTIONAL, f"for {package.purpose}: {installation(package)}")
+
+
+def installation(package: Package) -> str:
+    """The command that installs a package, with what else its extra has."""
     extra = f"fairseq-memattn[{package.extra}]" if package.extra else requirement(package)
-    return examined(package, OPTIONAL, f"for {package.purpose}: pip install '{extra}'")
+    return f"pip install '{extra}'"
+
+
+def remedy_for(module: str) -> str:
+    """The command that installs what is imported by this name, or how to find it."""
+    for package in (*REQUIRED, *IN_EXTRAS, *BESIDE):
+        if package.module == module:
+            return installation(package)
+    return "memattn doctor says how to install it"
 
 
 def examined(package: Package, absent: str, remedy: str) -> Finding:

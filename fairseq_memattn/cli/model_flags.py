@@ -26,8 +26,12 @@ def model_flags(arch: str, args: Any, left_out: tuple[str, ...] = ("max_position
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
+    kind = ARCH_MODEL_REGISTRY[arch]
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    kind.add_args(parser)
+    config = getattr(kind, "__dataclass", None)
+    if config:  # fairseq's parser lacks its defaults, which hold where the architecture has none
+        parser.set_defaults(**{entry.name: _default(entry) for entry in fields(config)})
     actions = [action for action in parser._actions if action.dest not in left_out]
     wanted = {action.dest: getattr(args, action.dest, None) for action in actions}
     chosen: dict[str, Any] = {}
@@ -100,8 +104,7 @@ def _other_than_defaults(values: dict[str, Any], config: Any) -> list[str]:
     flags = []
     for entry in fields(config):
         value = values.get(entry.name)
-        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
-        default = getattr(default, "value", default)
+        default = _default(entry)
         value = ",".join(map(str, value)) if isinstance(value, list) else value
         of_another_group = isinstance(default, str) and default.startswith("${")
         if entry.name in LOCAL or entry.name == "_name" or value is None or of_another_group:
@@ -111,6 +114,12 @@ def _other_than_defaults(values: dict[str, Any], config: Any) -> list[str]:
         option = [flag(entry.name), str(value)]
         flags.append(option[0] if value is True else shlex.join(option))
     return flags
+
+
+def _default(entry: Any) -> Any:
+    """The default of a field of a dataclass, of an enumeration its value."""
+    default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+    return getattr(default, "value", default)
 
 
 def _plain(value: Any) -> str:

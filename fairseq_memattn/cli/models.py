@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 MAX_CONTEXT = 1000  # sentences
 # Above this share of unknown tokens, the text was probably not segmented as in training.
 MANY_UNKNOWN = 0.02
+SEGMENTED = (
+    "; --sentencepiece-model or --subword-nmt must segment the sentences as in training, unless "
+    "they are segmented already"
+)
+LANGUAGE_MODEL, TRANSLATION_MODEL = "a language model", "a translation model"
 # What fairseq's models and torch raise for options that make no sense, and for too large ones.
 UNBUILDABLE = (
     ArithmeticError,
@@ -95,6 +100,7 @@ def open_checkpoint(
     *,
     languages: str = "",
     only: str | None = None,
+    kind: str | None = None,
     compresses: bool = False,
     **overrides: Any,
 ) -> tuple[dict[str, Any], Any]:
@@ -102,6 +108,7 @@ def open_checkpoint(
 
     languages: "SOURCE TARGET", used if the checkpoint has no languages
     only: the task that the model must have been trained with
+    kind: what the model must be, as `kind_of` names it
     compresses: whether the encoder must compress, as with --gmat-compress-after
     overrides: options that replace those of the checkpoint, by name
 
@@ -117,6 +124,9 @@ def open_checkpoint(
     check_configuration(path, state)
     check_registered(path, state)
     check_finite(f"--path {path}", state["model"])
+    arch = str(architecture(state))
+    if kind and kind_of(arch) != kind:
+        raise ValueError(f"--path {path}: {arch} is {kind_of(arch)}, but this needs {kind}")
     if compresses:
         check_compresses(path, state)
     settings = state["cfg"]["task"]
@@ -128,8 +138,18 @@ def open_checkpoint(
         settings["source_lang"], settings["target_lang"] = languages.split()
     task = _task(settings, data)
     if isinstance(task, DocumentTranslationTask):
-        task.adapt_to(ARCH_MODEL_REGISTRY.get(architecture(state)))
+        task.adapt_to(ARCH_MODEL_REGISTRY.get(arch))
     return state, task
+
+
+def kind_of(arch: str) -> str:
+    """What a registered architecture is: "a translation model", or another kind of model."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqEncoderModel
+
+    model = ARCH_MODEL_REGISTRY[arch]
+    if issubclass(model, FairseqEncoderDecoderModel):
+        return TRANSLATION_MODEL
+    return "a masked language model" if issubclass(model, FairseqEncoderModel) else LANGUAGE_MODEL
 
 
 def check_configuration(path: str, state: dict[str, Any]) -> None:
@@ -295,13 +315,9 @@ def load(args: argparse.Namespace) -> Loaded:
     models: list[Any] = []
     task: Any = None
     for path in args.path.split(":"):
-        state, own = open_checkpoint(path, args.data)
+        state, own = open_checkpoint(path, args.data, kind=TRANSLATION_MODEL)
         task = task or own
         models.append(load_model(path, args.data, state, task))
-    if not isinstance(task.max_positions(), tuple):
-        raise MemAttnError(
-            f"--path {args.path}: not a translation model; this command scores translations"
-        )
     contexts: list[int] = []
     streams = bool(getattr(task.cfg, "stream", False))
     if streams and (args.source_context is not None or args.target_context is not None):
@@ -418,7 +434,8 @@ class Encoder:
         """Prints the share of unknown tokens, if there are any. name: of the side"""
         share = self.unknown / self.tokens
         if share > 0:
-            hint = "; was it segmented as in training?" if share > MANY_UNKNOWN else ""
+            hint = SEGMENTED if share > MANY_UNKNOWN else ""
             print(
-                f"{share:.1%} of the {name} tokens are unknown to the model{hint}", file=sys.stderr
+                f"warning: {share:.1%} of the {name} tokens are unknown to the model{hint}",
+                file=sys.stderr,
             )

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     name = args.folder.absolute().name
     values = {
         "NAME": name,
-        "CLASS": "".join(part.capitalize() for part in name.split("_")) + "Control",
+        "CLASS": class_name(name),
         "FOLDER": str(args.folder),
     }
     if args.kind == "recipe":
@@ -81,6 +81,13 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"FOLDER {args.folder} must be new or empty, but has files")
     if args.kind == "control":
         check_control(args.folder.absolute().name)
+
+
+def class_name(name: str) -> str:
+    """`my_control` is MyControl, and `mine` is MineControl."""
+    return (
+        "".join(part.capitalize() for part in name.removesuffix("_control").split("_")) + "Control"
+    )
 
 
 def check_control(name: str) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli.models import (
+    LANGUAGE_MODEL,
     check_one_folder,
     check_paths,
     checkpoints,
@@ -90,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by-position",
         action="store_true",
         help="also print the perplexity of the tokens that have 0 to 63 tokens before them in "
-        "their block (with --stateful: in the text), 64 to 127, 128 to 255, and so on",
+        "their block (with --stateful: in the text or the document), 64 to 127, 128 to 255, and so "
+        "on, and the number of these tokens",
     )
     add("--json", type=Path, help="also write the tables to this file")
     add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
@@ -153,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
 
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
-    state, task = open_checkpoint(args.path, args.data)
+    state, task = open_checkpoint(args.path, args.data, kind=LANGUAGE_MODEL)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: not a language model")
     if args.tokens_per_sample is None:
@@ -182,17 +184,18 @@ def result(way: str, losses: "LossByPosition", read: int, start: float) -> Row:
 
 
 def positions_table(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for each range of positions, a column for each of the rows."""
-    found: dict[str, dict[str, float]] = {}
+    """A line for each range of positions, two columns for each of the rows."""
+    found: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for part in row.by_position:
             before = f"{part['begin']} to {part['end'] - 1}"
-            found.setdefault(before, {})[row.way] = part["perplexity"]
+            cells = [f"{part['perplexity']:.2f}", f"{part['tokens']:,}"]
+            found.setdefault(before, {})[row.way] = cells
     lines = [
-        [before, *(f"{by_way[row.way]:.2f}" if row.way in by_way else "" for row in rows)]
+        [before, *(cell for row in rows for cell in by_way.get(row.way, ["", ""]))]
         for before, by_way in sorted(found.items(), key=lambda item: int(item[0].split()[0]))
     ]
-    return [["tokens before", *(row.way for row in rows)], *lines]
+    return [["tokens before", *(name for row in rows for name in (row.way, "tokens"))], *lines]
 
 
 def shown(row: Row) -> list[str]:

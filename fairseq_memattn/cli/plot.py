@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=LOG",
         help="in place of a model: draw the losses, and BLEU and other measures, in the logs of "
         "fairseq-train (--log-file, or what it has printed), a line for each; without NAME, a log "
-        "has the name of its folder",
+        "has the name of its folder, or its own where the folder has several",
     )
     texts.add_arguments(parser)
     parser.add_argument(
@@ -76,7 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="attention head, each with slots of its own, from 0, the last one being -1, or `all`, "
         "a column each (default: %(default)s)",
     )
-    parser.add_argument("--output", type=Path, required=True, help="picture to write, a .png")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        help="picture to write, such as a .png, .pdf or .svg",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers as JSON")
 
 

@@ -31,18 +31,22 @@ def run(args: argparse.Namespace) -> None:
 
 
 def named_logs(given: Sequence[str]) -> dict[str, Path]:
-    """The files by their names, which are those of their folders where none is given.
+    """The files by their names; a file without one has that of its folder, if no other is there.
 
     Raises ValueError for a file that does not exist, and for a name that occurs twice.
     """
+    files = [named_file("--training", one) for one in given]
+    folders = [path.absolute().parent for _, path in files]
     paths: dict[str, Path] = {}
-    for one in given:
-        name, path = named_file("--training", one)
-        name = name or (path.stem if path.absolute().parent == Path.cwd() else path.parent.name)
+    for one, (name, path), folder in zip(given, files, folders, strict=True):
+        alone = folder != Path.cwd() and folders.count(folder) == 1
+        name = name or (folder.name if alone else path.stem)
         if not path.is_file():
             raise ValueError(f"--training {one}: there is no file {path}")
         if name in paths:
-            raise ValueError(f"--training {one}: {name} is the name of {paths[name]} as well")
+            raise ValueError(
+                f"--training {one}: {name} is the name of {paths[name]} as well; give NAME=LOG"
+            )
         paths[name] = path
     return paths
 

@@ -229,7 +229,7 @@ def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
     output = tmp_path / "new" / "bin"
     assert script.main([*map(str, arguments(text, output)), *options]) == 1
     error = capfd.readouterr().err
-    assert "\nValueError: Incorrect dictionary format" in error and "Traceback" not in error
+    assert "ValueError: Incorrect dictionary format" in error and "Traceback" not in error
     assert error.splitlines()[-1] == (
         "error: fairseq-preprocess ended with 1; its message is above"
     )
@@ -324,16 +324,17 @@ def test_data_that_lost_a_file_is_not_taken_for_done(
 
 
 FAIRSEQ = """\
-import logging, sys
-logging.basicConfig(level="INFO", stream=sys.stdout)
+import argparse, logging
+logging.basicConfig(level="DEBUG")
 def cli_main():
-    for line in ("Dictionary: 24 types", "Wrote preprocessed data to ."):
+    options = argparse.Namespace(workers=1)
+    for line in (options, "Dictionary: 24 types", "Wrote preprocessed data to ."):
         logging.info(line)
 """
 
 
 @pytest.mark.usefixtures("own_process")
-def test_fairseq_does_not_name_the_folder_as_a_dot(
+def test_what_is_printed_of_fairseq(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fairseq_cli").mkdir()
@@ -341,4 +342,4 @@ def test_fairseq_does_not_name_the_folder_as_a_dot(
     (tmp_path / "fairseq_cli/preprocess.py").write_text(FAIRSEQ)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert script.run_preprocess([], tmp_path) == 0
-    assert capfd.readouterr().err == "INFO:root:Dictionary: 24 types\n"
+    assert capfd.readouterr().err == "fairseq-preprocess: Dictionary: 24 types\n"

@@ -4,7 +4,19 @@ import shlex
 
 import pytest
 import torch
-from harness import COMMON, LM_SIZES, SOFTMAX, attempt, generate, hypotheses, logged, run, train
+from harness import (
+    COMMON,
+    LM_SIZES,
+    SOFTMAX,
+    attempt,
+    generate,
+    hypotheses,
+    logged,
+    run,
+    train,
+)
+
+from fairseq_memattn.cli import main
 
 TEXTS = shlex.split("--task language_modeling --tokens-per-sample 32 --sample-break-mode none")
 
@@ -85,7 +97,8 @@ def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
 @pytest.mark.parametrize(
     ("arch", "flags", "message"),
     [
-        ("no_transformer", "", "--arch no_transformer is not registered; --user-dir"),
+        ("no_transformer", "", "--arch no_transformer is not registered; "),
+        ("t2r_transformr", "", "most similar are t2r_transformer, "),
         ("t2r_transformer", "--encoder-layers 4", "but has --encoder-layers, which is the checkpo"),
         ("abc_mlp_transformer_lm", "", "transformer is a translation model, but --arch abc_mlp_tr"),
         (
@@ -102,3 +115,39 @@ def test_what_cannot_be_is_refused(arch, flags, message, softmax, tmp_path):
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / "x.pt").exists()
+
+
+def test_a_misspelt_option_of_the_flags(softmax, tmp_path):
+    path = [
+        "--path",
+        softmax.checkpoint,
+        "--arch",
+        "abc_mlp_transformer",
+        "--output",
+        tmp_path / "x",
+    ]
+    done = attempt("memattn", "convert", softmax.data, *path, "--flags=--abc-cross-slot 4")
+    assert done.returncode == 2
+    usage, error = done.stderr.splitlines()
+    assert usage.startswith("usage: memattn convert ... --arch abc_mlp_transformer --flags")
+    assert (
+        "unrecognized arguments: --abc-cross-slot 4; the most similar are --abc-cross-slots"
+        in error
+    )
+
+
+def test_a_model_with_another_memory(translator, tmp_path, capsys):
+    given = ["--path", translator.checkpoint, "--arch", "abc_window_transformer"]
+    argv = ["convert", translator.data, *given, "--output", tmp_path / "x"]
+    assert main(list(map(str, argv))) == 1
+    error = capsys.readouterr().err
+    assert "abc_mlp_transformer has the weight `" in error
+    assert error.endswith("a conversion begins with softmax attention, or with the same control\n")
+
+
+def test_the_flags_leave_out_the_defaults(softmax, tmp_path):
+    """Those of fairseq's configuration, which its parser does not have, are left out too."""
+    _, shown = convert(softmax, tmp_path, "t2r_transformer", "")
+    told = shlex.split(shown.partition("--finetune-from-model")[2])
+    assert "--encoder-layers" in told
+    assert not {"--relu-dropout", "--min-params-to-wrap", "--quant-noise-pq"} & set(told)

@@ -129,3 +129,30 @@ def test_a_full_device_is_named(tmp_path):
         told = f"^{path} cannot be written: No space left on device$"
         with pytest.raises(MemAttnError, match=told):
             write_text(path, "x")
+
+
+@pytest.mark.parametrize(
+    ("argv", "usage", "message"),
+    [
+        (
+            ["perplexity", "bin", "--path", "x", "--statefull"],
+            "usage: memattn perplexity",
+            "unrecognized arguments: --statefull; the most similar is --stateful",
+        ),
+        (
+            ["new", "recipe", "x", "--lang", "a", "b", "--dta", "c"],
+            "usage: memattn new recipe",
+            "--data",
+        ),
+        (["prepare", "discours"], "usage: memattn prepare", "the most similar is discourse"),
+        (["scor"], "usage: memattn", "there is no command scor; the most similar is score"),
+    ],
+)
+def test_a_misspelt_name(argv, usage, message, capsys):
+    """The usage is that of the command, and the message has the similar names."""
+    with pytest.raises(SystemExit) as ended_with:
+        cli.main(argv)
+    assert ended_with.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(usage)
+    assert message in said.splitlines()[-1]

@@ -231,7 +231,7 @@ def test_a_language_model_translates_nothing(command, language_model, tmp_path, 
     (tmp_path / "set.json").write_text('[{"src": "a", "dst": ["b", "c"], "true_ind": 0}]')
     flags = ["--sets", tmp_path / "set.json"] if command == "contrast" else []
     argv = [command, language_model.data, "--path", language_model.checkpoint, "--cpu", *flags]
-    assert f"{language_model.checkpoint}: not a translation model" in error_of(capsys, *argv)
+    assert "is a language model, but this needs a translation model" in error_of(capsys, *argv)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import COMMON, PLUGIN, SIZES, lines_of, run
+from harness import COMMON, PLUGIN, ROOT, SIZES, lines_of, run
 
 from fairseq_memattn.cli import main
 
@@ -28,6 +28,21 @@ def test_a_corpus(written):
         for suffix in ("de", "en", "docid"):
             assert len(lines_of(written / f"talks/data/text/{split}.{suffix}")) == sentences
         assert len(list((written / "talks/data/bin").glob(f"{split}*.docids"))) == 1
+
+
+def test_a_control_without_fairseq(written, monkeypatch):
+    """The class is registered for PyTorch alone."""
+    code = (
+        "import sys; sys.modules['fairseq'] = None; import my_control; print(my_control.MyControl)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=written,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.startswith("<class"), done.stderr
 
 
 def test_a_control(written, tmp_path):

@@ -374,8 +374,7 @@ def test_without_matplotlib(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     assert main(["plot", ".", "--path", "model.pt", "--output", "x.png"]) == 1
     message = (
-        "memattn plot: error: the package matplotlib is not installed; memattn doctor says how to "
-        "install it\n"
+        "memattn plot: error: the package matplotlib is not installed: pip install 'matplotlib'\n"
     )
     assert capsys.readouterr().err == message
 

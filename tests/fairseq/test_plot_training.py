@@ -76,6 +76,15 @@ def test_a_resumed_training(tmp_path):
     assert found.train[3]["num_updates"] == 4
 
 
+def test_the_logs_of_one_folder(tmp_path, capsys):
+    """They have their own names."""
+    for name in ("softmax.log", "abc.log"):
+        (tmp_path / name).write_text(ROW.format(1.0, 1))
+    logs = [tmp_path / "softmax.log", tmp_path / "abc.log"]
+    _, *rows, _ = plotted(capsys, *logs, "--output", tmp_path / "x.png").splitlines()
+    assert [row.split()[0] for row in rows] == ["softmax", "abc"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
