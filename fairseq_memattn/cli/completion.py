@@ -1,6 +1,6 @@
 """`memattn completion`: a script that completes the commands, options and files of memattn.
 
-eval "$(memattn completion bash)"                              in ~/.bashrc
+memattn completion bash > ~/.memattn.bash                      source it in ~/.bashrc
 memattn completion zsh > ~/.zsh/_memattn                       in a folder of $fpath
 memattn completion tcsh > ~/.memattn.tcsh                      source it in ~/.tcshrc
 """

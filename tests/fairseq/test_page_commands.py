@@ -91,11 +91,20 @@ def test_language_models(folder):
     for name in folder.glob("my/*.d*"):
         name.unlink()
     page = "docs/language_models.md"
-    printed = outputs_of(page, blocks(page), folder)
+    chosen = [
+        (language, code.replace("softmax.pt", "checkpoint_best.pt"))
+        for language, code in blocks(page)
+    ]
+    training = next(line for _, code in chosen for line in code.splitlines() if "-train " in line)
+    softmax = training.replace("abc_gated_transformer_lm --abc-causal-slots 64", "transformer_lm")
+    softmax = softmax.replace("--save-dir lm/model", "--save-dir . --decoder-normalize-before")
+    chosen.insert(1, ("", softmax))
+    printed = outputs_of(page, chosen, folder)
     assert "stateful, positions restart" in printed and "64 to 127" in printed
     assert "\nH-0\t" in printed and "tensor([" in printed
     assert (folder / "lm/training.png").is_file()
     assert (folder / "lm/exported/config.json").is_file()
+    assert (folder / "lm/memory.png").is_file() and (folder / "start.pt").is_file()
 
 
 def test_a_corpus_of_ones_own(folder):

@@ -167,6 +167,16 @@ def test_importing_the_package_changes_nothing(forked):
     assert done.returncode == 0, done.stderr
 
 
+def test_registering_leaves_the_root_logger_as_it_is(python):
+    """Importing fairseq alone shows all messages, those of other packages too."""
+    done = python(
+        "import logging, fairseq_memattn; fairseq_memattn.register()\n"
+        "assert logging.root.handlers == [] and logging.root.level == logging.WARNING"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
 def test_importing_the_package_alone_loads_nothing(python):
     done = python(
         "import sys, pkgutil; before = set(sys.modules)\nimport fairseq_memattn\n"
