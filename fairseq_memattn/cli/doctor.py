@@ -219,7 +219,9 @@ def failed(what: str, module: str, error: Exception, remedy: str) -> Finding:
 
 
 def checked(what: str, check: Callable[[], str]) -> Finding:
-    """Runs a check, which returns what it has found."""
+    """Runs a check, which returns what it has found. A terminal shows which one runs."""
+    if sys.stdout.isatty():
+        print(f"{what:<17}  ...", end="\r", flush=True)
     try:
         return Finding(what, check(), OK)
     except Exception as error:
