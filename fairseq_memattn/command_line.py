@@ -46,7 +46,10 @@ def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command: it names the options that are like an unknown one."""
+    """The parser of a command: it names what is like an unknown option or choice.
+
+    Where nothing is, it lists all choices.
+    """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Unknown options are errors of the subcommand, which has options like them."""
@@ -56,7 +59,8 @@ class CommandParser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        super().error(_explained(self, message))
+        explained = _explained(self, message)
+        super().error(explained if "the most similar" in explained else message)
 
 
 def _explained(parser: argparse.ArgumentParser, message: str) -> str:

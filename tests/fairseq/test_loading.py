@@ -46,13 +46,19 @@ def test_what_nobody_has_registered(kind, command, softmax, refusal, tmp_path):
     assert sentence in refusal(command, softmax.data, tmp_path / "lost.pt")
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"compress"}))
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"compress", "perplexity"}))
 def test_a_folder_of_another_kind(command, softmax, refusal, monolingual, tmp_path):
     sentence = refusal(command, monolingual, softmax.checkpoint)
     assert f"{monolingual} must have files with a pair of languages in their names" in sentence
     (tmp_path / "test.en-ru.en.idx").touch()
     sentence = refusal(command, tmp_path, softmax.checkpoint)
     assert f"the dictionary {tmp_path / 'dict.en.txt'} of the language en does not" in sentence
+
+
+def test_a_model_of_another_kind(softmax, refusal, monolingual):
+    """It is told in place of the folder, which fits the command."""
+    sentence = refusal("perplexity", monolingual, softmax.checkpoint)
+    assert "transformer is a translation model, but this needs a language model" in sentence
 
 
 def test_dictionaries_of_another_model(softmax, refusal, tmp_path):
