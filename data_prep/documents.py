@@ -110,7 +110,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     splitting = commands.add_parser("split", help="split a corpus by documents")
 
     for command in (reading, writing):
-        command.add_argument("format", choices=FORMATS, metavar="FORMAT", help="see below")
+        command.add_argument("format", choices=tuple(FORMATS), metavar="FORMAT", help="see below")
         command.add_argument(
             "--boundaries",
             type=Path,

@@ -6,6 +6,8 @@ memattn completion tcsh > ~/.memattn.tcsh                      source it in ~/.t
 """
 
 import argparse
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,9 +27,10 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.cli import COMMANDS, make_parser
 
-    parser = make_parser(COMMANDS)
+    parser = make_parser([command for command in COMMANDS if command != "prepare"])
+    add_preparations(dict(subparsers(parser))["prepare"])
     architectures = architecture_names()
-    for command, subparser in subparsers(parser).items():
+    for command, subparser in subparsers(parser):
         for action in subparser._actions:
             if action.type is Path or action.dest in PATHS:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
@@ -36,14 +39,23 @@ def run(args: argparse.Namespace) -> None:
     print(shtab.complete(parser, args.shell))
 
 
-def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of the commands, and of the kinds of `memattn new`, by name."""
-    found: dict[str, argparse.ArgumentParser] = {}
+def add_preparations(parser: argparse.ArgumentParser) -> None:
+    """The corpora of `memattn prepare` as commands of their own, with their options."""
+    from data_prep import PREPARATIONS
+
+    corpora = parser.add_subparsers(metavar="CORPUS")
+    for name, summary in PREPARATIONS.items():
+        own = import_module(f"data_prep.{name.replace('-', '_')}").parser()
+        corpora.add_parser(name, help=summary, parents=[own], add_help=False)
+
+
+def subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The names and parsers of the commands, and of the commands in them."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, one in action.choices.items():
-                found |= {name: one} | subparsers(one)
-    return found
+                yield name, one
+                yield from subparsers(one)
 
 
 def architecture_names() -> list[str]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from torch import Tensor, nn
 
 import fairseq_memattn
@@ -87,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {path}: there is no such file", file=sys.stderr)
             return 2
     fairseq_memattn.register()
+    from fairseq import checkpoint_utils
+
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(args.path)], {"data": str(args.stories / "bin")}
     )
