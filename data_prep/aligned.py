@@ -10,11 +10,15 @@ from data_prep.files import DataError, read_lines
 
 
 class Sentence(NamedTuple):
-    """One sentence in every language, its document, and the input line it came from."""
+    """One sentence in every language, its document, and the input line it came from.
+
+    begins: whether the input says that a document begins here, whatever the id before it
+    """
 
     texts: tuple[str, ...]
     document: str
     line: int
+    begins: bool = False
 
 
 def aligned_lines(paths: Sequence[Path]) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -42,7 +46,8 @@ def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence
     first_line: dict[str, int] = {}
     current = None
     for sentence in sentences:
-        if sentence.document != current and sentence.document in first_line:
+        begins = sentence.begins or sentence.document != current
+        if begins and sentence.document in first_line:
             raise DataError(
                 f"{docids}, line {sentence.line}: document id {sentence.document!r} began at line "
                 f"{first_line[sentence.document]} and had already ended; "
@@ -58,7 +63,7 @@ def with_unique_ids(sentences: Iterable[Sentence], counts: Counter[str]) -> Iter
     seen: set[str] = set()
     before = current = None
     for sentence in sentences:
-        if sentence.document != before:
+        if sentence.begins or sentence.document != before:
             before = current = sentence.document
             if current in seen:
                 candidates = (f"{before}.{number}" for number in count(2))

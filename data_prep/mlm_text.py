@@ -74,17 +74,8 @@ def write_document(file: TextIO, document: Iterable[str]) -> int:
     return count
 
 
-def check_names(option: str, paths: Sequence[Path]) -> None:
-    """Raise DataError for two files of one name, which the record of a stage cannot distinguish."""
-    for name, count in Counter(path.name for path in paths).items():
-        if count > 1:
-            raise DataError(f"{option} has {count} files with the name {name}; rename them")
-
-
 def prepare(args: argparse.Namespace) -> None:
     """From text to bin/."""
-    check_names("--train", args.train)
-    check_names("--valid", args.valid)
     pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
     subwords = find_subwords(args, args.output / "archives")
     shards = [f"train{number}" for number in range(args.shards)]

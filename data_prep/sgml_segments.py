@@ -27,11 +27,15 @@ ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")  # a lone 
 
 
 class Segment(NamedTuple):
-    """One sentence of a test set, its document, and the line it begins on."""
+    """One sentence of a test set, its document, and the line it begins on.
+
+    begins: whether it is the first of a <doc>
+    """
 
     document: str
     text: str
     line: int
+    begins: bool
 
 
 def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
@@ -45,18 +49,20 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     """
     text = "\n".join(raw_lines(path, counts))
     document = None
+    begins = True
     found = 0
     for mark in MARK.finditer(text):
         line = text.count("\n", 0, mark.start()) + 1
         if mark[2] is None:
-            document = mark[1]
+            document, begins = mark[1], True
             continue
         if document is None:
             raise DataError(f"{path}, line {line}: a <seg> outside of a <doc docid=...>")
         if BEGIN.search(mark[2]):
             raise DataError(f"{path}, line {line}: a <seg> without </seg>")
         found += 1
-        yield Segment(document, _content(mark[2]), line)
+        yield Segment(document, _content(mark[2]), line, begins)
+        begins = False
     if found < len(BEGIN.findall(text)):
         raise DataError(f"{path}: the last <seg> has no </seg>")
     if not found:
@@ -94,9 +100,9 @@ def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) ->
                     f"{path}, line {at}: segment {number!r} of document {document!r} is not in the "
                     f"language {languages[0]}"
                 )
-        for number, (content, at) in source.items():
+        for place, (number, (content, at)) in enumerate(source.items()):
             texts = (content, target.get(number, ("", at))[0])
-            yield Sentence(texts[: len(languages)], document, at)
+            yield Sentence(texts[: len(languages)], document, at, begins=place == 0)
 
 
 def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:

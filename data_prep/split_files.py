@@ -145,7 +145,8 @@ def read_sgm(
                     f"{paths[0]}, line {one.line}: document {one.document}, but {part}, line "
                     f"{other.line}, has document {other.document}"
                 )
-        yield Sentence((one.text, *(other.text for other in others)), one.document, one.line)
+        texts = (one.text, *(other.text for other in others))
+        yield Sentence(texts, one.document, one.line, one.begins)
     if len({len(side) for side in sides}) > 1:
         numbers = ", ".join(f"{p} has {len(s)}" for p, s in zip(paths, sides, strict=True))
         raise DataError(f"the files must have the same number of segments: {numbers}")

@@ -51,7 +51,7 @@ class Stages:
         remove_leftovers([*outputs, record])
         made_from = {
             "version": VERSION,
-            "inputs": {self._label(path): self._digest(path) for path in inputs},
+            "inputs": self._labelled(inputs),
             "options": options,
         }
         counts = self._done(record, made_from, outputs)
@@ -164,6 +164,17 @@ class Stages:
         """A name that does not change when the folder is moved."""
         inside = path.is_relative_to(self.folder)
         return path.relative_to(self.folder).as_posix() if inside else path.name
+
+    def _labelled(self, paths: Sequence[Path]) -> dict[str, str]:
+        """The checksum of each file by its label; a second file of one name is NAME#2."""
+        found: dict[str, str] = {}
+        for path in dict.fromkeys(paths):
+            label, number = self._label(path), 1
+            while label in found:
+                number += 1
+                label = f"{self._label(path)}#{number}"
+            found[label] = self._digest(path)
+        return found
 
     def _digest(self, path: Path) -> str:
         """The file's checksum, computed once a run."""

@@ -208,7 +208,7 @@ def _training_lines(
             raise DataError(f"{first} {limit}; no shorter line has text")
         if left_out:
             print(f"warning: {first} {limit}; left out: {left_out} lines", file=sys.stderr)
-    except (DataError, KeyboardInterrupt) as error:
+    except BaseException as error:
         failures.append(error)
         raise
 

@@ -33,8 +33,8 @@ def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
             sizes = ", ".join(f"{n} has {len(c)}" for n, c in zip(languages, columns, strict=True))
             raise DataError(f"{where}: the languages differ in their numbers of sentences: {sizes}")
         unused |= entry.keys() - {DOCID, *languages}
-        for texts in zip(*columns, strict=True):
-            yield Sentence(texts, document, number)
+        for place, texts in enumerate(zip(*columns, strict=True)):
+            yield Sentence(texts, document, number, begins=place == 0)
     warn_of_unused(paths[0], sorted(unused), {DOCID: DOCID})
 
 

@@ -322,6 +322,11 @@ MALFORMED = [
         "jsonl, line 1: 'en' must be a list of sentences, but is \"a\"",
     ),
     ("jsonl-documents", {"jsonl": '{"docid": " ", "en": ["a"], "ru": ["А"]}\n'}, "is empty"),
+    (
+        "jsonl-documents",
+        {"jsonl": 2 * '{"docid": "t", "en": ["a", "b"], "ru": ["А", "Б"]}\n'},
+        "jsonl, line 2: document id 't' began at line 1 and had already ended",
+    ),
     ("tsv", {"tsv": "docid\ten\n1\ta\n"}, "tsv, line 1: no column ru"),
     ("tsv", {"tsv": "docid\ten\tru\n1\ta\n"}, "tsv, line 2: must have at least 3 fields"),
     ("voita", {}, "en, line 1: must be 4 sentences joined by _eos, but has 1"),

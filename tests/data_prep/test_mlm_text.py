@@ -111,7 +111,6 @@ def test_the_seed_and_the_processes(
     ("options", "expected"),
     [
         ("--shards 40", "none of the 12 documents is in this shard; choose fewer --shards"),
-        ("--train x/a.txt y/a.txt", "--train has 2 files with the name a.txt; rename them"),
         ("--train x.txt", "x.txt: no such file"),
     ],
 )

@@ -163,6 +163,22 @@ def test_sgm_files(tmp_path: Path) -> None:
     check(tmp_path)
 
 
+@pytest.mark.parametrize("file", ["all", "src:ref"])
+def test_an_id_that_is_repeated_at_once(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A <doc> begins a document, also after one with the same id."""
+    (tmp_path / "all").write_text(xml_file().replace('id="b"', 'id="a"'), encoding="utf-8")
+    for side, (kind, name) in enumerate((("srcset", "src"), ("refset", "ref"))):
+        documents = {d: [row[side] for row in TEXT if row[2] == d] for d in ("a", "b")}
+        text = nist_set(kind, documents).replace('docid="b"', 'docid="a"')
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert run(tmp_path, "sgm", file=file) == 1
+    assert "document id 'a' began at line" in message(capsys.readouterr().err)
+    assert run(tmp_path, "sgm", "--unique-ids", file=file) == 0
+    assert lines(tmp_path / "out/text/train.docid") == 3 * ["a"] + 3 * ["a.2"]
+
+
 def test_empty_lines_and_repeated_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{row[2]}\t{row[0]}\t{row[1]}" for row in [*TEXT, *TEXT]]
     rows[1:1] = ["a\t \tx", "a\tx\t"]

@@ -67,6 +67,24 @@ def test_a_stage_is_done_once(text: Path, tmp_path: Path) -> None:
     assert run_stage(moved, text) == 1
 
 
+@pytest.mark.parametrize("changed", ["en", "de"])
+def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
+    sources = [tmp_path / name / "train.sgm" for name in ("en", "de")]
+    for source in sources:
+        source.parent.mkdir()
+        source.write_text(source.parent.name)
+    stages = partial(Stages, tmp_path / "out")
+    copy = tmp_path / "out/copy"
+
+    def work() -> None:
+        copy.write_text("".join(source.read_text() for source in sources))
+
+    stages().run("copy", sources, [copy], work)
+    (tmp_path / changed / "train.sgm").write_text("new")
+    with pytest.raises(DataError, match="was made from other input or options"):
+        stages().run("copy", sources, [copy], work)
+
+
 @pytest.mark.parametrize("change", ["input", "option", "output"])
 def test_what_was_made_otherwise_is_replaced_on_demand(
     change: str, text: Path, tmp_path: Path

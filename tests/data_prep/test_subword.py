@@ -45,6 +45,17 @@ def test_the_separator_is_not_learnt_from(text, model):
     assert {piece for piece in pieces if "_" in piece} == {"▁_eos"}
 
 
+def test_a_termination_is_no_error_of_the_text(text, tmp_path, monkeypatch):
+    def terminated(path):
+        yield TEXT[0]
+        raise SystemExit(143)
+
+    monkeypatch.setattr(subword, "read_lines", terminated)
+    with pytest.raises(SystemExit, match="143"):
+        run("train", "--input", text, "--model", tmp_path / "spm", "--vocab-size", 26)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_model_types(text, tmp_path, model_type):
     """Only a unigram model has probabilities, which its vocabulary lists; BPE has ranks."""
