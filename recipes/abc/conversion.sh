@@ -88,4 +88,5 @@ if [ ! -e "$scores/softmax-$SEED.score" ]; then
   mv "$scores/softmax.$$" "$scores/softmax-$SEED.score"
 fi
 run=$folder/tuned
-"${kind}_score" | tee "$folder.score"
+"${kind}_score" | tee "$folder.score.unfinished"
+mv "$folder.score.unfinished" "$folder.score"

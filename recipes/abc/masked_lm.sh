@@ -21,4 +21,5 @@ data=$WORK/masked_lm/data run=$WORK/masked_lm/$system-$SEED
 
 wikitext2_pieces "$data" 2000
 fit_masked_model "$run" "$UPDATES" --criterion masked_lm --lr 2e-3 --warmup-updates 300
-masked_perplexity | tee "$run.score"
+masked_perplexity | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

@@ -17,4 +17,5 @@ translate
 {
   perplexity
   "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test_2016_flickr.de"
-} | tee "$run.score"
+} | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

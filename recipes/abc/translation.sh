@@ -103,5 +103,6 @@ perplexity() {
 # score_documents: the translation of what choose_documents has chosen, to $run.score
 score_documents() {
   "$BIN"/memattn score --generated "$run.generated" --reference "$raw/test.$target" \
-    --docids "$raw/test.docid" --resamples 1000 | tee "$run.score"
+    --docids "$raw/test.docid" --resamples 1000 | tee "$run.score.unfinished"
+  mv "$run.score.unfinished" "$run.score"
 }

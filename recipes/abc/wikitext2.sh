@@ -28,4 +28,5 @@ fit_language_model "$run" "$UPDATES" --criterion adaptive_loss --lr 3e-3 --lr-sc
 for subset in valid test; do for context in $CONTEXTS; do
   perplexity=$(language_model_perplexity "$subset" --context-window "$context")
   echo "$subset, context $context: perplexity $perplexity"
-done; done | tee "$run.score"
+done; done | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

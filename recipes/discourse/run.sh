@@ -56,7 +56,8 @@ for context in $CONTEXTS; do
       $flags --path "$run/checkpoint_last.pt" > "$run.$kind.txt"
     echo "$kind target context"
     "$BIN"/memattn score --generated "$run.$kind.txt" --reference "$OUT/corpus/test.ru" \
-      --docids "$OUT/corpus/test.docid" | tee "$run.$kind.score"
+      --docids "$OUT/corpus/test.docid" | tee "$run.$kind.score.unfinished"
+    mv "$run.$kind.score.unfinished" "$run.$kind.score"
   done
 
   if [ "$context" -gt 0 ]; then

@@ -86,4 +86,5 @@ tagged "$run" "$UPDATES" "$length" "$CHUNK" "$(batch "$length")" \
   --valid-subset test --batch-size "$(batch "$length")" --required-batch-size-multiple 1 --log-format json |
   grep -o '"test_accuracy": .*"test_exact_match": "[^"]*"' |
   sed -E 's/.*accuracy": "([^"]*)".*match": "([^"]*)"/accuracy \1 %, exact match \2 %/' |
-  tee "$run.score"
+  tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

@@ -96,4 +96,5 @@ answering "$run" "$UPDATES" "$chunk" ${memory:---gmat-memory 0} \
   --batch-size "$BATCH" --required-batch-size-multiple 1 --log-format json |
   grep -o '"test_accuracy": .*"test_exact_match": "[^"]*"' |
   sed -E 's/.*accuracy": "([^"]*)".*match": "([^"]*)"/digits \1 %, exact match \2 %/' |
-  tee "$run.score"
+  tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

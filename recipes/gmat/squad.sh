@@ -55,4 +55,5 @@ trained "$run" "$UPDATES" "$data/bin" --user-dir fairseq_memattn $arch $schedule
 
 case $DEVICE in *--cpu*) where=--cpu ;; *) where= ;; esac
 "$BIN"/memattn spans "$data/bin" --path "$run/checkpoint_last.pt" $where --subset valid \
-  --n-best 20 --max-answer 30 --predictions "$run.predictions.json" | tee "$run.score"
+  --n-best 20 --max-answer 30 --predictions "$run.predictions.json" | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

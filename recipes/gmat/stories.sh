@@ -85,4 +85,5 @@ answering "$run" "$UPDATES" "$data" "$chunk" $flags --finetune-from-model "$star
 
 case $DEVICE in *--cpu*) where=--cpu ;; *) where= ;; esac
 "$BIN"/memattn spans "$data/bin" --path "$run/checkpoint_last.pt" $where --subset test --max-answer 3 |
-  tee "$run.score"
+  tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

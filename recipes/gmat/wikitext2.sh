@@ -102,4 +102,5 @@ for subset in valid test; do
     --valid-subset "$subset" --required-batch-size-multiple 1 --log-format json |
     grep -o "\"${subset}_error\": .*\"${subset}_ppl\": \"[^\"]*\"" |
     sed -E "s/.*error\": \"([^\"]*)\".*ppl\": \"([^\"]*)\"/$subset: error \1 %, perplexity \2/"
-done | tee "$run.score"
+done | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

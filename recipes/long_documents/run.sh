@@ -89,4 +89,5 @@ translate $positions --max-len-a 1.2 --beam 1
   perplexity $positions
   "$BIN"/memattn score --system "$run.aligned.de" --reference "$sentences/text/test.de" \
     --docids "$data/text/test.docid"
-} | tee "$run.score"
+} | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

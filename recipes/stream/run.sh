@@ -68,7 +68,8 @@ for system in $SYSTEMS; do
     --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.5 --max-len-b 20 \
     --path "$run/checkpoint_last.pt" > "$run.generated.txt"
   "$BIN"/memattn score --generated "$run.generated.txt" --reference "$OUT/corpus/test.ru" \
-    --docids "$OUT/corpus/test.docid" | tee "$run.score"
+    --docids "$OUT/corpus/test.docid" | tee "$run.score.unfinished"
+  mv "$run.score.unfinished" "$run.score"
   found+=("$system=$run.contrast.json")
 done
 

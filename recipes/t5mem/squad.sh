@@ -58,4 +58,5 @@ fi
 "$BIN"/fairseq-generate "$data/bin" $task --gen-subset valid --path "$run/checkpoint_last.pt" \
   --beam 1 --max-len-b 40 --batch-size 64 > "$run.generated"
 "$BIN"/memattn answers --generated "$run.generated" --gold "$gold" \
-  --predictions "$run.predictions.json" | tee "$run.score"
+  --predictions "$run.predictions.json" | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

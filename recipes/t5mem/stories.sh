@@ -97,4 +97,5 @@ learned "$run" "$UPDATES" "$data/bin" ${FROM:+--finetune-from-model "$FROM"}
 "$BIN"/memattn answers --generated "$run.generated" --gold "$data/json/test.json" \
   --predictions "$run.predictions.json" > "$run.answers"
 "$BIN"/python recipes/t5mem/answers_by_facts.py "$run.predictions.json" --gold "$data/json/test.json" |
-  tee "$run.score"
+  tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

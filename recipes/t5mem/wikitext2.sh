@@ -59,4 +59,5 @@ for subset in valid test; do
     --required-batch-size-multiple 1 --log-format json |
     grep -o "\"${subset}_ppl\": .*\"${subset}_loss_nats\": \"[^\"]*\"" |
     sed -E "s/.*ppl\": \"([^\"]*)\".*accuracy\": \"([^\"]*)\".*nats\": \"([^\"]*)\"/$subset: loss_nats \3, accuracy \2 %, ppl \1/"
-done | tee "$run.score"
+done | tee "$run.score.unfinished"
+mv "$run.score.unfinished" "$run.score"

@@ -441,6 +441,12 @@ def test_the_demo_trains_the_model_of_its_yaml():
     assert f"UPDATES:-{recipe.optimization.max_update}}}" in script
 
 
+def test_a_score_is_written_as_a_whole():
+    """The tables do not repeat a run that has its score."""
+    for path in (ROOT / "recipes").rglob("*.sh"):
+        assert not re.search(r"tee [^\n]*\.score\"?$", path.read_text(), re.MULTILINE), path
+
+
 def flag(flags, name):
     return flags[flags.index(f"--{name.replace('_', '-')}") + 1]
 
