@@ -55,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not args.generate:
         generated_text.refuse(args)
+    if args.data is None and args.path is None:
+        generated_text.refuse_of_checkpoints(args, ", which is missing")
     if args.translations or args.generate:
         judged_text.run(args)
         return

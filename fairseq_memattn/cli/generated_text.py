@@ -91,6 +91,13 @@ def refuse(args: argparse.Namespace) -> None:
             raise ValueError(f"{flag(name)} is for --generate, which is missing")
 
 
+def refuse_of_checkpoints(args: argparse.Namespace, reason: str) -> None:
+    """Raises ValueError, which ends with the reason, for a flag of a model in --path."""
+    for name in OF_CHECKPOINTS:
+        if getattr(args, name) is not None:
+            raise ValueError(f"{flag(name)} is for --path{reason}")
+
+
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for flags that do not go together, and missing files."""
     if args.data is None:
@@ -103,9 +110,7 @@ def check(args: argparse.Namespace) -> None:
             check_least(args, name, LEAST[name], LARGEST)
     _check_sources(args)
     if args.path is None:
-        for name in OF_CHECKPOINTS:
-            if getattr(args, name) is not None:
-                raise ValueError(f"{flag(name)} is for --path; an exported folder has its own")
+        refuse_of_checkpoints(args, "; an exported folder has its own")
         if not Path(args.data).is_dir():
             raise ValueError(f"{args.data}: there is no such folder")
         return

@@ -22,6 +22,7 @@ from fairseq_memattn.evaluation.generative import (
     sentence_splitter,
 )
 from fairseq_memattn.evaluation.generative_sets import read_generative
+from fairseq_memattn.evaluation.swapped_groups import DEFAULT
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 
 
@@ -83,6 +84,8 @@ def _check(args: argparse.Namespace, paths: Mapping[str, Path]) -> None:
     for path in args.sets:
         if not path.exists():
             raise ValueError(f"--sets {path}: there is no such file")
+    if args.exchanged != DEFAULT:
+        raise ValueError("--exchanged is for contrastive sets; generative sets have no groups")
     if args.generate:
         generated_text.check(args)
     elif args.data is not None or args.path is not None or args.scores is not None:

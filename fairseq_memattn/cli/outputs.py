@@ -1,6 +1,7 @@
 """Checks the paths of output files before a command starts its work, and writes the files."""
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,8 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
         folder = path.absolute().parent
         if not folder.is_dir():
             raise ValueError(f"{option} {path}: the folder {folder} does not exist")
-        if not path.exists() and not os.access(folder, os.W_OK | os.X_OK):
+        folder = Path(os.path.realpath(path)).parent
+        if not _is_device(path) and not os.access(folder, os.W_OK | os.X_OK):
             raise ValueError(f"{option} {path}: no files can be made in the folder {folder}")
         for other in read:
             if path.exists() and path.samefile(other):
@@ -50,10 +52,9 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises MemAttnError, which names the device or the file and its folder, if it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    device = path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
-    unfinished = (
-        path.absolute() if device else target.with_name(f"{target.name}.tmp{target.suffix}")
-    )
+    device = _is_device(path)
+    own_name = f"{target.name}.{os.getpid()}.tmp{target.suffix}"
+    unfinished = path.absolute() if device else target.with_name(own_name)
     try:
         yield unfinished
         if not device:
@@ -69,6 +70,12 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         if not device:
             unfinished.unlink(missing_ok=True)
+
+
+def _is_device(path: Path) -> bool:
+    """Whether a path is a device or a pipe, such as /dev/stdout."""
+    target = Path(os.path.realpath(path))
+    return path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -90,5 +97,17 @@ def columns_text(columns: Mapping[str, Sequence[str]], text: str, kind: str) -> 
 
 
 def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
-    """Writes a JSON file as a whole. Raises MemAttnError as `replacing` does."""
-    write_text(path, json.dumps(content, indent=indent, ensure_ascii=False) + "\n")
+    """Writes a JSON file as a whole. Raises MemAttnError as `replacing` does.
+
+    NaN and infinity, which JSON cannot express, become null.
+    """
+    text = json.dumps(_finite(content), indent=indent, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content

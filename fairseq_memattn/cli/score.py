@@ -311,7 +311,7 @@ def last_sentences(lines: Sequence[str], separator: str) -> list[str]:
 
 def last_sentence(line: str, separator: str) -> str:
     """What follows the last separator; the whole line where there is none."""
-    return f" {line}".rpartition(f" {separator} ")[2].strip()
+    return f" {line} ".rpartition(f" {separator} ")[2].strip()
 
 
 def refuse_empty(references: Sequence[str], path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fairseq_memattn.evaluation.document_lines import Document
 from fairseq_memattn.evaluation.fairseq_output import GENERATED, read_lines, read_translations
 from fairseq_memattn.evaluation.json_files import parse_json
+from fairseq_memattn.evaluation.text_columns import check_characters
 
 FORMATS = (
     "give one document a line, an empty line between two documents, or JSON lines with docid and "
@@ -73,6 +74,7 @@ def _of_json(path: Path, lines: Sequence[str], documents: Sequence[Document]) ->
         for key in ("docid", "text"):
             if not isinstance(content.get(key), str):
                 raise ValueError(f"{where}: {key} must be a string, but is {content.get(key)!r}")
+            check_characters(content[key], f"{where}: {key!r}")
         name = content["docid"].strip()
         if name not in names:
             raise ValueError(

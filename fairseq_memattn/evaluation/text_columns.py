@@ -105,11 +105,16 @@ def _text(value: Any, where: str) -> str:
         raise ValueError(f"{where} must be text, but is {json.dumps(value):.40}")
     if "\n" in value or "\r" in value:
         raise ValueError(f"{where} contains a line break; a sentence must be one line")
+    check_characters(value, where)
+    return value
+
+
+def check_characters(value: str, where: str) -> None:
+    """Raises ValueError for half of a surrogate pair, which JSON can contain and UTF-8 cannot."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
         raise ValueError(f"{where} contains half of a surrogate pair") from None
-    return value
 
 
 def _fields(file: Path, column: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What fairseq-train has logged: losses and other measures by updates."""
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -76,8 +77,12 @@ def measures(log: TrainingLog) -> list[str]:
 
 
 def best(rows: list[Row], measure: str, lowest: bool) -> tuple[float, int] | None:
-    """The best value of a measure and the number of updates after which it was found."""
+    """The best value of a measure and the number of updates after which it was found.
+
+    Values that are no numbers, of a training that diverged, are left out.
+    """
     found = [(row[measure], int(row[COUNT])) for row in rows if measure in row]
+    found = [pair for pair in found if not math.isnan(pair[0])]
     return (min if lowest else max)(found, key=lambda pair: pair[0], default=None)
 
 

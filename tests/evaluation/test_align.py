@@ -346,6 +346,11 @@ def test_warnings(case, system, warning):
         (['{"docid": "a"}'], (), "line 1: text must be a string, but is None"),
         (['{"docid": 1, "text": ""}'], (), "line 1: docid must be a string, but is 1"),
         (["{a"], (), "line 1: not JSON"),
+        (
+            ['{"docid": "a", "text": "x \\ud83d"}'],
+            (),
+            "line 1: 'text' contains half of a surrogate pair",
+        ),
         (["H-0\t-1\ta"], (), "must have 2; the first missing one is number 1"),
         ([FIRST, SECOND], ("--separator", "_eos"), "--separator _eos does not occur in"),
         ([FIRST, SECOND], ("--separator", "a b"), "must be a token without spaces, but is 'a b'"),

@@ -80,7 +80,7 @@ def test_words_are_text_already():
 
 
 @pytest.mark.parametrize(
-    ("line", "last"), [("A. _eos B. _eos C.", "C."), ("C.", "C."), ("A. _eos", "A. _eos")]
+    ("line", "last"), [("A. _eos B. _eos C.", "C."), ("C.", "C."), ("A. _eos", "")]
 )
 def test_last_sentence(line, last):
     assert last_sentence(line, "_eos") == last

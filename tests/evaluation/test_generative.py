@@ -140,6 +140,8 @@ def test_p_of_equal_and_of_large_systems():
         ("a\nb\nc\n", ("--user-dir", "."), "--lang is missing"),
         ("a\nb\nc\n", ("--lang", "xx"), "--lang must be a language of the package"),
         ("a\nb\nc\n", ("--lang", "de", "--scores", "x"), "--translations takes neither"),
+        ("a\nb\nc\n", ("--lang", "de", "--source-context", "2"), "--source-context is for --path"),
+        ("a\nb\nc\n", ("--lang", "de", "--exchanged", "swap"), "--exchanged is for contrastive"),
         ("a\nb\nc\n", ("--lang", "de", "--translations", "no"), "no: there is no such file"),
         ("a\nb\nc\n", ("--lang", "de", "--translations", "=x"), "must be NAME=FILE or FILE"),
     ],

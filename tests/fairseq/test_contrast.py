@@ -169,6 +169,8 @@ def test_contrast(document_model, corpus, loaded, tmp_path):
         ("--scores NUMBERS", "NUMBERS: there are 2 scores for"),
         ("--scores NUMBERS --json NUMBERS", "would overwrite the input NUMBERS"),
         ("", "give the data and --path of a model, or --scores or --translations without one"),
+        ("--scores NUMBERS --target-context 2", "--target-context is for --path, which is missing"),
+        ("--scores NUMBERS --separator x", "--separator is for --path, which is missing"),
         ("--path model.pt", "the data is missing; a model needs both the data and --path"),
     ],
 )

@@ -1,16 +1,19 @@
 """Files that the memattn commands cannot read or write: one sentence each, and nothing is left."""
 
+import json
 import os
 import resource
 from argparse import Namespace
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.average import average, write
-from fairseq_memattn.cli.outputs import replacing, write_text
+from fairseq_memattn.cli.named_files import named_file
+from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json, write_text
 from fairseq_memattn.cli.segmentation import segmenter
 from fairseq_memattn.compat import allow_fairseq_globals
 from fairseq_memattn.data.document_ids import read_docids
@@ -124,6 +127,50 @@ def test_a_link_is_kept_and_a_pipe_is_written_directly(tmp_path):
     with replacing(pipe) as unfinished:
         assert unfinished == pipe
     assert pipe.is_fifo()
+
+
+def test_a_file_with_a_temporary_name_is_kept(tmp_path):
+    """Two commands that write the same file do not write the same temporary file either."""
+    for name in ("out.tmp", "out.tmp.json", "out.json.tmp"):
+        (tmp_path / name).write_text("kept")
+    with replacing(tmp_path / "out.json") as unfinished:
+        assert str(os.getpid()) in unfinished.name and unfinished.suffix == ".json"
+        unfinished.write_text("new")
+    assert (tmp_path / "out.json").read_text() == "new"
+    assert sum(path.read_text() == "kept" for path in tmp_path.iterdir()) == 3
+
+
+def test_a_folder_without_permission_is_told_first(tmp_path, monkeypatch):
+    """A file that exists is replaced by a new one of the folder."""
+    monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)
+    (tmp_path / "there").write_text("old")
+    for name in ("there", "new"):
+        with pytest.raises(ValueError, match=f"no files can be made in the folder {tmp_path}"):
+            check_outputs({"--output": tmp_path / name})
+    check_outputs({"--output": Path("/dev/null")})
+
+
+def test_json_without_numbers_that_it_does_not_have(tmp_path):
+    write_json(tmp_path / "x.json", {"a": [1.5, float("nan")], "b": (float("-inf"), "NaN", 2)})
+    content = json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
+    assert content == {"a": [1.5, None], "b": [None, "NaN", 2]}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("h", (None, "h")),
+        ("a=h", ("a", "h")),
+        ("a=runs/lr=0.1/h", ("a", "runs/lr=0.1/h")),
+        ("runs/lr=0.1/h", (None, "runs/lr=0.1/h")),
+        ("lr=0.1", (None, "lr=0.1")),
+    ],
+)
+def test_names_of_files(given, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lr=0.1").touch()
+    name, path = found
+    assert named_file("--system", given) == (name, Path(path))
 
 
 def test_an_interrupted_command_leaves_the_old_output(tmp_path):

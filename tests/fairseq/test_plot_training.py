@@ -39,6 +39,16 @@ def test_a_log_of_fairseq(form, monolingual, tmp_path, capsys):
     assert imread(picture).shape[2] == 4
 
 
+def test_a_loss_that_is_no_number(tmp_path, capsys):
+    log, figures = tmp_path / "log", tmp_path / "figures.json"
+    epoch = "epoch 001 | valid on 'valid' subset | loss {} | num_updates {}"
+    log.write_text("\n".join(epoch.format(*row) for row in (("nan", 10), (3.5, 20))))
+    text = plotted(capsys, log, "--output", tmp_path / "x.png", "--json", figures)
+    assert "3.5 after 20" in text and "nan" not in text
+    found = json.loads(figures.read_text(), parse_constant=pytest.fail)
+    assert [row["loss"] for row in found[0]["valid"]["valid"]] == [None, 3.5]
+
+
 def test_bleu_of_several_runs(bilingual, tmp_path, capsys):
     """A panel for BLEU; a log has the name of its folder."""
     evaluation = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}']
