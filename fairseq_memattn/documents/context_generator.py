@@ -174,7 +174,7 @@ class ContextGenerator:
         options = self.dataset.options
         return target_prefix(
             context,
-            int(self.dataset.target_counts[sentence]),
+            int(self.dataset.unlimited_counts[sentence]),
             context_room(self._max_length(sentence), self._max_window()),
             separator=options.target_separator,
             eos=options.eos,

@@ -27,6 +27,10 @@ class DocumentDataset(FairseqDataset):
     name: name of the split, a part of every batch
     training: whether examples are shuffled, and not in the order of the documents
 
+    `target_counts` has the number of previous target sentences of each window, and
+    `unlimited_counts` the same where their lengths are not known yet: those of a model's own
+    translations.
+
     `cropped` has the number of windows that have fewer previous sentences than `options` allow,
     because of the largest number of tokens, by side.
     """
@@ -57,19 +61,15 @@ class DocumentDataset(FairseqDataset):
         }
         self._source_windows = window_sizes(self.source_sizes, self.source_counts)
         self._windows = self._source_windows
-        # Without targets (in generation) the lengths of the target's context are not known yet.
-        self.target_counts = available
+        contexts = (options.source_context, options.target_context)
+        self.unlimited_counts = target_context_counts(self.source_counts, available, *contexts)
+        self.target_counts = self.unlimited_counts
         if self.target_sizes is not None:
-            self.target_counts = context_counts(
+            fitting = context_counts(
                 self.target_sizes, first, options.target_context, options.max_target
             )
-            self.cropped["target"] = _count_cropped(
-                self.target_counts, available, options.target_context
-            )
-        self.target_counts = target_context_counts(
-            self.source_counts, self.target_counts, options.source_context, options.target_context
-        )
-        if self.target_sizes is not None:
+            self.cropped["target"] = _count_cropped(fitting, available, options.target_context)
+            self.target_counts = target_context_counts(self.source_counts, fitting, *contexts)
             self._target_windows = window_sizes(self.target_sizes, self.target_counts)
             self._windows = np.maximum(self._source_windows, self._target_windows)
 

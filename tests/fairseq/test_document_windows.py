@@ -142,6 +142,17 @@ def test_windows_lose_whole_sentences_and_say_so():
     assert data.cropped == {"source": 1, "target": 0}
 
 
+@pytest.mark.parametrize("length", [4, 60, 90])
+def test_the_context_of_own_translations_does_not_depend_on_references(length):
+    found = dataset([4, 4, 4], [4, 4, length], list("aaa"))
+    assert found.unlimited_counts.tolist() == [0, 1, 2]
+    crowded = dataset([4, 4, 4], [50, 50, length], list("aaa"))
+    assert crowded.unlimited_counts.tolist() == [0, 1, 2]
+    assert crowded.target_counts.tolist() != [0, 1, 2]
+    cropped = dataset([60, 30, 30], [4, 4, length], list("aaa"))
+    assert cropped.unlimited_counts.tolist() == cropped.source_counts.tolist() == [0, 1, 1]
+
+
 def test_sampled_context_changes_with_the_epoch_and_is_never_too_much():
     data = dataset([2] * 30, [2] * 30, ["a"] * 30, sample_context=True)
     data.training = True
