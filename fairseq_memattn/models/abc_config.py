@@ -237,7 +237,7 @@ def _check_causal(args: Any, control: str, causal_slots: int) -> None:
             f"--abc-causal-slots must be 0 with the control {control}, but is "
             f"{causal_slots}: {refusal}"
         )
-    if refusal and getattr(args, "checkpoint_activations", False):
+    if control_class(control).passes_memory and getattr(args, "checkpoint_activations", False):
         raise MemAttnError(
             f"--checkpoint-activations does not work with the control {control}, whose layers "
             "pass their memory to the next"

@@ -407,6 +407,11 @@ def control_of(name, **sizes):
             ValueError,
             "WindowControl of encoder attention .* cross attention",
         ),
+        *(
+            (control_of(name, kind=kind), {}, ValueError, "Control of causal or cross attention .*")
+            for name in ("window", "local_global")
+            for kind in ("causal", "cross")
+        ),
     ],
     ids=str,
 )

@@ -174,6 +174,31 @@ def test_dropout_leaves_out_writes(name):
     assert not attend(control, *tensors, causal=True, dropout=1.0).any()
 
 
+@pytest.mark.parametrize("name", ["linformer", "random", "compressive"])
+def test_dropout_keeps_the_mean_of_a_memory_that_is_a_sum(name):
+    """Where keys do not tell slots apart, the output is linear in the control vectors."""
+    torch.manual_seed(1)
+    k = torch.zeros(2000, H, LENGTH, D).double()
+    out, dropped = (
+        attend(make(name, slots=2), k, k, k + 1, k[:, 0], causal=False, dropout=p)
+        for p in (0.0, 0.2)
+    )
+    assert_close(dropped.mean(dim=0), out[0], rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("causal", [True, False])
+def test_autocast_moves_no_key_to_another_cluster(causal, dtype):
+    """Far from the origin, distances in half precision are rounding errors alone."""
+    control = make("clustering", slots=8).float()
+    torch.manual_seed(1)
+    q, k, v = ((torch.randn(2, H, 64, D) + shift).to(dtype) for shift in (0, 10, 0))
+    x = torch.zeros(2, 64, E)
+    expected = attend(control, q, k, v, x, causal=causal)
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(attend(control, q, k, v, x, causal=causal), expected)
+
+
 @pairwise(
     design=[
         ("compressive", {"slots": LENGTH}),

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.sharing import Shared
@@ -57,7 +58,10 @@ class Control(nn.Module, ABC):
     is_kernel: ClassVar[bool] = False  # whether it has features in the place of slots
     # Whether the memory of several sentences is the sum of the memories of each: `attend_from`.
     can_carry: ClassVar[bool] = False
-    is_centred: bool = False  # whether encoder attention sees the tokens around each query
+    # Whether encoder attention sees the tokens around each query: it is then `is_centred`.
+    can_centre: ClassVar[bool] = False
+    # Whether a layer passes its memory to the next, through `Tokens.shared`.
+    passes_memory: ClassVar[bool] = False
     max_length: int | None = None  # the longest sequence, if there is a limit
 
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
@@ -66,6 +70,7 @@ class Control(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} has no causal form: {self.causal_refusal}.")
         options.check(sizes)
         self.embed_dim, self.slots, self.heads = sizes.embed_dim, sizes.slots, sizes.heads
+        self.is_centred = self.can_centre and sizes.kind == "encoder"
 
     @abstractmethod
     def attend(
@@ -199,6 +204,7 @@ class PositionedState(NamedTuple):
 class PositionControl(Control):
     """Control vectors that depend on the position of a token alone. Padding has no position."""
 
+    adds_tokens: ClassVar[bool] = True  # whether a slot is a sum of tokens
     state_class: ClassVar[type | None] = PositionedState
 
     @abstractmethod
@@ -208,7 +214,11 @@ class PositionControl(Control):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
-        phi = drop_writes(self.vectors(k, tokens), dropout, 0.0)
+        phi = self.vectors(k, tokens)
+        if self.adds_tokens:
+            phi = functional.dropout(phi, dropout)  # scales the other writes, since it is a sum
+        else:
+            phi = drop_writes(phi, dropout, 0.0)
         mask = tokens.key_padding_mask
         return additive_attention(q, k, v, phi, causal=causal, key_padding_mask=mask)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_step
+from fairseq_memattn.attention.ops.precision import full_precision
 from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
 
 ITERATIONS = 10
@@ -50,6 +51,7 @@ class ClusteringControl(NormalisedControl):
 
 
 @torch.no_grad()
+@full_precision
 def k_means(k: Tensor, slots: int, key_padding_mask: Tensor | None = None) -> Tensor:
     """Memberships of the keys (B, H, S, D) in at most `slots` clusters: 0, and -inf elsewhere."""
     keys = k.to(accumulation_dtype(k))
@@ -83,6 +85,7 @@ def _far_apart(keys: Tensor, count: int, real: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+@full_precision
 def nearest_running(
     k: Tensor, slots: int, state: MemoryState | None, key_padding_mask: Tensor | None = None
 ) -> Tensor:

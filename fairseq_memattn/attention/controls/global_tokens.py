@@ -52,6 +52,7 @@ class GlobalControl(PositionControl):
 
     Options = GlobalOptions
     uses_heads: ClassVar[bool] = False
+    adds_tokens: ClassVar[bool] = False
     places: Tensor
 
     def __init__(self, sizes: Sizes, options: GlobalOptions) -> None:

@@ -68,6 +68,7 @@ class LocalGlobalControl(Control):
     Options = LocalGlobalOptions
     state_class: ClassVar[type | None] = LocalGlobalState
     uses_heads: ClassVar[bool] = False
+    can_centre: ClassVar[bool] = True
 
     def __init__(self, sizes: Sizes, options: LocalGlobalOptions) -> None:
         super().__init__(sizes, options)
@@ -76,7 +77,6 @@ class LocalGlobalControl(Control):
         of_tokens = GlobalOptions(options.stride, options.global_positions)
         self.tokens = GlobalControl(replace(sizes, slots=self.slots - local), of_tokens)
         self.max_length = self.tokens.max_length
-        self.is_centred = sizes.kind == "encoder"
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0

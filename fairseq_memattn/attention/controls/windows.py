@@ -37,10 +37,10 @@ class WindowControl(Control):
 
     state_class: ClassVar[type | None] = WindowState
     uses_heads: ClassVar[bool] = False
+    can_centre: ClassVar[bool] = True
 
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)
-        self.is_centred = sizes.kind == "encoder"
         self.window = Window(sizes.slots)
 
     @property

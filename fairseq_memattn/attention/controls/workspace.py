@@ -25,6 +25,7 @@ class WorkspaceControl(NormalisedControl):
     """
 
     can_carry: ClassVar[bool] = False  # the memory is passed from layer to layer
+    passes_memory: ClassVar[bool] = True
     causal_refusal = (
         "its control vectors are computed from the whole sequence and would reveal the future"
     )

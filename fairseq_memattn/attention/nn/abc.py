@@ -358,6 +358,11 @@ class ABCAttention(BoundedAttention):
                 f"a {name} of encoder attention is centred on its query; cross attention needs "
                 "one of its own."
             )
+        if control.can_centre and not (control.is_centred or is_cross or self.causal):
+            raise ValueError(
+                f"a {name} of causal or cross attention sees the last tokens alone; encoder "
+                "attention needs one of its own."
+            )
         if control.heads not in (1, self.num_heads):
             raise ValueError(
                 f"`control` must have 1 or {self.num_heads} heads, but has {control.heads} instead."
