@@ -135,7 +135,8 @@ class AttentionTransferCriterion(FairseqCriterion):
     ) -> dict[str, Call]:
         """The teacher's calls of the modules with the students' names."""
         (teacher,) = self._teacher
-        teacher.to(sample["net_input"]["src_tokens"].device)
+        dtype = next(iter(students.values())).q_proj.weight.dtype
+        teacher.to(device=sample["net_input"]["src_tokens"].device, dtype=dtype)
         modules = dict(teacher.named_modules())
         for name in students:
             if name not in modules:
@@ -163,7 +164,10 @@ class AttentionTransferCriterion(FairseqCriterion):
 
 
 def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
-    """The model's bounded attentions by name. Raises MemAttnError for a model without any."""
+    """The model's bounded attentions by name.
+
+    Raises MemAttnError for a model without any, and for those that do not work alone.
+    """
     model = getattr(model, "module", model)
     found = {
         name: module
@@ -174,6 +178,11 @@ def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
         raise MemAttnError(
             "--criterion attention_transfer needs a model with bounded memories, such as "
             "abc_mlp_transformer"
+        )
+    if any(attention.control.passes_memory for attention in found.values()):
+        raise MemAttnError(
+            "--criterion attention_transfer calls each attention alone, but those with the control "
+            "workspace pass their memory to the next layer"
         )
     return found
 

@@ -91,6 +91,19 @@ def test_the_loss_is_the_mean_of_the_errors_of_each_attention():
     assert share(teacher, student, given) == pytest.approx(mean, rel=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    """fairseq converts the model and not its teacher."""
+    teacher, student = pair()
+    expected = share(teacher, student, sample())
+    assert share(teacher, student.to(dtype), sample()) == pytest.approx(expected, rel=0.05)
+
+
+def test_a_workspace_is_refused():
+    with pytest.raises(MemAttnError, match="workspace pass their memory to the next layer"):
+        bounded_attentions(translator(control="workspace", abc_causal_slots=0))
+
+
 def test_padding_does_not_count():
     teacher, student = pair()
     tokens, sources = prefix(), source()
