@@ -1,4 +1,4 @@
-"""What a decoder reads for labels, which are -100 at padding on either side.
+"""What a decoder reads for labels, which are -100 at padding on either side, and their loss.
 
 `DataCollatorForSeq2Seq` pads labels on the side of the source, which is the left one for models of
 fairseq's translation.
@@ -6,6 +6,7 @@ fairseq's translation.
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 IGNORED = -100  # in labels, where there is no loss
 
@@ -26,3 +27,18 @@ def _first(labels: Tensor) -> Tensor:
     """(B, T), True at the first label of a row, or at its first position without labels."""
     real = labels != IGNORED
     return torch.zeros_like(real).scatter(1, real.long().argmax(dim=1, keepdim=True), True)
+
+
+def cross_entropy(
+    logits: Tensor, labels: Tensor | None, count: Tensor | int | None = None
+) -> Tensor | None:
+    """The mean over all labels but -100, or their sum divided by count; None without labels.
+
+    count: of the labels of all batches whose gradients are accumulated
+    """
+    if labels is None:
+        return None
+    reduction = "mean" if count is None else "sum"
+    logits, labels = logits.flatten(0, 1).float(), labels.flatten()
+    loss = functional.cross_entropy(logits, labels, reduction=reduction)
+    return loss if count is None else loss / count

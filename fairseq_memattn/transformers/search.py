@@ -43,10 +43,10 @@ class FairseqSearch:
 
     With `max_len_a` or `max_len_b`, among the arguments or in the configuration's
     `generation_limits`, a row ends after max_len_a * tokens of its source + max_len_b new tokens
-    and eos, unless the call gives `max_new_tokens` or `max_length`. `max_target_positions` of
-    `generation_limits` limits all rows. With `length_penalty` (--lenpen), `num_beams` (--beam),
-    `early_stopping=True` and `min_new_tokens` (--min-len), tokens and scores of the best
-    hypothesis are those of fairseq-generate.
+    and eos, unless the call or a `GenerationConfig` has `max_new_tokens` or `max_length`.
+    `max_target_positions` of `generation_limits` limits all rows. With `length_penalty` (--lenpen),
+    `num_beams` (--beam), `early_stopping=True` and `min_new_tokens` (--min-len), tokens and scores
+    of the best hypothesis are those of fairseq-generate.
     """
 
     config: Any
@@ -60,8 +60,7 @@ class FairseqSearch:
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
-        is_given = {"max_new_tokens", "max_length"} & kwargs.keys()
-        if source is not None and not is_given and (a is not None or b is not None):
+        if source is not None and not self._is_limited(kwargs) and (a is not None or b is not None):
             lengths = (a or 0) * self.source_lengths(**kwargs).double() + (b or 0)
             most = limits.get("max_target_positions")
             of_rows = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
@@ -71,6 +70,14 @@ class FairseqSearch:
     def source_lengths(self, attention_mask: Tensor, **kwargs: Any) -> Tensor:
         """(B,), the tokens of each source, for `max_len_a`."""
         return attention_mask.sum(dim=1)
+
+    def _is_limited(self, kwargs: dict[str, Any]) -> bool:
+        """Whether the call, or the `GenerationConfig` that it follows, has transformers' limits."""
+        config = kwargs.get("generation_config") or self.generation_config
+        return any(
+            kwargs.get(name) is not None or getattr(config, name, None) is not None
+            for name in ("max_new_tokens", "max_length")
+        )
 
     def _limit(self, limits: Tensor, kwargs: dict[str, Any]) -> None:
         """Adds the limits (B,) to the arguments of `generate`."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from transformers import (
     DynamicCache,
     EncoderDecoderCache,
@@ -19,7 +18,7 @@ from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache_name import named, takes_either_name
-from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs
+from fairseq_memattn.transformers.labels import cross_entropy, decoder_inputs, visible_inputs
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
@@ -81,6 +80,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
     base_model_prefix = "model"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
+    accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
     _supports_sdpa = True
     _no_split_modules = ["T5EncoderLayer", "T5MemEncoderLayer", "T5DecoderLayer"]
     _tied_weights_keys = {"lm_head.weight": TABLE}
@@ -116,6 +116,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> T5MemSeq2SeqLMOutput:
         """input_ids: (B, S), the current sequences, with padding on either side
 
@@ -134,8 +135,9 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         past_key_values: changed in place
         labels: (B, T), -100 where the loss is not computed
         output_attentions: must not be True
+        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
 
-        Returns logits (B, T, symbols), and with labels the mean cross-entropy.
+        Returns logits (B, T, symbols), and with labels the cross-entropy.
 
         Raises ValueError for a context without memory slots, for more than `max_sequences`
         sequences, and where neither `decoder_input_ids` nor labels are given.
@@ -168,7 +170,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         )
         logits = self.logits(decoded.hidden_states[-1])
         return T5MemSeq2SeqLMOutput(
-            loss=None if labels is None else cross_entropy(logits.flatten(0, 1), labels.flatten()),
+            loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
             **named(past_key_values),
             decoder_hidden_states=decoded.hidden_states if output_hidden_states else None,

@@ -3,7 +3,6 @@
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
@@ -23,7 +22,7 @@ from fairseq_memattn.transformers.cache import MemoryCache
 from fairseq_memattn.transformers.cache_name import CACHE, named, takes_either_name
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import GMATModel
-from fairseq_memattn.transformers.labels import decoder_inputs
+from fairseq_memattn.transformers.labels import cross_entropy, decoder_inputs
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
@@ -104,21 +103,6 @@ def output_of(stack: StackConfig) -> nn.Module:
     if adaptive is None:
         return nn.Linear(stack.output_dim, stack.vocab_size, bias=False)
     return AdaptiveSoftmax(embed_dim=stack.output_dim, **adaptive)
-
-
-def cross_entropy(
-    logits: Tensor, labels: Tensor | None, count: Tensor | int | None = None
-) -> Tensor | None:
-    """The mean over all labels but -100, or their sum divided by count; None without labels.
-
-    count: of the labels of all batches whose gradients are accumulated
-    """
-    if labels is None:
-        return None
-    reduction = "mean" if count is None else "sum"
-    logits, labels = logits.flatten(0, 1).float(), labels.flatten()
-    loss = functional.cross_entropy(logits, labels, reduction=reduction)
-    return loss if count is None else loss / count
 
 
 def states(collected: list[Tensor] | None) -> tuple[Tensor, ...] | None:

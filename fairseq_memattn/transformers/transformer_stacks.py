@@ -97,15 +97,29 @@ class Stack(nn.Module):
             hidden_states.append(x)
         return x
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether the backward pass computes each layer again, on its own: gradient checkpoints."""
+        return self.training and any(
+            getattr(layer, "gradient_checkpointing", False) for layer in self.layers
+        )
+
     def sharing(self, controls: ControlPool | None) -> Any:
         """A context in which the layers share what a control computes once.
 
-        Not with gradient checkpoints, which compute each layer again on its own.
+        Raises ValueError with gradient checkpoints and a control that needs it.
         """
-        is_alone = self.training and any(
-            getattr(layer, "gradient_checkpointing", False) for layer in self.layers
-        )
-        return nullcontext() if controls is None or is_alone else controls.forward_pass()
+        if controls is None:
+            return nullcontext()
+        if not self.recomputes:
+            return controls.forward_pass()
+        for spec in controls.specs:
+            if spec is not None and control_class(spec.name).passes_memory:
+                raise ValueError(
+                    f"gradient checkpointing does not work with the control {spec.name!r}, whose "
+                    "layers pass their memory to the next."
+                )
+        return nullcontext()
 
     def check_length(self, length: int) -> None:
         """Raises ValueError for more positions than the embeddings have."""
@@ -186,8 +200,14 @@ class Decoder(Stack):
         hidden_states: a list that takes the embeddings and the states after each layer, the last
             ones normalised
 
-        Raises ValueError for more positions than the model has.
+        Raises ValueError for more positions than the model has, and for a cache in training with
+        gradient checkpoints.
         """
+        if cache is not None and self.recomputes:
+            raise ValueError(
+                "`use_cache` and `past_key_values` must be left out in training with gradient "
+                "checkpointing, which would write to the cache twice."
+            )
         batch, length = tokens.shape
         past = 0 if cache is None else cache.get_seq_length()
         self.check_length(past + length)

@@ -234,3 +234,28 @@ def test_refused_inputs():
         build("t5")(**inputs("t5"))
     with pytest.raises(ValueError, match="`output_attentions` must not be True"):
         build("t5")(**inputs("t5"), **fed, output_attentions=True)
+
+
+@each_design
+def test_accumulated_gradients_are_those_of_one_batch(design):
+    """As Trainer accumulates them: with the number of labels of all batches."""
+    model, arguments = build(design), inputs(design)
+    labels = rows(6, 2, 4, seed=3)
+    labels[labels == PAD] = -100
+    assert model.accepts_loss_kwargs
+    whole = model(**arguments, labels=labels).loss
+    count = labels.ne(-100).sum()
+    parts = [
+        model(**{n: x[i] for n, x in arguments.items()}, labels=labels[i], num_items_in_batch=count)
+        for i in (slice(0, 1), slice(1, 3))
+    ]
+    assert_close(sum(part.loss for part in parts), whole)
+
+
+def test_the_loss_of_a_model_in_half_precision_is_in_float32():
+    model = build("t5").to(torch.bfloat16)
+    out = model(rows(5, 7), labels=rows(4, 6))
+    expected = torch.nn.functional.cross_entropy(
+        out.logits.flatten(0, 1).float(), rows(4, 6).flatten()
+    )
+    assert_close(out.loss, expected)
