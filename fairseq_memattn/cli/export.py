@@ -164,9 +164,10 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     if args.check is not None:
         check_least(args, "check", 1, LARGEST)
-    elif args.subset:
-        raise ValueError("--subset is for --check, which is not given")
     check_least(args, "limit", 0)
+    for name, default in (("subset", None), ("limit", LIMIT)):
+        if args.check is None and getattr(args, name) != default:
+            raise ValueError(f"--{name} is for --check, which is not given")
     if args.moses and not args.tokenizer:
         raise ValueError("--moses is for --tokenizer, which is not given")
     for path in args.score_file:

@@ -2,9 +2,13 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Callable
 from importlib.resources import files
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
+from shlex import quote
 
 from fairseq_memattn.cli.outputs import write_text
 
@@ -63,6 +67,8 @@ def run(args: argparse.Namespace) -> None:
     if args.kind == "recipe":
         source, target = args.langs
         values |= {"DATA": str(args.data), "SOURCE": source, "TARGET": target}
+        # In a script of the shell.
+        values |= {name: quote(values[name]) for name in ("DATA", "FOLDER", "NAME")}
     args.folder.mkdir(parents=True, exist_ok=True)
     for template in sorted((TEMPLATES / args.kind).iterdir(), key=lambda entry: entry.name):
         path = args.folder / template.name.removesuffix(".txt")
@@ -96,6 +102,13 @@ def check_control(name: str) -> None:
         raise ValueError(
             "FOLDER: its name is that of the control and must be lower-case letters, digits and "
             f"underscores, beginning with a letter, but is {name}"
+        )
+    found = find_spec(name)
+    is_module = name in sys.stdlib_module_names or (found is not None and found.origin is not None)
+    if is_module or iskeyword(name):
+        raise ValueError(
+            f"FOLDER: its name is that of a module, and {name} is a module or a word of Python "
+            "already"
         )
     from fairseq_memattn.attention.controls import all_controls
 

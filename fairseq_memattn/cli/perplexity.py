@@ -295,6 +295,11 @@ def read_streams(args: argparse.Namespace, model: Any, task: Any) -> "list[Tenso
         raise ValueError(
             f"--path {args.path}: --stateful needs a bounded memory, but this model has none"
         )
+    if getattr(task.args, "add_bos_token", False):
+        raise ValueError(
+            f"--path {args.path}: --stateful does not work with --add-bos-token, with which the "
+            "model was trained"
+        )
     split, lines = Path(args.data) / args.subset, read_split(args, task)
     streams = [torch.cat([lines[i] for i in range(len(lines))]).long()]
     if args.documents:

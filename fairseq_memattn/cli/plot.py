@@ -13,12 +13,20 @@ from fairseq_memattn.cli import plot_training, segmentation, texts
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
 from fairseq_memattn.compat import require_fairseq
+from fairseq_memattn.errors import flag
 
 if TYPE_CHECKING:
     from fairseq_memattn.evaluation.plots import Memories, Selection
     from fairseq_memattn.modules.abc_attention import ABCAttention
 
 SELECTOR = "selector"
+# The options of a picture of a model, with their defaults.
+OF_MODELS = {
+    **dict.fromkeys(
+        ("attention", "subset", "text", "target", "sentencepiece_model", "subword_nmt")
+    ),
+    **{"layer": -1, "head": 0, "index": 0},
+}
 # What the two halves of the picture show, by the kind of attention.
 LABELS = {
     "cross": (
@@ -64,14 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layer",
         type=_number_or_all,
-        default=-1,
+        default=OF_MODELS["layer"],
         metavar="N",
         help="layer, from 0, the last one being -1, or `all`, a row each (default: %(default)s)",
     )
     parser.add_argument(
         "--head",
         type=_number_or_all,
-        default=0,
+        default=OF_MODELS["head"],
         metavar="N",
         help="attention head, each with slots of its own, from 0, the last one being -1, or `all`, "
         "a column each (default: %(default)s)",
@@ -98,6 +106,9 @@ def run(args: argparse.Namespace) -> None:
         if args.data or args.path:
             given = args.data or f"--path {args.path}"
             raise ValueError(f"--training draws logs and no model, but {given} was given")
+        for name, default in OF_MODELS.items():
+            if getattr(args, name) != default:
+                raise ValueError(f"{flag(name)} is for a model, but --training draws logs")
         plot_training.run(args)
         return
     require_fairseq("the command with a model")

@@ -156,9 +156,9 @@ def of_line(
         return _batch(tokens) | fed
     if "encoder" in sides:
         return _batch(torch.cat([torch.tensor([dictionary.bos()]), tokens]))
-    with_bos = getattr(settings, "add_bos_token", False)
-    begin = dictionary.bos() if with_bos else dictionary.eos()
-    return _batch(torch.cat([torch.tensor([begin]), tokens[:-1]]))
+    # With --add-bos-token, fairseq begins a text with both.
+    bos = [dictionary.bos()] if getattr(settings, "add_bos_token", False) else []
+    return _batch(torch.cat([torch.tensor([*bos, dictionary.eos()]), tokens[:-1]]))
 
 
 def check_lengths(

@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with a document of --subset: its reference in place of the model's own translation",
     )
     segmentation.add_arguments(parser)
-    add("--beam", type=int, default=SEARCH["beam"], help="beam size (default: %(default)s)")
-    add("--lenpen", type=float, default=SEARCH["lenpen"], help="default: %(default)s")
+    add("--beam", type=int, help=f"beam size (default: {SEARCH['beam']})")
+    add("--lenpen", type=float, help=f"length penalty (default: {SEARCH['lenpen']})")
     add("--output", type=Path, required=True, help="page to write, a .html")
 
 
@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> None:
     source, target = encoded(loaded, lines, segment) if lines else of_subset(args, loaded)
     check_lengths(args, loaded, source, target)
     if target is None:
-        search = {**SEARCH, "beam": args.beam, "lenpen": args.lenpen}
+        given = {"beam": args.beam, "lenpen": args.lenpen}
+        search = {**SEARCH, **{name: x for name, x in given.items() if x is not None}}
         (target,) = loaded.translator(search).translate([source])
     page = content(args, loaded, source, target)
     template = (TEMPLATES / "view" / "page.html").read_text("utf-8")
@@ -98,11 +99,15 @@ def check(args: argparse.Namespace) -> None:
                 raise ValueError(f"--{name.replace('_', '-')} is for --text, which is not given")
     else:
         for name in ("subset", "document", "reference"):
-            if getattr(args, name):
+            if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise ValueError(f"--{name} is for the data, but --text {args.text} was given")
     if args.document is not None:
         check_least(args, "document", 0)
-    check_least(args, "beam", 1, LARGEST)
+    for name in ("beam", "lenpen"):
+        if getattr(args, name) is not None and (args.target or args.reference):
+            raise ValueError(f"--{name} is for the model's own translation, but another is given")
+    if args.beam is not None:
+        check_least(args, "beam", 1, LARGEST)
     if args.output.suffix != ".html":
         raise ValueError(f"--output must end with .html, but is {args.output}")
     inputs = [args.text, args.target, args.sentencepiece_model, args.subword_nmt]

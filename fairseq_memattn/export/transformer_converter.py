@@ -6,7 +6,11 @@ from typing import Any
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.models.transformer_lm import TransformerLanguageModel
-from fairseq.modules import AdaptiveInput, SinusoidalPositionalEmbedding
+from fairseq.modules import (
+    AdaptiveInput,
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEmbedding,
+)
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.registry import control_class
@@ -121,11 +125,14 @@ def _stack(module: Any, side: Any, kind: str) -> StackConfig:
     longest = cfg.max_target_positions if is_decoder else cfg.max_source_positions
     name = "none"
     if positions is not None:
-        name = "learned"
         if isinstance(positions, SinusoidalPositionalEmbedding):
             name = "sinusoidal"
+        elif isinstance(positions, LearnedPositionalEmbedding):
+            name, longest = "learned", positions.max_positions
         else:
-            longest = positions.max_positions
+            raise MemAttnError(
+                f"a model with {type(positions).__name__} for its positions cannot be exported"
+            )
     adaptive = module.embed_tokens if isinstance(module.embed_tokens, AdaptiveInput) else None
     tokens = module.embed_tokens
     return StackConfig(
@@ -269,6 +276,12 @@ def _weights(stack: Any) -> dict[str, Tensor]:
 
 
 def _loaded(model: Any, weights: dict[str, Tensor]) -> Any:
-    model.load_state_dict({name: value.float() for name, value in weights.items()})
+    given = {name: value.float() for name, value in weights.items()}
+    missing, unexpected = model.load_state_dict(given, strict=False)
+    if missing or unexpected:
+        what = (
+            f"its weight {unexpected[0]} has no counterpart" if unexpected else f"no {missing[0]}"
+        )
+        raise MemAttnError(f"the model cannot be exported: {what}")
     model.tie_weights()
     return model

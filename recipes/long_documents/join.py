@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.evaluation.utf8_lines import read_lines
 
 SEPARATOR = "<sep>"
 Pair = tuple[str, ...]  # a sentence in each language
@@ -28,7 +29,7 @@ def read(folder: Path, split: str, languages: Sequence[str]) -> list[Pair]:
     for file in files:
         if not file.is_file():
             raise ValueError(f"there is no file {file}")
-        texts.append(file.read_text(encoding="utf-8").splitlines())
+        texts.append(read_lines(file))
         for number, line in enumerate(texts[-1], start=1):
             if SEPARATOR in line.split():
                 raise ValueError(f"{file}, line {number}: has {SEPARATOR}, which ends sentences")

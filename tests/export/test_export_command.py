@@ -151,6 +151,7 @@ def test_bad_options(prepared, tmp_path, capsys):
     for flags, expected in [
         (["--check", 0], "--check must be at least 1, but is 0"),
         (["--subset", "test"], "--subset is for --check, which is not given"),
+        (["--limit", "0.5"], "--limit is for --check, which is not given"),
         (["--moses"], "--moses is for --tokenizer, which is not given"),
         (["--score-file", "none"], "--score-file none: there is no such file"),
         (["--tokenizer", "none"], "--tokenizer none: there is no such file"),

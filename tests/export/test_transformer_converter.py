@@ -449,3 +449,10 @@ def test_what_cannot_be_exported():
     model.encoder.cfg.activation_fn = "relu_squared"
     with pytest.raises(MemAttnError, match="--activation-fn relu_squared"):
         converted(model, TASK)
+    model = test_gmat.build("transformer", longest=32, scale_fc=True)
+    with pytest.raises(MemAttnError, match="its weight .*ffn_layernorm.weight has no counterpart"):
+        converted(model, TASK)
+    model = abc_models.translator("abc_mlp_transformer")
+    model.encoder.embed_positions = torch.nn.Identity()
+    with pytest.raises(MemAttnError, match="a model with Identity for its positions cannot"):
+        converted(model, TASK)

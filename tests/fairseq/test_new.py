@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from harness import COMMON, PLUGIN, ROOT, SIZES, lines_of, run
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from fairseq_memattn.cli import main
 
@@ -95,9 +97,33 @@ def test_a_recipe(written):
 def test_a_recipe_translates_in_the_direction_of_its_training(written):
     script = (written / "mine/run.sh").read_text("utf-8")
     training = (written / "mine/training.yaml").read_text("utf-8")
-    sides = re.findall(r"^  (?:source|target)_lang: (\w+)", training, re.MULTILINE)
+    sides = re.findall(r'^  (?:source|target)_lang: "(\w+)"', training, re.MULTILINE)
     assert len(sides) == 2
     assert "-s {} -t {} --source-context".format(*sides) in script
+
+
+@pytest.mark.parametrize("source", ["no", "on", "en"])
+def test_a_language_that_yaml_reads_as_something_else(source, tmp_path):
+    assert main(["new", "recipe", str(tmp_path / "x"), "--langs", source, "de"]) == 0
+    task = OmegaConf.load(tmp_path / "x/training.yaml").task
+    assert (task.source_lang, task.target_lang) == (source, "de")
+
+
+@pytest.mark.parametrize("name", ["o'hara (1)", "josé", "a,b=c", "日本 #1", "x"])
+def test_folders_with_characters_that_hydra_reads(name, tmp_path):
+    folder = tmp_path / name
+    assert main(["new", "recipe", str(folder), "--data", str(folder / "data")]) == 0
+    script = (folder / "run.sh").read_text("utf-8")
+    quoted = re.search(r"^quoted\(\) .*$", script, re.MULTILINE)[0]
+    ask = f'{quoted}\nquoted "$1"'
+    value = subprocess.run(["bash", "-c", ask, "x", folder], capture_output=True, text=True).stdout
+    override = OverridesParser.create().parse_override(f"checkpoint.save_dir={value}")
+    assert override.value() == str(folder)
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [folder / "run.sh"], env=os.environ | settings, capture_output=True, text=True
+    )
+    assert f"there is no {folder}/data/bin" in done.stderr
 
 
 def test_a_recipe_without_data(written):
@@ -112,6 +138,9 @@ def test_a_recipe_without_data(written):
     [
         (["corpus", "talks"], "FOLDER talks must be new or empty, but has files"),
         (["control", "mlp"], "FOLDER: there is a control mlp already"),
+        (["control", "queue"], "module, and queue is a module or a word of Python already"),
+        (["control", "class"], "module, and class is a module or a word of Python already"),
+        (["control", "torch"], "module, and torch is a module or a word of Python already"),
         (["control", "My-Control"], "beginning with a letter, but is My-Control"),
         (["corpus", "talks/prepare.py"], "FOLDER talks/prepare.py is a file"),
     ],

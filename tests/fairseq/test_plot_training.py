@@ -102,6 +102,8 @@ def test_the_logs_of_one_folder(tmp_path, capsys):
         (["{0}/empty"], "--training {0}/empty must be a log of fairseq-train"),
         (["a={0}/log", "a={0}/empty"], "--training a={0}/empty: a is the name of {0}/log as well"),
         (["a={0}/log", "--path", "model.pt"], "--training draws logs and no model, but --path"),
+        (["a={0}/log", "--layer", "1"], "--layer is for a model, but --training draws logs"),
+        (["a={0}/log", "--subword-nmt", "x"], "--subword-nmt is for a model, but --training"),
         (["a={0}/log", "--output", "{0}/x.txt"], "--output must end with .png"),
         (["a={0}/log", "--output", "{0}/log"], "--output {0}/log would overwrite the input"),
     ],

@@ -109,6 +109,8 @@ def test_its_own_translation(document_model, sentences, tmp_path):
         (["--text", "{0}/two", "--target", "{0}/one"], "has 1 lines, but --text {0}/two has 2"),
         (["--text", "{0}/long"], "--text {0}/long, line 2: must have at most the 1024 tokens that"),
         (["--text", "{0}/two", "--reference"], "--reference is for the data, but --text"),
+        (["--text", "{0}/two", "--document", "0"], "--document is for the data, but --text"),
+        (["--reference", "--beam", "2"], "--beam is for the model's own translation, but another"),
         (["--output", "x.png"], "--output must end with .html, but is x.png"),
     ],
 )

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains, translates and scores @NAME@. A run that was interrupted goes on when it is called again.
+# Trains, translates and scores. A run that was interrupted goes on when it is called again.
 #
 #   @FOLDER@/run.sh
 #
@@ -21,14 +21,22 @@ if [ ! -d "$DATA/bin" ]; then
 fi
 mkdir -p "$run"
 
-# 1. Training. Overrides come before --config-dir.
+# quoted TEXT: as a value on the command line of fairseq-hydra-train, in which ( = , and others have
+# a meaning
+quoted() { printf "'%s'" "${1//\'/\\\'}"; }
+
+# 1. Training, unless it is done. Overrides come before --config-dir.
 cpu=false
 case $DEVICE in *--cpu*) cpu=true ;; esac
-fairseq-hydra-train task.data="$(cd "$DATA" && pwd)/bin" checkpoint.save_dir="$run" \
-  common.user_dir="$plugin" common.log_file="$run/train.log" common.seed="$SEED" common.cpu=$cpu \
-  optimization.max_update="$UPDATES" hydra.run.dir="$run/hydra" \
-  --config-dir "$here" --config-name training
-memattn plot --training "@NAME@=$run/train.log" --output "$run/training.png"
+if [ ! -e "$run/trained-$UPDATES" ]; then
+  fairseq-hydra-train task.data="$(quoted "$(cd "$DATA" && pwd)/bin")" \
+    checkpoint.save_dir="$(quoted "$run")" common.user_dir="$(quoted "$plugin")" \
+    common.log_file="$(quoted "$run/train.log")" common.seed="$SEED" common.cpu=$cpu \
+    optimization.max_update="$UPDATES" hydra.run.dir="$(quoted "$run/hydra")" \
+    --config-dir "$here" --config-name training
+  touch "$run/trained-$UPDATES"
+fi
+memattn plot --training @NAME@="$run/train.log" --output "$run/training.png"
 
 # 2. Translation of the test set, document by document: the model's own translations are the context.
 fairseq-generate "$DATA/bin" --user-dir "$plugin" --task document_translation \
