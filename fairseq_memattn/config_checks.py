@@ -127,6 +127,13 @@ def check_training(cfg: Any) -> None:
     _check_registered(cfg, "model", {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
     for part, entry in REGISTRIES.items():
         _check_registered(cfg, part, entry["registry"])
+    task = cfg.task._name
+    is_own = TASK_REGISTRY[task].__module__.startswith(f"{__package__}.")
+    if cfg.dataset.combine_valid_subsets and is_own:
+        raise MemAttnError(
+            f"--combine-valid-subsets does not work with --task {task}; name the sets in "
+            "--valid-subset, with commas between them"
+        )
     _warn_of_rates(cfg)
     _warn_of_metric(checkpoint)
     check_model_options(cfg)

@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.logging import metrics
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -90,11 +91,6 @@ class AttentionTransferCriterion(FairseqCriterion):
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        if isinstance(model, DistributedDataParallel):
-            raise MemAttnError(
-                "--criterion attention_transfer needs --ddp-backend legacy_ddp in several "
-                "processes, because it calls the attentions without the rest of the model"
-            )
         students = bounded_attentions(model)
         calls = self._calls(students, sample)
         inputs = sample["net_input"]
@@ -168,10 +164,9 @@ def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
 
     Raises MemAttnError for a model without any, and for those that do not work alone.
     """
-    model = getattr(model, "module", model)
     found = {
         name: module
-        for name, module in model.named_modules()
+        for name, module in _unwrapped(model).named_modules()
         if isinstance(module, BoundedAttention)
     }
     if not found:
@@ -185,6 +180,18 @@ def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
             "workspace pass their memory to the next layer"
         )
     return found
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model without what wraps it in several processes."""
+    while isinstance(model, ModuleProxyWrapper | LegacyDistributedDataParallel):
+        model = model.module
+    if isinstance(model, DistributedDataParallel):
+        raise MemAttnError(
+            "--criterion attention_transfer needs --ddp-backend legacy_ddp in several processes, "
+            "because it calls the attentions without the rest of the model"
+        )
+    return model
 
 
 @contextmanager

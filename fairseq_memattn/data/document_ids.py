@@ -61,10 +61,16 @@ class Documents:
         return np.repeat(self.starts, lengths)
 
     def shard(self, shards: int, number: int) -> range:
-        """The documents of shard `number`. All shards have about the same number of sentences."""
-        bounds = [self.sentences * i // shards for i in range(shards + 1)]
-        first, end = np.searchsorted(self.starts, bounds[number : number + 2])
-        return range(int(first), int(end))
+        """The documents of shard `number`. All shards have about the same number of sentences.
+
+        A shard is empty only if there are fewer documents than shards.
+        """
+        places = np.arange(shards + 1)
+        bounds = np.searchsorted(self.starts, self.sentences * places // shards)
+        if shards <= len(self):
+            bounds = np.maximum.accumulate(bounds - places) + places
+            bounds = np.minimum(bounds, len(self) - shards + places)
+        return range(int(bounds[number]), int(bounds[number + 1]))
 
 
 def read_docids(path: Path, sentences: int) -> Documents:

@@ -188,7 +188,7 @@ class ContextGenerator:
     def _max_length(self, sentence: int) -> int:
         """The largest number of tokens of a translation, by --max-len-a and --max-len-b."""
         if isinstance(self.generator, SequenceScorer):
-            return len(self.dataset.reference(sentence))
+            return len(self.dataset.reference(sentence)) - 1  # without eos
         generator, length = self.generator, len(self.dataset.source[sentence])
         return max(int(generator.max_len_a * length + generator.max_len_b), generator.min_len)
 

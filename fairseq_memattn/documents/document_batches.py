@@ -1,6 +1,9 @@
 """Batches of all sentences of a corpus in order, in shards of whole documents."""
 
+from typing import Any
+
 import numpy as np
+from fairseq.data import iterators
 
 from fairseq_memattn.data.document_ids import Documents
 from fairseq_memattn.data.indices import Indices
@@ -35,6 +38,16 @@ def document_batches(
     ]
     own = list(batches[shard])
     return own + [[]] * (max(map(len, batches)) - len(own))
+
+
+class ShardIterator(iterators.EpochBatchIterator):
+    """The batches of one shard, which may be empty."""
+
+    @property
+    def first_batch(self) -> Any:
+        """What fairseq computes in the place of an empty batch, and whose results it ignores."""
+        own: Any = next(iter(self.frozen_batches), ())
+        return self.collate_fn([self.dataset[i] for i in (own if len(own) else [0])])
 
 
 def single_batches(documents: Documents, shards: int, shard: int) -> list[Indices]:

@@ -104,8 +104,8 @@ class DocumentSession:
         return DocumentProgress(sum(map(len, documents)) - len(self.known), len(documents))
 
     def is_past(self, sentence: int) -> bool:
-        """Whether a sentence of the data set has been returned already."""
-        return sentence < self.position
+        """Whether a sentence of the data set has been returned already, or none is to be."""
+        return not self.order or sentence < self.position
 
     def translate(
         self,

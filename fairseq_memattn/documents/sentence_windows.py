@@ -61,7 +61,12 @@ class WindowCollater:
         if not options.as_sequences:
             rows = [joined(window, options.source_separator) for window in windows]
             return self.source_rows(rows)
-        size = max(options.source_context, 1)
+        current = self.source_rows([window[-1] for window in windows]) | {
+            "target_context": torch.tensor(target_context)
+        }
+        size = options.source_context
+        if not size:
+            return current
         empty = torch.empty(0, dtype=torch.long)
         context = [
             [empty] * (size - len(window) + 1) + [s.long() for s in window[:-1]]
@@ -70,12 +75,7 @@ class WindowCollater:
         flat = self.pad([sentence for window in context for sentence in window], left=False)
         tokens = flat.view(len(windows), size, flat.shape[1])
         mask = tokens.eq(options.pad)
-        sequences = {
-            "context_tokens": tokens,
-            "context_padding_mask": mask,
-            "target_context": torch.tensor(target_context),
-        }
-        return self.source_rows([window[-1] for window in windows]) | sequences
+        return current | {"context_tokens": tokens, "context_padding_mask": mask}
 
     def targets(
         self, windows: Sequence[Sequence[Tensor]], loss_on_window: bool

@@ -60,9 +60,8 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
         check_heads(args, "decoder")
         if getattr(args, "max_target_positions", None) is None:
             # Under YAML the task's options are not among the model's.
-            args.max_target_positions = (
-                task.args.max_target_positions or task.args.tokens_per_sample
-            )
+            options = getattr(task, "args", None) or task.cfg
+            args.max_target_positions = options.max_target_positions or options.tokens_per_sample
         # fairseq's own builder, asked for no layers, chooses and checks the input embeddings.
         shell = super().build_model(Namespace(**{**vars(args), "decoder_layers": 0}), task)
         decoder = ABCTransformerDecoder(

@@ -1,5 +1,6 @@
 """Encoder-decoder transformers whose encoder has GMAT's global memory (section 3.2)."""
 
+import logging
 from argparse import ArgumentParser
 from typing import Any
 
@@ -22,9 +23,11 @@ from fairseq_memattn.models.abc_config import (
 )
 from fairseq_memattn.models.abc_decoding import ABCDecoding
 from fairseq_memattn.models.gmat_config import GMATTransformerConfig, resolve_defaults
-from fairseq_memattn.modules.control_flags import set_control_defaults
+from fairseq_memattn.modules.control_flags import set_control_defaults, warn_of_unused
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.gmat_positions import check_positions
+
+logger = logging.getLogger(__name__)
 
 
 @register_model("gmat_transformer")
@@ -75,7 +78,13 @@ def _resolve_decoder(args: Any) -> None:
             f"--gmat-decoder-control must be one of {', '.join(all_controls())}, but is {control}"
         )
     args.abc_control, args.abc_encoder_slots = control, 0
-    if args.abc_causal_slots or args.abc_cross_slots:
+    if args.abc_causal_slots or args.abc_cross_slots or args.abc_causal_layers:
         resolve_control(args, control, GMATTransformerConfig(), "causal", "cross")
     else:
         set_control_defaults(args, control)
+        warn_of_unused(args, [])
+        if control != GMATTransformerConfig().gmat_decoder_control:
+            logger.warning(
+                f"--gmat-decoder-control {control} is not used without --abc-causal-slots and "
+                "--abc-cross-slots: the decoder has softmax attention"
+            )

@@ -55,13 +55,12 @@ def control_options(args: Any, control: str) -> ControlOptions:
 def warn_of_unused(args: Any, controls: list[str]) -> None:
     """Warns of options with other values than their defaults that none of the controls has."""
     own = options_by_name(controls)
+    user = f"the control {', '.join(controls)}" if controls else "softmax attention"
     for name, of_controls in options_by_name(list(all_controls())).items():
         value = getattr(args, f"abc_{name}", None)
         defaults = [_as_flag(entry.default) for _, entry in of_controls]
         if name not in own and value is not None and value not in defaults:
-            logger.warning(
-                f"{flag(f'abc_{name}')} {value} is not used by the control {', '.join(controls)}"
-            )
+            logger.warning(f"{flag(f'abc_{name}')} {value} is not used by {user}")
 
 
 def _first(control: str | None) -> list[str]:

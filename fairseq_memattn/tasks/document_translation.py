@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.documents.context_generator import ContextEnsemble, check_generation
 from fairseq_memattn.documents.document_batches import (
+    ShardIterator,
     check_sizes,
     document_batches,
     single_batches,
@@ -325,7 +326,7 @@ class DocumentTranslationTask(TranslationTask):
                 _check_shards(num_shards, dataset)
                 batches = single_batches(dataset.documents, num_shards, shard_id)
                 shown = SentenceDataset.of(dataset)
-        return iterators.EpochBatchIterator(
+        return ShardIterator(
             dataset=shown,
             collate_fn=shown.collater,
             batch_sampler=batches,
@@ -339,6 +340,7 @@ class DocumentTranslationTask(TranslationTask):
         self, models: Sequence[nn.Module], args: Any, *more: Any, **options: Any
     ) -> Any:
         check_generation(args, self.cfg.target_context)
+        check_ensemble(models)
         if getattr(args, "score_reference", False):
             return super().build_generator(models, args, *more, **options)
         if self.cfg.stream:
@@ -426,6 +428,15 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
     if cfg.left_pad_target:
         raise MemAttnError("--left-pad-target does not work with --task document_translation")
+
+
+def check_ensemble(models: Sequence[nn.Module]) -> None:
+    """Raises MemAttnError for models that do not read the same inputs."""
+    if len({bool(getattr(model, "takes_sequences", False)) for model in models}) > 1:
+        raise MemAttnError(
+            "--path must not join models that take each sentence as a sequence, such as t5mem_v4, "
+            "with models that take a window as one sequence"
+        )
 
 
 def _check_separator(symbol: str) -> None:

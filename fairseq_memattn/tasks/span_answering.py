@@ -204,6 +204,8 @@ class SpanAnsweringTask(FairseqTask):
         if dataset.training:
             return super().get_batch_iterator(dataset, *args, **kwargs)
         kwargs["required_batch_size_multiple"] = 1
+        # fairseq would keep the iterator, and its workers, of every validation.
+        kwargs["disable_iterator_cache"] = True
         shown = QuestionShards(dataset, kwargs.get("num_shards", 1))
         return super().get_batch_iterator(shown, *args, **kwargs)
 

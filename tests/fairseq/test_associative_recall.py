@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 import torch
-from harness import LOGGING, PLUGGED, attempt, logged, run
+from harness import LOGGING, PLUGGED, PLUGIN, attempt, logged, run
 
 from fairseq_memattn.data.recall import FORMS
 from fairseq_memattn.tasks.associative_recall import (
@@ -115,3 +115,24 @@ def test_a_model_with_too_few_positions(tmp_path):
     )
     assert done.returncode != 0
     assert "--length must be at most the 11 positions of the model" in done.stdout + done.stderr
+
+
+def test_yaml(tmp_path):
+    """fairseq-hydra-train gives the model the options of its own part alone."""
+    sizes = "decoder_layers: 1, decoder_embed_dim: 16, decoder_ffn_embed_dim: 16"
+    (tmp_path / "c.yaml").write_text(
+        f"""# @package _group_
+common: {{user_dir: {PLUGIN}, cpu: true, log_format: json}}
+task: {{_name: associative_recall, length: 16, pairs: 2, train_examples: 8, valid_examples: 4}}
+criterion: {{_name: sequence_tagging}}
+dataset: {{batch_size: 4, num_workers: 0}}
+optimization: {{max_update: 1, lr: [0.001]}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+checkpoint: {{no_save: true}}
+model: {{_name: abc_mlp_transformer_lm, {sizes}, decoder_attention_heads: 2, abc_causal_slots: 4}}
+hydra: {{run: {{dir: {tmp_path}/hydra}}, job: {{chdir: false}}}}
+"""
+    )
+    done = run("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "c")
+    assert '"valid_loss"' in done.stdout

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness import COMMON, attempt, logged, run, train
+from harness import COMMON, attempt, logged, run, train, train_on
 from test_modules import PAD, TINY, WORDS, build, language_model, prefix, source, translator
 
 from fairseq_memattn.attention.nn.abc import BoundedAttention
@@ -189,6 +189,9 @@ def test_transfer_then_tuning(softmax, tmp_path):
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     saved = torch.load(first.checkpoint, weights_only=False)
     assert not saved["criterion"] and not any("teacher" in name for name in saved["model"])
+    transfer = [*COMMON, *told, *transfer, "--lr", 0.1, "--max-update", 2, "--dropout", 0]
+    done = train_on(2, softmax.data, tmp_path / "processes", *transfer)
+    assert logged(done.log, "train")
     told[1] = str(first.checkpoint)
     second = train(softmax.data, tmp_path / "two", *COMMON, *told, "--max-update", 2)
     assert logged(second.log, "valid")

@@ -91,6 +91,10 @@ def test_generation(flags, message, translator):
         ),
         ("--decoder-output-dim no", "--decoder-output-dim must be a number above 0, but is 'no'"),
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
+        (
+            "--task document_translation --combine-valid-subsets",
+            "--combine-valid-subsets does not work with --task document_translation; name the sets",
+        ),
         ("--eval-bleu --eval-bleu-args 5", "--eval-bleu-args must be JSON such as"),
         ("--eval-bleu --eval-bleu-detok-args x", "--eval-bleu-detok-args must be JSON such as"),
         ("--write-checkpoints-asynchronously", "--write-checkpoints-asynchronously needs the"),

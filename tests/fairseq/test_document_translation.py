@@ -33,6 +33,8 @@ from loaded_model import Loaded
 
 from fairseq_memattn import bleu_note
 from fairseq_memattn.documents import validation_bleu
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks.document_translation import check_ensemble
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 LONGER = 2  # a translation has at most so many words more than its source
@@ -398,6 +400,15 @@ def test_bad_flags_end_in_one_sentence(flags, message, document_model):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_models_with_different_inputs_are_no_ensemble():
+    sequences, windows = torch.nn.Identity(), torch.nn.Identity()
+    sequences.takes_sequences = True
+    for models in ([sequences, sequences], [windows]):
+        check_ensemble(models)
+    with pytest.raises(MemAttnError, match="--path must not join models that take each sentence"):
+        check_ensemble([sequences, windows])
 
 
 def test_another_task_than_in_training_ends_in_one_sentence(document_model):

@@ -1,12 +1,18 @@
 """Windows of sentences: which there are, and the tensors made of them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_memattn.data.document_ids import Documents, read_docids
+from fairseq_memattn.documents.context_generator import ContextGenerator
 from fairseq_memattn.documents.context_windows import context_counts, joined, window_sizes
+from fairseq_memattn.documents.document_batches import ShardIterator, document_batches
 from fairseq_memattn.documents.document_dataset import DocumentDataset
+from fairseq_memattn.documents.document_session import DocumentSession, SessionOptions
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.errors import MemAttnError
 
@@ -49,6 +55,29 @@ def test_shards_are_the_documents_once_each_in_order(shards):
     documents = Documents.from_ids(list("aaabbcddddefff"), "ids")
     parts = [list(documents.shard(shards, i)) for i in range(shards)]
     assert sum(parts, []) == list(range(len(documents)))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shards"), [([10, 1, 1], 3), ([1, 1, 10], 3), ([1, 9, 1, 9], 4), ([5, 60, 7], 2)]
+)
+def test_no_shard_is_empty_while_there_are_documents(lengths, shards):
+    ids = [str(number) for number, length in enumerate(lengths) for _ in range(length)]
+    documents = Documents.from_ids(ids, "ids")
+    parts = [documents.shard(shards, i) for i in range(shards)]
+    assert sum(map(list, parts), []) == list(range(len(lengths))) and all(parts)
+
+
+def test_a_process_without_documents_has_something_to_compute():
+    """fairseq computes the first batch in the place of those that a process lacks."""
+    found = dataset([3, 2], [2, 3], list("aa"))
+    for shard in range(3):
+        batches = document_batches(found, 3, shard, None, 1)
+        assert len(batches) == 2
+        shown = ShardIterator(dataset=found, collate_fn=found.collater, batch_sampler=batches)
+        assert shown.first_batch["id"].tolist() == [0]
+        order = found.documents.shard(3, shard)
+        session = DocumentSession(found, order, SessionOptions(1))
+        assert session.is_past(0) == (not order)
 
 
 def test_an_id_that_comes_back_is_refused():
@@ -133,6 +162,22 @@ def test_sequences_as_tensors_of_their_own():
         [nothing, nothing],
     ]
     assert inputs["context_padding_mask"].equal(inputs["context_tokens"].eq(PAD))
+    data = dataset([3, 2], [2, 2], list("aa"), as_sequences=True, source_context=0)
+    inputs = data.collater([data[0], data[1]])["net_input"]
+    assert "context_tokens" not in inputs and "target_context" in inputs
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(8, 2), (7, 1), (4, 0)])
+def test_references_are_scored_with_the_context_of_training(limit, kept):
+    """Two sentences of three and two tokens before one of three."""
+    found = dataset([3, 2, 3], [3, 2, 3], list("aaa"), max_target=limit)
+    scorer = SequenceScorer.__new__(SequenceScorer)
+    model = SimpleNamespace(max_decoder_positions=lambda: 99)
+    generator = ContextGenerator(
+        scorer, [model], found, None, None, torch.device("cpu"), references=True
+    )
+    prefix = generator._prefix(2, generator._reference(2))
+    assert found.target_counts[2] == int(prefix.eq(SEPARATOR).sum()) == kept
 
 
 def test_windows_lose_whole_sentences_and_say_so():

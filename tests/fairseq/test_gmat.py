@@ -395,6 +395,25 @@ def translator(decoder="softmax", **options):
     return build("gmat_transformer", **SMALL | DECODERS[decoder] | options)
 
 
+def test_layers_of_the_decoder_without_slots_for_all():
+    model = translator(abc_causal_layers="mlp:4,softmax,window:2")
+    kinds = [type(layer.self_attn).__name__ for layer in model.decoder.layers]
+    assert kinds == ["ABCAttention", "MultiheadAttention", "ABCAttention"]
+    with pytest.raises(MemAttnError, match="--abc-causal-layers"):
+        translator(abc_causal_layers="mlp:4,softmax")
+    with pytest.raises(MemAttnError, match="--abc-causal-layers"):
+        translator(abc_causal_layers="mlp,softmax,softmax")
+
+
+def test_options_of_a_memory_that_the_decoder_does_not_have(caplog):
+    translator(gmat_decoder_control="window", abc_activation="relu")
+    assert "--gmat-decoder-control window is not used without --abc-causal-slots" in caplog.text
+    assert "--abc-activation relu is not used by softmax attention" in caplog.text
+    caplog.clear()
+    translator()
+    assert not caplog.text
+
+
 @torch.no_grad()
 def test_without_memory_it_is_fairseq_s_transformer():
     theirs = build("transformer")

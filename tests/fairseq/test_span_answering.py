@@ -256,6 +256,24 @@ def test_a_worker_evaluates_all_windows_of_a_question(workers):
     ) == list(range(len(data)))
 
 
+def test_a_validation_leaves_no_iterator_behind():
+    """Each would keep its worker processes."""
+    task = SpanAnsweringTask.__new__(SpanAnsweringTask)
+    task.cfg, task.dataset_to_epoch_iter = Namespace(), {}
+    data = SpanDataset(
+        Texts([9]),
+        Texts(range(20, 23)),
+        None,
+        None,
+        SpanOptions(9, 2, 3, BOS, EOS, PAD),
+        name="dev",
+    )
+    for _ in range(2):
+        batches = task.get_batch_iterator(data, max_sentences=2, max_positions=9)
+        assert len(list(batches.next_epoch_itr(shuffle=False))) == 1
+    assert not task.dataset_to_epoch_iter
+
+
 def test_supporting_facts():
     places = np.array([(0, 2), (3, 5), (5, 6), (7, 9)])
     facts = np.array([1.0, -3.0, 1.0, 2.0], dtype=np.float32)
