@@ -74,8 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the reference translations as plain text, a line each, in the order of the test set, "
         "or a column of a table, as --docids and --source can be. May be repeated: BLEU and chrF "
-        "use all references, COMET and the warnings the first one; --consistency, --cohesion and "
-        "--lengths reference take one",
+        "use all references; --comet, --consistency, --cohesion and --lengths reference take one",
     )
     parser.add_argument(
         "--separator",

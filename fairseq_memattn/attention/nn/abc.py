@@ -142,7 +142,7 @@ class ABCAttention(BoundedAttention):
     """Multi-head attention over a memory of M slots, in time and memory O(S M).
 
     embed_dim: E; num_heads: H, which divides E
-    slots: M, the memory slots; RFA, ELU and T2R have as many features
+    slots: M, the memory slots; RFA and T2R have as many features, and ELU those of a head
     control: the name of a registered control ("mlp", "window", "linformer", ..., `docs/controls.md`
         has them all), or a `Control` that another layer has too: layers that share one tie their
         phi, as in section 4 of the paper
