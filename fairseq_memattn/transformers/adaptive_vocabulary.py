@@ -39,7 +39,8 @@ class AdaptiveInput(nn.Module):
                 vectors = band(tokens.clamp(start, end - 1) - start)
                 out = torch.where(chosen.unsqueeze(-1), vectors, out)
             else:
-                out = out.masked_scatter(chosen.unsqueeze(-1), band(tokens[chosen] - start))
+                vectors = band(tokens[chosen] - start).to(out.dtype)  # autocast has another
+                out = out.masked_scatter(chosen.unsqueeze(-1), vectors)
             start = end
         return out
 

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
@@ -16,3 +23,6 @@ def register(config: type[PreTrainedConfig], models: dict[Any, type[PreTrainedMo
     AutoTokenizer.register(config, MemAttnTokenizer, exist_ok=True)
     for auto_class, model in models.items():
         auto_class.register(config, model, exist_ok=True)
+        if auto_class is AutoModelForCausalLM:
+            # By these names Trainer knows that labels are one position later (label smoothing).
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type] = model.__name__

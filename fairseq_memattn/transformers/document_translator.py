@@ -85,8 +85,10 @@ class DocumentTranslator:
         options: of `SearchOptions`; progress: show a progress bar on a terminal (stderr)
 
         Raises SentenceError for a sentence with more tokens than the model reads, or with the
-        separator.
+        separator, and TypeError for a string in the place of a document.
         """
+        if isinstance(documents, str) or any(isinstance(document, str) for document in documents):
+            raise TypeError("`documents` must be lists of sentences, but one is a string.")
         search = DocumentSearch(
             self.model,
             self.settings,

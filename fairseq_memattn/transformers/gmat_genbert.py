@@ -27,7 +27,7 @@ from fairseq_memattn.transformers.gmat_modeling import (
     GMATPreTrainedModel,
     token_positions,
 )
-from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs
+from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words
 from fairseq_memattn.transformers.search import FairseqSearch
 
 
@@ -211,11 +211,13 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
             if labels is None:
                 raise MemAttnError("the model needs `decoder_input_ids` or `labels`")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        if labels is not None and decoder_attention_mask is None:
+        if decoder_attention_mask is None:
             assert self.config.pad_token_id is not None
-            decoder_attention_mask = visible_inputs(
-                decoder_input_ids, labels, self.config.pad_token_id
-            )
+            pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
+            if labels is not None:
+                decoder_attention_mask = visible_inputs(decoder_input_ids, labels, pad)
+            elif past_key_values is None and start is not None:
+                decoder_attention_mask = visible_words(decoder_input_ids, start, pad)
         if encoder_outputs is None:
             encoder_outputs = self.gmat(
                 input_ids,
@@ -226,7 +228,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
             )
         states = encoder_outputs[0]
         if use_cache is None:
-            use_cache = self.config.use_cache and labels is None
+            use_cache = self.config.use_cache and labels is None and not self.training
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         features, hidden = self._decode(

@@ -147,6 +147,7 @@ class GMATPreTrainedModel(PreTrainedModel):
     config: GMATConfig
     base_model_prefix = "gmat"
     supports_gradient_checkpointing = True
+    _supports_sdpa = True
     _no_split_modules = ["GMATLayer"]
 
     @torch.no_grad()

@@ -23,6 +23,18 @@ def visible_inputs(inputs: Tensor, labels: Tensor, pad: int) -> Tensor:
     return (_first(labels).cumsum(dim=1) > 0) | (inputs != pad)
 
 
+def visible_words(inputs: Tensor, start: int, pad: int) -> Tensor | None:
+    """(B, T), False at padding before the first token of a row; None if it has to be guessed.
+
+    What `visible_inputs` returns, where labels are not known: Trainer keeps them to itself with
+    `label_smoothing_factor`. inputs: (B, T), of the decoder
+    """
+    if start == pad:
+        return None
+    real = inputs != pad
+    return (real.cumsum(dim=1) > 0) | ~real.any(dim=1, keepdim=True)
+
+
 def _first(labels: Tensor) -> Tensor:
     """(B, T), True at the first label of a row, or at its first position without labels."""
     real = labels != IGNORED

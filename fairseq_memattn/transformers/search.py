@@ -17,6 +17,17 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+# Arguments of transformers' own models that these do not take.
+VECTORS = ("inputs_embeds", "decoder_inputs_embeds")
+
+
+def refuse_vectors(*given: Any) -> None:
+    """Raises ValueError for `VECTORS` that are not None."""
+    for name, value in zip(VECTORS, given, strict=False):
+        if value is not None:
+            raise ValueError(f"`{name}` must be left out: the model reads tokens alone.")
+
+
 class OwnLimits(LogitsProcessor):
     """Never pad; nothing but eos for a row that has as many new tokens as it may have.
 
@@ -52,20 +63,44 @@ class FairseqSearch:
     config: Any
     generation_config: Any
 
-    def generate(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """transformers' `generate`; see there."""
+    def generate(
+        self, inputs: Any = None, generation_config: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """transformers' `generate`; see there.
+
+        Raises ValueError for a cache of fixed size, and for vectors in the place of tokens.
+        """
+        refuse_vectors(*(kwargs.get(name) for name in VECTORS))
+        if kwargs.get("cache_implementation") not in (None, "dynamic"):
+            raise ValueError(
+                "`cache_implementation` must be left out, because the models have caches of their "
+                f"own, but is {kwargs['cache_implementation']!r}."
+            )
+        if generation_config is not None:
+            kwargs["generation_config"] = generation_config
         source = kwargs.get("input_ids", inputs)
         limits: dict[str, Any] = getattr(self.config, "generation_limits", None) or {}
         a, b = (kwargs.pop(x, limits.get(x)) for x in ("max_len_a", "max_len_b"))
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
-        if source is not None and not self._is_limited(kwargs) and (a is not None or b is not None):
-            lengths = (a or 0) * self.source_lengths(**kwargs).double() + (b or 0)
+        if not self._is_limited(kwargs) and (a is not None or b is not None):
+            lengths = (a or 0) * self._lengths(source, kwargs).double() + (b or 0)
             most = limits.get("max_target_positions")
             of_rows = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
             self._limit(of_rows, kwargs)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def _lengths(self, source: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+        """(B,), the tokens of each source, which may be given as the encoder's outputs."""
+        if source is not None:
+            return self.source_lengths(**kwargs)
+        outputs, mask = kwargs["encoder_outputs"], kwargs.get("attention_mask")
+        if mask is None:
+            mask = getattr(outputs, "attention_mask", None)
+        if mask is None:
+            mask = torch.ones(outputs[0].shape[:2], dtype=torch.long, device=outputs[0].device)
+        return mask.flatten(1).sum(dim=1)
 
     def source_lengths(self, attention_mask: Tensor, **kwargs: Any) -> Tensor:
         """(B,), the tokens of each source, for `max_len_a`."""

@@ -57,7 +57,8 @@ class T5MemConfig(PreTrainedConfig):
     """
 
     model_type = "memattn_t5mem"
-    keys_to_ignore_at_inference = [OLD, NEW]
+    # The last two have sizes that differ from batch to batch.
+    keys_to_ignore_at_inference = [OLD, NEW, "encoder_last_hidden_state", "selection"]
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
         "num_hidden_layers": "decoder_layers",

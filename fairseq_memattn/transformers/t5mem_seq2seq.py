@@ -18,8 +18,13 @@ from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache_name import named, takes_either_name
-from fairseq_memattn.transformers.labels import cross_entropy, decoder_inputs, visible_inputs
-from fairseq_memattn.transformers.search import FairseqSearch
+from fairseq_memattn.transformers.labels import (
+    cross_entropy,
+    decoder_inputs,
+    visible_inputs,
+    visible_words,
+)
+from fairseq_memattn.transformers.search import FairseqSearch, refuse_vectors
 from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
 from fairseq_memattn.transformers.t5mem_decoder import (
@@ -117,6 +122,8 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        inputs_embeds: None = None,
+        decoder_inputs_embeds: None = None,
     ) -> T5MemSeq2SeqLMOutput:
         """input_ids: (B, S), the current sequences, with padding on either side
 
@@ -136,6 +143,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         labels: (B, T), -100 where the loss is not computed
         output_attentions: must not be True
         num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
+        inputs_embeds, decoder_inputs_embeds: must be None, as PEFT passes them
 
         Returns logits (B, T, symbols), and with labels the cross-entropy.
 
@@ -143,22 +151,23 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         sequences, and where neither `decoder_input_ids` nor labels are given.
         """
         check_attentions(self.config, output_attentions)
+        refuse_vectors(inputs_embeds, decoder_inputs_embeds)
+        collects = output_hidden_states
+        if collects is None:
+            collects = self.config.output_hidden_states
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids,
                 attention_mask,
                 **self._context(context_input_ids, context_attention_mask),
-                output_hidden_states=output_hidden_states,
+                output_hidden_states=collects,
             )
         if decoder_input_ids is None:
             if labels is None:
                 raise ValueError("`decoder_input_ids` or `labels` must be given.")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        if labels is not None and decoder_attention_mask is None:
-            assert self.config.pad_token_id is not None
-            decoder_attention_mask = visible_inputs(
-                decoder_input_ids, labels, self.config.pad_token_id
-            )
+        if decoder_attention_mask is None:
+            decoder_attention_mask = self._visible(decoder_input_ids, labels, past_key_values)
         if past_key_values is None and self._caches(use_cache, labels):
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         decoded = self.decoder(
@@ -173,7 +182,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
             loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
             **named(past_key_values),
-            decoder_hidden_states=decoded.hidden_states if output_hidden_states else None,
+            decoder_hidden_states=decoded.hidden_states if collects else None,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             selection=decoded.selection or None,
@@ -214,8 +223,9 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         if not self.config.scale_embedding:
             states = states * states.shape[2] ** -0.5
         logits: Tensor = self.lm_head(states)
-        logits[..., self.config.pad_token_id] += PADDING_LOGIT
-        return logits
+        lowered = logits.new_zeros(logits.shape[-1])
+        lowered[self.config.pad_token_id] = PADDING_LOGIT
+        return logits + lowered
 
     def get_input_embeddings(self) -> nn.Module:
         """The decoder's table, which is also the encoder's with `share_embeddings`."""
@@ -225,6 +235,10 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         self.decoder.embed_tokens = value
         if self.config.share_embeddings:
             self.encoder.embed_tokens = value
+        elif self.config.source_vocab_size is None:
+            # It is `vocab_size`, which is about to change.
+            table: Any = self.encoder.embed_tokens
+            self.config.source_vocab_size = table.num_embeddings
 
     def _context(self, tokens: Tensor | None, mask: Tensor | None) -> dict[str, Tensor | None]:
         """The arguments for the context that the encoder takes."""
@@ -233,6 +247,16 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         if tokens is not None:
             raise ValueError("`context_input_ids` must be left out, as the model has no slots.")
         return {}
+
+    def _visible(
+        self, inputs: Tensor, labels: Tensor | None, past_key_values: EncoderDecoderCache | None
+    ) -> Tensor | None:
+        """Which of the decoder's inputs (B, T) are no padding before the first label."""
+        pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
+        assert pad is not None
+        if labels is not None:
+            return visible_inputs(inputs, labels, pad)
+        return visible_words(inputs, start, pad) if past_key_values is None else None
 
     def _caches(self, use_cache: bool | None, labels: Tensor | None) -> bool:
         """Whether to return a cache where none is given."""

@@ -127,8 +127,10 @@ class BoundedTransformerConfig(PreTrainedConfig):
                 setattr(self, name, asdict(given))
         stack = self.decoder_stack or self.encoder_stack
         if stack is not None:
-            self.vocab_size, self.hidden_size = stack["vocab_size"], stack["embed_dim"]
-            self.num_hidden_layers, self.num_attention_heads = stack["layers"], stack["heads"]
+            name = "encoder_stack" if self.decoder_stack is None else "decoder_stack"
+            sizes: StackConfig = _checked(StackConfig, name, stack)
+            self.vocab_size, self.hidden_size = sizes.vocab_size, sizes.embed_dim
+            self.num_hidden_layers, self.num_attention_heads = sizes.layers, sizes.heads
         super().__post_init__(**kwargs)
 
     def stack(self, name: str) -> StackConfig:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
@@ -23,7 +24,7 @@ from fairseq_memattn.transformers.cache_name import CACHE, named, takes_either_n
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import GMATModel
 from fairseq_memattn.transformers.labels import cross_entropy, decoder_inputs
-from fairseq_memattn.transformers.search import FairseqSearch
+from fairseq_memattn.transformers.search import FairseqSearch, refuse_vectors
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
 from fairseq_memattn.transformers.transformer_stacks import Decoder, Encoder
@@ -43,6 +44,8 @@ class BoundedTransformer(PreTrainedModel):
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _supports_sdpa = True
     accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
+    # transformers then refuses searches with an assistant: memories cannot take tokens back.
+    _is_stateful = True
 
     def _init_weights(self, module: nn.Module) -> None:
         """As fairseq initialises; the controls initialise their own weights when they are made."""
@@ -61,6 +64,27 @@ class BoundedTransformer(PreTrainedModel):
             init.copy_(module.places, module.table())
         elif isinstance(module, Tail):
             nn.init.xavier_uniform_(module.projection)
+
+    @torch.no_grad()
+    def _initialize_missing_keys(self, *args: Any, **kwargs: Any) -> None:
+        """transformers' hook: weights that a checkpoint lacks are those of a new model."""
+        super()._initialize_missing_keys(*args, **kwargs)
+        lacking = {
+            name: tensor
+            for name, tensor in self.state_dict(keep_vars=True).items()
+            if not getattr(tensor, "_is_hf_initialized", False)
+            and name not in self.all_tied_weights_keys
+        }
+        if lacking:
+            new = type(self)(self.config).state_dict()
+            for name, tensor in lacking.items():
+                tensor.copy_(new[name])
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises NotImplementedError: the vocabulary is that of the training."""
+        raise NotImplementedError(
+            "the vocabulary cannot be resized; train a model whose dictionary has the tokens."
+        )
 
     def padding(self, tokens: Tensor, mask: Tensor | None) -> Tensor | None:
         """(B, T), True at padding; None where it is known that there is none."""
@@ -189,6 +213,8 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        inputs_embeds: None = None,
+        decoder_inputs_embeds: None = None,
     ) -> Seq2SeqLMOutput:
         """Logits (B, T, V) of the tokens after `decoder_input_ids` (B, T).
 
@@ -199,10 +225,12 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
         output_hidden_states: return the embeddings and the states after each layer
         output_attentions: must not be True
         num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
+        inputs_embeds, decoder_inputs_embeds: must be None, as PEFT passes them
 
         Raises ValueError for more positions than the model has, and where attention weights are
         asked for.
         """
+        refuse_vectors(inputs_embeds, decoder_inputs_embeds)
         of_encoder, of_decoder = (
             self.collected(output_hidden_states, output_attentions) for _ in range(2)
         )
@@ -305,6 +333,7 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        inputs_embeds: None = None,
     ) -> CausalLMOutputWithPast:
         """Logits (B, T, V) of the tokens after `input_ids` (B, T).
 
@@ -314,10 +343,12 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         output_hidden_states: return the embeddings and the states after each layer
         output_attentions: must not be True
         num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
+        inputs_embeds: must be None, as PEFT passes it
 
         Raises ValueError for more positions than the model has, and where attention weights are
         asked for.
         """
+        refuse_vectors(inputs_embeds)
         collected = self.collected(output_hidden_states, output_attentions)
         if use_cache and past_key_values is None:
             past_key_values = MemoryCache(self.config)
@@ -377,6 +408,7 @@ class BoundedTransformerForMaskedLM(BoundedTransformer):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        inputs_embeds: None = None,
     ) -> MaskedLMOutput:
         """Logits (B, S, V).
 
@@ -384,10 +416,12 @@ class BoundedTransformerForMaskedLM(BoundedTransformer):
         output_hidden_states: return the embeddings and the states after each layer
         output_attentions: must not be True
         num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
+        inputs_embeds: must be None, as PEFT passes it
 
         Raises ValueError for more positions than the model has, and where attention weights are
         asked for.
         """
+        refuse_vectors(inputs_embeds)
         collected = self.collected(output_hidden_states, output_attentions)
         last = self.encoder(input_ids, self.padding(input_ids, attention_mask), collected)
         logits = self.lm_head(last)

@@ -1,0 +1,222 @@
+"""What programs for models of transformers do with these: loading, training, PEFT, generation."""
+
+import pytest
+import test_t5mem_generation as t5mem
+import torch
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from fairseq_memattn.transformers import (
+    BoundedTransformerConfig,
+    BoundedTransformerForCausalLM,
+    BoundedTransformerForConditionalGeneration,
+    BoundedTransformerForMaskedLM,
+    GenBERTConfig,
+    GenBERTForConditionalGeneration,
+)
+
+WORDS, PAD, EOS = t5mem.WORDS, t5mem.PAD, t5mem.EOS
+SIZES = {
+    **{"vocab_size": WORDS, "layers": 2, "embed_dim": 16, "ffn_dim": 24, "heads": 2},
+    **{"input_dim": 16, "output_dim": 16, "dropout": 0.0, "max_positions": 64},
+}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+CONTROLS = ["mlp", "gated", "linformer", "random", "rfa", "t2r", "global", "window"]
+rows = t5mem.rows
+
+
+def control(name):
+    return {"name": name, "slots": 4, "heads": 1, "max_positions": 64}
+
+
+def language_model(causal=None, **options):
+    torch.manual_seed(1)
+    stack = SIZES | {"causal": causal} | options
+    return BoundedTransformerForCausalLM(BoundedTransformerConfig(decoder_stack=stack)).eval()
+
+
+def translator(**options):
+    torch.manual_seed(1)
+    config = BoundedTransformerConfig(
+        encoder_stack=SIZES,
+        decoder_stack=SIZES | {"source_dim": 16, "cross": control("mlp")},
+        is_encoder_decoder=True,
+        decoder_start_token_id=EOS,
+        **options,
+    )
+    return BoundedTransformerForConditionalGeneration(config).eval()
+
+
+# --- Loading
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_that_the_checkpoint_lacks_has_its_first_weights(name, tmp_path):
+    plain = language_model()
+    plain.save_pretrained(tmp_path)
+    causal = control(name) | ({"options": {"stride": 16}} if name == "global" else {})
+    model = BoundedTransformerForCausalLM.from_pretrained(
+        tmp_path, decoder_stack=SIZES | {"causal": causal}
+    )
+    fresh = language_model(causal).state_dict()
+    for key, weight in model.state_dict().items():
+        if key in plain.state_dict():
+            assert torch.equal(weight, plain.state_dict()[key]), key
+        else:
+            expected = fresh[key]
+            assert weight.dtype == expected.dtype and weight.isfinite().all(), key
+            spread = [x.double().abs().mean() for x in (weight, expected)]
+            assert_close(*spread, rtol=0.3, atol=0.1)
+    assert model(rows(7, 5)).logits.isfinite().all()
+
+
+def test_other_weights_that_the_checkpoint_lacks_have_theirs(tmp_path):
+    model = language_model(control("mlp"), norm_output=True)
+    lacking = ("layers.0.fc1.weight", "fc1.bias", "layer_norm.weight", "layer_norm.bias")
+    weights = {k: w for k, w in model.state_dict().items() if not k.endswith(lacking)}
+    model.save_pretrained(tmp_path, state_dict=dict(weights))
+    loaded = BoundedTransformerForCausalLM.from_pretrained(tmp_path)
+    for key, weight in loaded.state_dict().items():
+        if key in weights:
+            assert torch.equal(weight, weights[key]), key
+        elif "norm.weight" in key:
+            assert weight.eq(1).all(), key
+        else:
+            assert weight.abs().max() <= 16**-0.5, key
+
+
+def test_a_stack_without_all_sizes():
+    config = BoundedTransformerConfig(decoder_stack={"vocab_size": WORDS})
+    assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (WORDS, 512, 6)
+    with pytest.raises(ValueError, match="`decoder_stack` of the configuration has no `depth`"):
+        BoundedTransformerConfig(decoder_stack={"vocab_size": WORDS, "depth": 2})
+
+
+def test_other_vocabularies(tmp_path):
+    with pytest.raises(NotImplementedError, match="the vocabulary cannot be resized"):
+        language_model().resize_token_embeddings(WORDS + 2)
+    model = t5mem.build("t5", share_embeddings=False)
+    model.resize_token_embeddings(WORDS + 3)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert loaded.encoder.embed_tokens.num_embeddings == WORDS
+    assert loaded.decoder.embed_tokens.num_embeddings == WORDS + 3
+
+
+# --- Training
+
+
+def genbert(**options):
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = GenBERTConfig(vocab_size=WORDS, intermediate_size=24, **NO_DROPOUT, **sizes, **options)
+    return GenBERTForConditionalGeneration(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["t5", "selector", "genbert", "translator"])
+def test_inputs_of_the_decoder_alone_are_those_of_the_labels(kind):
+    """Trainer keeps the labels to itself with label_smoothing_factor. Padding is on the left."""
+    if kind in ("t5", "selector"):
+        model, given = t5mem.build(kind, dropout=0.0), t5mem.inputs(kind)
+    else:
+        model, given = translator() if kind == "translator" else genbert(), {}
+        given["input_ids"] = rows(5, 7, 3)
+    labels = rows(6, 2, 4, left=True, seed=3)
+    labels[labels == PAD] = -100
+    inputs = model.prepare_decoder_input_ids_from_labels(labels)
+    real = labels != -100
+    expected = model(**given, labels=labels).logits
+    assert_close(model(**given, decoder_input_ids=inputs).logits[real], expected[real])
+    model.train()
+    assert_close(model(**given, decoder_input_ids=inputs).logits[real], expected[real])
+
+
+def test_trainer_knows_the_language_model():
+    """It then moves the labels by one position where it computes the loss itself."""
+    assert BoundedTransformerForCausalLM.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    model = AutoModelForCausalLM.from_config(language_model().config)
+    assert type(model) is BoundedTransformerForCausalLM
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_adaptive_inputs_under_autocast(dtype):
+    adaptive = {"cutoffs": [6, 12, WORDS], "initial_dim": 16, "factor": 2.0}
+    model = language_model(adaptive_input=adaptive)
+    tokens = rows(7, 5)
+    with torch.autocast("cpu", dtype=dtype):
+        out = model(tokens, labels=tokens)
+    out.loss.backward()
+    assert_close(out.loss, model(tokens, labels=tokens).loss, rtol=0.05, atol=0.05)
+
+
+def test_outputs_that_trainer_cannot_join_are_left_out():
+    ignored = t5mem.build("selector").config.keys_to_ignore_at_inference
+    assert {"encoder_last_hidden_state", "selection"} <= set(ignored)
+
+
+def test_hooks_of_the_backward_pass():
+    model = t5mem.build("t5")
+    model.lm_head.register_full_backward_hook(lambda *_: None)
+    model(rows(5), labels=rows(4)).loss.backward()
+
+
+def test_hidden_states_by_the_configuration():
+    model = t5mem.build("t5")
+    model.config.output_hidden_states = True
+    out = model(rows(5), labels=rows(4))
+    assert len(out.decoder_hidden_states) == len(out.encoder_hidden_states) == 3
+    assert model(rows(5), labels=rows(4), output_hidden_states=False).decoder_hidden_states is None
+
+
+@pytest.mark.parametrize("kind", ["lm", "masked", "translator", "t5"])
+def test_vectors_in_the_place_of_tokens(kind):
+    """PEFT passes None."""
+    stack = BoundedTransformerConfig(encoder_stack=SIZES)
+    model = {
+        "lm": language_model,
+        "masked": lambda: BoundedTransformerForMaskedLM(stack).eval(),
+        "translator": translator,
+        "t5": lambda: t5mem.build("t5"),
+    }[kind]()
+    given = {"input_ids": rows(5, 7), "labels": rows(5, 7)}
+    assert model(**given, inputs_embeds=None).loss.isfinite()
+    with pytest.raises(ValueError, match="`inputs_embeds` must be left out"):
+        model(**given, inputs_embeds=torch.zeros(2, 7, 16))
+
+
+# --- Generation
+
+
+@torch.no_grad()
+def test_limits_of_a_search():
+    model = translator(generation_limits={"max_len_a": 0.0, "max_len_b": 30})
+    source = rows(6, 4)
+    options = {"num_beams": 1, "min_new_tokens": 30, "do_sample": False}
+    assert model.generate(source, **options).shape[1] == 32
+    given = GenerationConfig(max_new_tokens=4, eos_token_id=EOS, pad_token_id=PAD)
+    given.decoder_start_token_id = EOS
+    assert model.generate(source, given).shape[1] == 5
+    assert model.generate(source, generation_config=given).shape[1] == 5
+    mask = source.ne(PAD).long()
+    outputs = model.get_encoder()(source, mask)
+    for more in ({"attention_mask": mask}, {}):
+        found = model.generate(encoder_outputs=outputs, **more, **options)
+        assert found.shape[1] == 32
+
+
+def test_searches_that_the_models_cannot_do():
+    source = rows(6, 4)
+    for model in (translator(), language_model(control("mlp"))):
+        with pytest.raises(ValueError, match="stateful"):
+            model.generate(source[:1], prompt_lookup_num_tokens=2, max_new_tokens=4)
+    for model in (translator(), t5mem.build("t5")):
+        with pytest.raises(ValueError, match="`cache_implementation` must be left out"):
+            model.generate(source, cache_implementation="static", max_new_tokens=4)
+        with pytest.raises(ValueError, match="`inputs_embeds` must be left out"):
+            model.generate(inputs_embeds=torch.zeros(2, 4, 16), max_new_tokens=4)
+
+
+def test_attention_implementations():
+    for implementation in ("sdpa", "eager"):
+        assert genbert(attn_implementation=implementation)(rows(5), labels=rows(4)).loss.isfinite()
