@@ -20,7 +20,12 @@
 # WORKERS          processes that run tests side by side, 2 unless set
 
 PYTHON ?= python3
-TORCH ?= torch==2.13.0
+# The build of torch that make env was given is kept by the other targets.
+ifeq ($(origin TORCH),undefined)
+TORCH := $(or $(shell cat .venv/torch 2>/dev/null),torch==2.13.0)
+else
+CHOSEN := $(TORCH)
+endif
 EXTRAS ?= data
 WORKERS ?= 2
 CASES ?= 1000
@@ -56,10 +61,11 @@ EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-# A package that has been removed since is installed again.
+# A package that has been removed since is installed again; EXTRAS that are given are installed.
 env: $(READY)
 	@$(BIN)/python -c 'import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, ("torch", "fairseq")))' \
 		|| { rm -f $(READY); $(MAKE) $(READY); }
+	$(if $(filter file,$(origin EXTRAS)),,$(INSTALL) -q -c $(VENV)/constraints.txt --no-build-isolation -e '.[$(EXTRAS)]')
 	@echo "The environment is ready: . $(VENV)/bin/activate, then memattn doctor"
 
 $(READY): constraints.txt pyproject.toml
@@ -76,6 +82,7 @@ $(READY): constraints.txt pyproject.toml
 	$(INSTALL) -c $(VENV)/constraints.txt hydra-core omegaconf sacrebleu regex tqdm bitarray \
 		scikit-learn cffi packaging
 	$(INSTALL) -c $(VENV)/constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
+	$(if $(CHOSEN),echo '$(CHOSEN)' > $(VENV)/torch)
 	touch $@
 
 develop: $(DEVELOP)
@@ -85,7 +92,7 @@ $(DEVELOP): $(READY)
 	touch $@
 
 wheelhouse: $(READY)
-	BIN=$(BIN) recipes/wheelhouse.sh $(PYTHON_VERSION) $(OUT)
+	BIN=$(BIN) recipes/wheelhouse.sh "$(PYTHON_VERSION)" "$(OUT)"
 
 demo: $(READY)
 	BIN=$(BIN) recipes/demo/run.sh

@@ -439,15 +439,18 @@ def run_all(
             taken = measure_steps(shape, args.slots[0], dtype, device, args.repeats)
             report.add("steps", {"length": length, **taken})
             print(f"a step after {length} tokens: done", file=sys.stderr)
+    complete = True
     for shape in args.shapes:
         attends = contenders(shape, device)
         for slots in args.slots:
-            if time.monotonic() < end:
+            if time.monotonic() >= end:
+                complete = False
+            else:
                 found = measure(attends, draw(shape, slots, dtype, device), args.repeats, device)
                 row = {"shape": str(shape), "slots": slots, "contenders": found}
                 report.add("attention", row)
                 print(f"{shape}, M {slots}: done", file=sys.stderr)
-    report.data["complete"] = time.monotonic() < end
+    report.data["complete"] = complete
 
 
 if __name__ == "__main__":

@@ -137,7 +137,11 @@ def parse_arguments() -> Namespace:
     add("--slots", type=int, default=32, help="M (%(default)s)")
     add_round_options(parser, repeats=50, warmup=5)
     add_common_options(parser, "onnx_decoding")
-    return parse(parser)
+    parser.set_defaults(device="cpu")
+    args = parse(parser)
+    if args.device != "cpu":
+        parser.error(f"--device must be cpu, where all contenders compute, but is {args.device}")
+    return args
 
 
 def main() -> None:

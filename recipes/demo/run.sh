@@ -6,6 +6,7 @@ arguments "" "$@"
 BIN=${BIN:-.venv/bin}
 OUT=${OUT:-demo}
 UPDATES=${UPDATES:-1000}
+whole UPDATES "$UPDATES" 1
 step() { printf '\n== %s\n' "$*"; }
 
 if [ -e "$OUT/done" ]; then

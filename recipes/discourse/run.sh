@@ -14,6 +14,9 @@ arguments "" "$@"
 source recipes/discourse/corpus.sh
 BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/discourse} UPDATES=${UPDATES:-16000} SEED=${SEED:-1}
 CONTEXTS=${CONTEXTS:-0 3}
+whole UPDATES "$UPDATES" 4
+whole SEED "$SEED"
+for context in $CONTEXTS; do whole CONTEXTS "$context"; done
 step() { printf '\n== %s\n' "$*"; }
 
 step "Corpus, SentencePiece, binary data"
@@ -56,7 +59,7 @@ for context in $CONTEXTS; do
       $flags --path "$run/checkpoint_last.pt" > "$run.$kind.txt"
     echo "$kind target context"
     "$BIN"/memattn score --generated "$run.$kind.txt" --reference "$OUT/corpus/test.ru" \
-      --docids "$OUT/corpus/test.docid" | tee "$run.$kind.score.unfinished"
+      --docids "$OUT/corpus/test.docid" --resamples 1000 | tee "$run.$kind.score.unfinished"
     mv "$run.$kind.score.unfinished" "$run.$kind.score"
   done
 

@@ -7,7 +7,7 @@
 #   SYSTEM  CHUNKxCOUNT-M-cN, for example 64x1-16-c1
 #
 #   WORK    results (default: outputs/gmat)           SEED     default 1
-#   DEVICE  --cpu, or "" for a GPU (default: --cpu)   BIN      programs (default: .venv/bin)
+#   DEVICE  with --cpu, or a GPU (default: --cpu)     BIN      programs (default: .venv/bin)
 #
 # Prints the size of the store, and the per cent of tokens that the masked language model fills in
 # rightly from the store alone. A document is an article, in pieces of CHUNK x COUNT tokens. The store
@@ -24,13 +24,14 @@ if ! compgen -G "$run/trained-*" > /dev/null || [[ $system != *-c[1-3] ]]; then
   exit 2
 fi
 programs
-model="--path $run/checkpoint_last.pt $DEVICE"
+model=(--path "$run/checkpoint_last.pt")
+case $DEVICE in *--cpu*) model+=(--cpu) ;; esac
 
-"$BIN"/memattn compress "$data/bin" $model --subset test --documents ids --split --dtype float16 \
+"$BIN"/memattn compress "$data/bin" "${model[@]}" --subset test --documents ids --split --dtype float16 \
   --output "$run.store" | tee "$run.compressed.txt"
 "$BIN"/memattn decompress "$run.store" --check
 if [ ! "$run.filled.txt" -nt "$run.store" ]; then
-  "$BIN"/memattn decompress "$run.store" $model --tokens --output "$run.filled.txt"
+  "$BIN"/memattn decompress "$run.store" "${model[@]}" --tokens --output "$run.filled.txt"
 fi
 "$BIN"/python recipes/gmat/token_recovery.py "$run.filled.txt" --pieces "$data/pieces/test.en" \
   --docids "$data/bin/test.docids" | tee "$run.recovered.txt"

@@ -46,11 +46,11 @@ if [ ! -e "$data/ready" ]; then
   "$BIN"/python recipes/long_documents/join.py "$sentences/pieces" --langs en de \
     --sentences "$SENTENCES" --output "$data/text"
   { grep -v '^madeupword' "$sentences/bin/dict.en.txt"; echo "<sep> 1"; } > "$data/dict.txt"
-  binarise="$BIN/fairseq-preprocess --source-lang en --target-lang de --srcdict $data/dict.txt"
-  binarise="$binarise --tgtdict $data/dict.txt"
-  $binarise --trainpref "$data/text/train" --validpref "$data/text/valid" \
+  binarise=("$BIN"/fairseq-preprocess --source-lang en --target-lang de --srcdict "$data/dict.txt")
+  binarise+=(--tgtdict "$data/dict.txt")
+  "${binarise[@]}" --trainpref "$data/text/train" --validpref "$data/text/valid" \
     --testpref "$data/text/test" --destdir "$data/bin"
-  $binarise --trainpref "$sentences/pieces/train" --validpref "$sentences/pieces/valid" \
+  "${binarise[@]}" --trainpref "$sentences/pieces/train" --validpref "$sentences/pieces/valid" \
     --destdir "$data/single"
   touch "$data/ready"
 fi

@@ -23,7 +23,7 @@ GENERATE = (
     "--gen-subset test --beam 1 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.2 --max-len-b 20 "
     "--max-source-positions 8192 --max-target-positions 8192 --required-batch-size-multiple 1"
 )
-REPORT = re.compile(r"Translated \d+ sentences \(([\d,]+) tokens\) in ([\d.]+)s")
+REPORT = re.compile(r"Translated [\d,]+ sentences \(([\d,]+) tokens\) in ([\d.]+)s")
 Timing = tuple[int, float]  # tokens, seconds
 
 

@@ -34,7 +34,7 @@ for seed in $SEEDS; do for system in $SYSTEMS; do
 done; done
 "$BIN"/python recipes/seeds.py "$folder" --systems $SYSTEMS --values d-BLEU s-BLEU perplexity \
   --output "$folder"
-runs=
-for system in $SYSTEMS; do runs="$runs $system=$folder/$system-${SEEDS%% *}/checkpoint_last.pt"; done
-"$BIN"/python recipes/long_documents/speed.py "$folder/bin" --runs $runs --repeats "$REPEATS" \
+runs=()
+for system in $SYSTEMS; do runs+=("$system=$folder/$system-${SEEDS%% *}/checkpoint_last.pt"); done
+"$BIN"/python recipes/long_documents/speed.py "$folder/bin" --runs "${runs[@]}" --repeats "$REPEATS" \
   --flags="$DEVICE" --output "$folder.speed.md"

@@ -20,8 +20,8 @@ WORK=${WORK:-outputs/recall} SEED=${SEED:-1} DEVICE=${DEVICE---cpu} BIN=${BIN:-.
 whole SEED "$SEED"
 
 case $form in
-  multi_query) task="--pairs 16" tests="64:16 128:16 128:32" ;;
-  needle) task="--pairs 8 --queries 4" tests="64:8 128:8 256:8" ;;
+  multi_query) task="--pairs 16" tests="64:16 128:16 128:32" longest=128 ;;
+  needle) task="--pairs 8 --queries 4" tests="64:8 128:8 256:8" longest=256 ;;
   *) echo "error: FORM must be multi_query or needle, but is $form" >&2; exit 2 ;;
 esac
 
@@ -45,7 +45,7 @@ elif [ "${system%-only}" = "$system" ]; then
 else
   arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers"
 fi
-case $layers in linformer*|compressive*) arch="$arch --abc-max-length 128" ;; esac
+case $layers in linformer*|compressive*) arch="$arch --abc-max-length $longest" ;; esac
 if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATES=${UPDATES:-2500}; fi
 whole UPDATES "$UPDATES" 1
 run=$WORK/$form/$system-$SEED

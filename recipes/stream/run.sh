@@ -15,6 +15,8 @@ source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 BIN=${BIN:-.venv/bin} OUT=${OUT:-outputs/stream} UPDATES=${UPDATES:-5000} SEED=${SEED:-1}
 SYSTEMS=${SYSTEMS:-windows decay}
+whole UPDATES "$UPDATES" 1
+whole SEED "$SEED"
 step() { printf '\n== %s\n' "$*"; }
 for system in $SYSTEMS; do
   case $system in windows|none|decay|sentence) ;; *)
@@ -68,7 +70,7 @@ for system in $SYSTEMS; do
     --gen-subset test --beam 5 --lenpen 0.6 --max-tokens 4096 --max-len-a 1.5 --max-len-b 20 \
     --path "$run/checkpoint_last.pt" > "$run.generated.txt"
   "$BIN"/memattn score --generated "$run.generated.txt" --reference "$OUT/corpus/test.ru" \
-    --docids "$OUT/corpus/test.docid" | tee "$run.score.unfinished"
+    --docids "$OUT/corpus/test.docid" --resamples 1000 | tee "$run.score.unfinished"
   mv "$run.score.unfinished" "$run.score"
   found+=("$system=$run.contrast.json")
 done
