@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -29,6 +30,7 @@ from data_prep.splits import Splits, find_splits
 
 VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
+OWN = re.compile(r"(train|valid|test)[0-9]*\..*(bin|idx|docids)|dict\.(.*\.)?txt")
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
 PREPROCESS = """\
@@ -147,6 +149,11 @@ def check_options(
         read_words(path)
 
 
+def is_own(path: Path) -> bool:
+    """Whether a file has a name that this command gives."""
+    return path.name in (RECORD, "preprocess.log") or OWN.fullmatch(path.name) is not None
+
+
 def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
     """Whether `output` was made from `record`. Raises DataError for other contents."""
     if output.exists() and not output.is_dir():
@@ -166,6 +173,12 @@ def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
         ) from None
     if found == record and present == sizes:
         return True
+    foreign = [path for path in sorted(output.iterdir()) if not (path.is_file() and is_own(path))]
+    if foreign:
+        raise DataError(
+            f"--output {output} has {foreign[0].name}, which this command has not made and would "
+            "remove; move it, or choose another folder"
+        )
     if force:
         return False
     reason = "was changed since" if found == record else "was made from other data or options"
@@ -196,11 +209,14 @@ def replaced_when_done(output: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(output: Path) -> None:
-    """Remove the folders of runs that were killed.
+    """Remove the folders of runs that were killed, and bring back what one was about to replace.
 
     Every run has a folder of its own, because fairseq may outlive a killed run and continue to
     write.
     """
+    old = output.with_name(f".{output.name}.replaced")
+    if old.is_dir() and not output.exists():
+        old.rename(output)
     if output.parent.is_dir():
         for path in output.parent.iterdir():
             if path.name.startswith((f".{output.name}.binarising-", f".{output.name}.replaced")):

@@ -84,6 +84,7 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         if same and all(
             checksum((out / name).read_bytes()) == digest
             for name, digest in found["sha256"].items()
+            if (out / name).resolve().is_relative_to(out.resolve())
         ):
             return True
         reason = "was changed since" if same else "contains a corpus made with other options"

@@ -23,7 +23,7 @@ XML_MARK = re.compile(
 SIDE = re.compile(r"<(src|ref)\b", re.I)
 ATTRIBUTE = re.compile(r"([\w:]+)\s*=\s*[\"']([^\"']*)[\"']")
 BEGIN = re.compile(r"<seg\b", re.I)
-ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")  # a lone & is allowed
+ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")  # a lone & is allowed
 
 
 class Segment(NamedTuple):
@@ -54,7 +54,9 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     for mark in MARK.finditer(text):
         line = text.count("\n", 0, mark.start()) + 1
         if mark[2] is None:
-            document, begins = mark[1], True
+            document, begins = " ".join(mark[1].split()), True
+            if not document:
+                raise DataError(f"{path}, line {line}: the id of the document is empty")
             continue
         if document is None:
             raise DataError(f"{path}, line {line}: a <seg> outside of a <doc docid=...>")

@@ -77,12 +77,14 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
 
 
 def check_languages(languages: Sequence[str]) -> None:
-    """Raise DataError unless there are one or two different languages."""
+    """Raise DataError unless there are one or two different languages, none called docid."""
     if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
         raise DataError(
             "--langs must be a source and a target, or one language, "
             f"but is {' '.join(languages) or 'empty'}"
         )
+    if "docid" in languages:
+        raise DataError("--langs must not have docid, which is the suffix of the document ids")
 
 
 def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:

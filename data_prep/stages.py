@@ -111,13 +111,20 @@ class Stages:
                 with suppress(OSError):  # not empty
                     folder.rmdir()
 
-    @staticmethod
-    def _made(record: Path) -> list[str]:
-        """The labels of the outputs that a record lists."""
+    def _made(self, record: Path) -> list[str]:
+        """The labels of the outputs that a record lists.
+
+        Raises DataError for one that is outside of the folder: it would be removed.
+        """
         try:
-            return list(json.loads(record.read_text(encoding="utf-8"))["outputs"])
+            labels = list(json.loads(record.read_text(encoding="utf-8"))["outputs"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return []
+        folder = self.folder.resolve()
+        for label in labels:
+            if not (folder / label).resolve().is_relative_to(folder):
+                raise DataError(f"{record}: names {label!r:.80}, which is not in {self.folder}")
+        return labels
 
     def _done(
         self, record: Path, made_from: Mapping[str, object], outputs: Sequence[Path]
@@ -196,7 +203,7 @@ def remove_empty(folder: Path, keep: bool) -> None:
 def remove_leftovers(outputs: Sequence[Path]) -> None:
     """Remove the temporary files that killed processes have left beside these files."""
     for path in outputs:
-        pattern = re.compile(re.escape(f"{path.name}.part") + "([0-9]+)")
+        pattern = re.compile(re.escape(f"{path.name}.part") + "([0-9]{1,9})")
         for leftover in path.parent.glob("*.part*"):
             found = pattern.fullmatch(leftover.name)
             if found and not _is_alive(int(found[1])):

@@ -6,6 +6,8 @@ import functools
 import os
 import zipfile
 
+from fairseq_memattn.archive_limits import RefusedArchive
+
 SIGNATURE = b"PK\x03\x04"  # with which torch's archives begin
 
 
@@ -15,6 +17,9 @@ def damaged_entry(path: str | os.PathLike[str]) -> str | None:
     None if there is none, and for other files: remote ones, those of older formats, archives
     without an index, and those that are saved after `torch.serialization.set_crc32_options(False)`.
     A file is read once in a process as long as its size and time do not change.
+
+    Raises RefusedArchive for a compressed entry, which may be far larger than the file: torch.save
+    compresses none.
     """
     if not os.path.isfile(path):
         return None
@@ -32,6 +37,9 @@ def _damaged_entry(path: str, size: int, time: int) -> str | None:
         except zipfile.BadZipFile:  # of which torch tells
             return None
         with archive:
+            for entry in archive.infolist():
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    raise RefusedArchive(f"{path}: {entry.filename} is compressed")
             if not any(entry.CRC for entry in archive.infolist()):
                 return None
             return archive.testzip()

@@ -11,7 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,6 +35,7 @@ def check_data_files() -> None:
     SentencepieceBPE.__init__ = _checked_pieces(SentencepieceBPE.__init__)
     Dictionary.add_from_file = _checked_dictionary(Dictionary.add_from_file)
     indexed_dataset.make_dataset = _checked_dataset(indexed_dataset.make_dataset)
+    indexed_dataset.FastaDataset._build_index = _refuse_fasta
 
 
 def _checked_dictionary(add_from_file: Callable[..., None]) -> Callable[..., None]:
@@ -114,6 +115,14 @@ def _checked_dataset(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
         return dataset
 
     return make_dataset_
+
+
+def _refuse_fasta(dataset: Any, path: str) -> NoReturn:
+    """fairseq reads these files by commands of a shell, which has the path among its words."""
+    raise MemAttnError(
+        f"{path}.fasta: data in FASTA format are not read; fairseq-preprocess makes other data of "
+        "text"
+    )
 
 
 def _check_both_exist(index: str, data: str) -> None:

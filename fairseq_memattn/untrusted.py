@@ -6,6 +6,7 @@ that fairseq evaluates, and archives that it unpacks.
 
 import ast
 import os
+import shutil
 import sys
 import tarfile
 from argparse import Namespace
@@ -73,12 +74,13 @@ def read_option(text: str, *namespaces: object) -> Any:
 def check_archives() -> None:
     """Let `from_pretrained` unpack only archives of plain files that stay within their folder.
 
-    fairseq extracts whatever the archive holds, then moves the folder that its names begin with,
-    which may be outside.
+    fairseq extracts whatever the archive holds, removes the archive, and then moves the folder that
+    its names begin with, which may be outside.
     """
     from fairseq import file_utils
 
     file_utils.tarfile = altered(tarfile, open=_CheckedArchive.open)
+    file_utils.load_archive_file = _load_archive_file
 
 
 def refuse_repositories() -> None:
@@ -122,6 +124,33 @@ class _CheckedArchive(tarfile.TarFile):
     def extractall(self, path: Any = ".", *args: Any, **options: Any) -> None:
         self.getmembers()
         super().extractall(path, filter="data")
+
+
+def _load_archive_file(archive_file: str) -> str | None:
+    """The folder with the content of an archive or, as given, a folder; None if there is neither.
+
+    The content is in a folder beside the archive, which stays, or in the one folder in that.
+    """
+    from fairseq import file_utils
+
+    try:
+        archive = file_utils.cached_path(archive_file, cache_dir=None)
+    except OSError:
+        return None
+    if os.path.isdir(archive):
+        return str(archive)
+    folder = Path(f"{archive}.extracted-{os.stat(archive).st_mtime_ns}")
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        unfinished.mkdir()
+        try:
+            with _CheckedArchive.open(archive) as content:
+                content.extractall(unfinished)
+            unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    inside = list(folder.iterdir())
+    return str(inside[0] if len(inside) == 1 and inside[0].is_dir() else folder)
 
 
 def _refuse_repository(repository: str, model: str, **options: Any) -> NoReturn:

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "errors": set(),
     "excepthook": {"errors", "hydra_checks", "path_checks"},
     "hydra_checks": {"errors"},
-    "checksums": set(),
+    "checksums": {"archive_limits"},
     "literals": {"errors"},
     "archive_limits": {"errors"},
     "untrusted": {"errors", "literals", "archive_limits"},

@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> None:
     require_fairseq("the command with a model")
     inputs = [
         *args.sets,
+        *models.folders(args.data),
         *models.checkpoints(args.path),
         args.sentencepiece_model,
         args.subword_nmt,

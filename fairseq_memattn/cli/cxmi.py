@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     outputs = {f"--{name}": getattr(args, name) for name in ("json", "tokens", "picture")}
-    check_outputs(outputs, models.checkpoints(args.path))
+    check_outputs(outputs, [*models.folders(args.data), *models.checkpoints(args.path)])
     if args.picture:
         check_format("--picture", args.picture)
     elif args.document is not None:

@@ -76,7 +76,7 @@ def check(args: argparse.Namespace) -> None:
     if len(checkpoints(args.path)) > 1:
         raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     check_least(args, "max_tokens", 1)
-    check_outputs({"--output": args.output}, checkpoints(args.path))
+    check_outputs({"--output": args.output}, [args.store, *checkpoints(args.path)])
     if not args.tokens and args.output.suffix != ".npz":
         raise ValueError(f"--output must end with .npz without --tokens, but is {args.output}")
 
@@ -175,12 +175,18 @@ def check_store(folder: Path, drop: bool) -> None:
 
 
 def check_names(output: Path, ids: list[str]) -> None:
-    """Raises RefusedArchive for an id that is no name of a file in the archive `output`."""
+    """Raises RefusedArchive for ids that are no names of different files in an archive `output`."""
     for id in ids:
         try:
             safe_path(f"{id}.npy")
         except RefusedArchive as error:
             raise RefusedArchive(f"--output {output}: the id {id!r} is {error}") from None
+        if "\0" in id:
+            raise RefusedArchive(f"--output {output}: the id {id!r} has a NUL, which ends names")
+    known = set(ids)
+    for id in ids:
+        if f"{id}.npy" in known:
+            raise RefusedArchive(f"--output {output}: {id} and {id}.npy have the same name there")
 
 
 def write_features(documents: "Iterable[tuple[str, Tensor]]", output: Path) -> None:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     if not file.is_file():
         raise ValueError(f"{file}: there is no such file; `memattn export` writes it")
     files = weight_files(args.folder)
-    check_outputs({"--output": args.output}, [file, *files])
+    check_outputs({"--output": args.output}, [args.folder, *files])
     content = read_json(file)
     check(file, content)
     import fairseq_memattn
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> None:
         cfg = way_back.options_of(content)
     except KeyError as error:
         raise MemAttnError(f"{args.folder} has no weight {error}, which {file} names") from None
+    except (AttributeError, TypeError) as error:
+        raise MemAttnError(f"{file} is not what `memattn export` writes: {error}") from None
     with new_folder(args.dictionaries, "--dictionaries") as unfinished:
         way_back.write_dictionaries(content, args.folder, unfinished)
         write(untrained(cfg, weights), args.output)

@@ -76,6 +76,11 @@ def checkpoints(path: str) -> list[Path]:
     return [Path(part) for part in path.split(":")]
 
 
+def folders(data: str) -> list[Path]:
+    """The folders of the data."""
+    return [Path(part) for part in data.split(":")]
+
+
 def check_paths(data: str, path: str) -> None:
     """Raises ValueError for a folder of data or a checkpoint that does not exist."""
     for checkpoint in checkpoints(path):

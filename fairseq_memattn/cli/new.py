@@ -13,6 +13,7 @@ from shlex import quote
 from fairseq_memattn.cli.outputs import write_text
 
 TEMPLATES = files("fairseq_memattn") / "templates"
+LANGUAGE = r"[A-Za-z0-9][A-Za-z0-9_.@-]*"
 PLACEHOLDER = re.compile(r"@([A-Z]+)@")
 KINDS = {
     "corpus": "a script that prepares a parallel corpus with documents, and examples of raw files",
@@ -66,6 +67,9 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.kind == "recipe":
         source, target = args.langs
+        for language in args.langs:
+            if not re.fullmatch(LANGUAGE, language):
+                raise ValueError(f"--langs must be such as en and zh_CN, but one is {language}")
         values |= {"DATA": str(args.data), "SOURCE": source, "TARGET": target}
         # In a script of the shell.
         values |= {name: quote(values[name]) for name in ("DATA", "FOLDER", "NAME")}
@@ -85,6 +89,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"FOLDER {args.folder} is a file")
     if args.folder.is_dir() and any(args.folder.iterdir()):
         raise ValueError(f"FOLDER {args.folder} must be new or empty, but has files")
+    if any(character in str(args.folder) for character in '"\\\n'):
+        raise ValueError(f"FOLDER {args.folder} must have no quotation mark, \\ or line break")
     if args.kind == "control":
         check_control(args.folder.absolute().name)
 

@@ -15,9 +15,11 @@ from fairseq_memattn.evaluation.text_columns import file_of, table_lines
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Raises ValueError for outputs that are folders, have no folder, or overwrite another file.
 
-    outputs: the path of each option; inputs: the files that the command reads
+    outputs: the path of each option; inputs: the files that the command reads, and folders, of
+        which it reads the files
     """
-    read = [file_of(path) for path in inputs if path and file_of(path).exists()]
+    given = [file_of(path) for path in inputs if path and file_of(path).exists()]
+    read = [file for path in given for file in ([path] if path.is_file() else _files_in(path))]
     taken: dict[str, str] = {}
     for option, path in outputs.items():
         if path is None:
@@ -40,6 +42,10 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
         first = taken.setdefault(os.path.realpath(path), option)
         if first != option:
             raise ValueError(f"{option} {path} is the file of {first} as well")
+
+
+def _files_in(path: Path) -> list[Path]:
+    return [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from fairseq_memattn.cli.models import (
     check_one_folder,
     check_paths,
     checkpoints,
+    folders,
     load_model,
     open_checkpoint,
 )
@@ -126,7 +127,7 @@ def check(args: argparse.Namespace) -> None:
     for flag, default in (("positions", "continue"), ("documents", False)):
         if getattr(args, flag) != default and not args.stateful:
             raise ValueError(f"--{flag} needs --stateful")
-    check_outputs({"--json": args.json}, checkpoints(args.path))
+    check_outputs({"--json": args.json}, [*folders(args.data), *checkpoints(args.path)])
     check_paths(args.data, args.path)
     check_one_folder(args.data)
 

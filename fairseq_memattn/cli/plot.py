@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import plot_training, segmentation, texts
-from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.models import (
+    check_paths,
+    checkpoints,
+    folders,
+    load_model,
+    open_checkpoint,
+)
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
 from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.errors import flag
@@ -154,7 +160,8 @@ def check_files(args: argparse.Namespace) -> None:
     if not args.data or not args.path:
         missing = "--path" if args.data else "the folder of the data"
         raise ValueError(f"{missing} is missing, or --training LOG")
-    inputs = [Path(args.path), args.text, args.target, args.sentencepiece_model, args.subword_nmt]
+    texts = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
+    inputs = [*folders(args.data), Path(args.path), *texts]
     check_outputs({"--output": args.output, "--json": args.json}, inputs)
     check_format("--output", args.output)
     check_paths(args.data, args.path)

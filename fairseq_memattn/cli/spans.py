@@ -18,6 +18,7 @@ from fairseq_memattn.cli.models import (
     check_one_folder,
     check_paths,
     checkpoints,
+    folders,
     load_model,
     open_checkpoint,
 )
@@ -86,7 +87,7 @@ def check(args: argparse.Namespace) -> None:
     for name in ("n_best", "max_answer", "max_tokens"):
         check_least(args, name, 1, LARGEST)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
-    check_outputs(outputs, checkpoints(args.path))
+    check_outputs(outputs, [*folders(args.data), *checkpoints(args.path)])
     check_paths(args.data, args.path)
     check_one_folder(args.data)
     if len(checkpoints(args.path)) > 1:

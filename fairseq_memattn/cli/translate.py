@@ -129,7 +129,7 @@ def check(args: argparse.Namespace) -> None:
         path = getattr(args, name)
         if path and not file_of(path).is_file():
             raise ValueError(f"--{name} {path}: there is no such file")
-    check_outputs({"--output": args.output}, [args.input, args.docids])
+    check_outputs({"--output": args.output}, [args.folder, args.input, args.docids])
 
 
 def read(path: Path | None) -> list[str]:

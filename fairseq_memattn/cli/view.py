@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> None:
         (target,) = loaded.translator(search).translate([source])
     page = content(args, loaded, source, target)
     template = (TEMPLATES / "view" / "page.html").read_text("utf-8")
-    # `</` would end the script.
-    data = json.dumps(page, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    # `</` would end the script, and `<!--` change how the page goes on.
+    data = json.dumps(page, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     write_text(args.output, template.replace(DATA, data))
     print(f"wrote {args.output}: {len(source)} sentences")
 
@@ -110,7 +110,8 @@ def check(args: argparse.Namespace) -> None:
         check_least(args, "beam", 1, LARGEST)
     if args.output.suffix != ".html":
         raise ValueError(f"--output must end with .html, but is {args.output}")
-    inputs = [args.text, args.target, args.sentencepiece_model, args.subword_nmt]
+    texts = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
+    inputs = [*models.folders(args.data), *texts]
     check_outputs({"--output": args.output}, inputs)
 
 

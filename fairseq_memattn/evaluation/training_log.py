@@ -100,8 +100,8 @@ def _read_line(line: str) -> tuple[str, Row]:
 def _read_json(line: str) -> tuple[str, Row]:
     try:
         fields = json.loads(line)
-    except ValueError:
-        return "", {}  # a line that was cut off
+    except (ValueError, RecursionError):
+        return "", {}  # a line that was cut off, or no log
     who = next((key.removesuffix(f"_{COUNT}") for key in fields if key.endswith(f"_{COUNT}")), "")
     pairs = [(key.removeprefix(f"{who}_") if who else key, fields[key]) for key in fields]
     return who or TRAINING[0], _numbers(pairs)

@@ -34,10 +34,11 @@ def new_folder(output: Path, option: str = OPTION) -> Iterator[Path]:
     Raises MemAttnError, which names `output`, if it cannot be written.
     """
     output = output.absolute()
-    unfinished = output.with_name(f"{output.name}.tmp")
+    unfinished = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    made = False
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a command that was killed
         unfinished.mkdir()
+        made = True
         yield unfinished
         check_new(output, option)
         unfinished.rename(output)
@@ -48,7 +49,8 @@ def new_folder(output: Path, option: str = OPTION) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise MemAttnError(f"{option} {output} cannot be written: {reason}") from error
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        if made:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def save_weights(converted: PreTrainedModel, folder: Path) -> list[str]:

@@ -182,7 +182,9 @@ class Prepared:
                 f"pieces/*.{suffix}"
             )
         first = label = labels[0]
-        while label in self.made_by:
+        followed: set[str] = set()
+        while label in self.made_by and label not in followed:
+            followed.add(label)
             path, record = self.made_by[label]
             options = record.get("options", {})
             found.lowercase |= bool(options.get("lowercase"))
@@ -233,11 +235,17 @@ def _is_text(label: str, suffix: str, folders: Sequence[str] = TEXTS) -> bool:
     return len(path.parts) == 2 and path.parts[0] in folders and path.suffix == f".{suffix}"
 
 
+def _is_relative(label: str) -> bool:
+    return bool(Path(label).parts) and not Path(label).is_absolute()
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         record = None
-    if not isinstance(record, dict):
+    record = record if isinstance(record, dict) else None
+    parts = [record.get(name, {}) for name in ("inputs", "outputs")] if record else [None]
+    if not all(isinstance(part, dict) and all(map(_is_relative, part)) for part in parts):
         raise MemAttnError(f"{path}: not a record of `memattn prepare`; give {OPTION}")
     return record

@@ -191,9 +191,11 @@ def _session(path: Path, threads: int | None) -> Any:
 def _described(path: Path) -> dict[str, Any]:
     """The content of onnx.json."""
     try:
-        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        about: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise MemAttnError(f"{path} is not what `memattn export --onnx` writes: {error}") from None
+    if not isinstance(about, dict):
+        raise MemAttnError(f"{path} is not what `memattn export --onnx` writes: no object")
     return about
 
 

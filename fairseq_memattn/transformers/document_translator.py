@@ -62,14 +62,21 @@ class DocumentTranslator:
             raise MemAttnError(
                 f"{folder} is not a folder that `memattn export` has written: it has no config.json"
             )
-        settings_of(AutoConfig.from_pretrained(folder), str(folder))
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        except ValueError as error:
+            reason = "it needs code of its own, which is not run"
+            raise MemAttnError(f"{folder} is not a folder of `memattn export`: {reason}") from error
+        settings_of(config, str(folder))
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except ValueError as error:
             reason = str(error).partition("\n")[0]
             raise MemAttnError(f"{folder}: the tokenizer cannot be read: {reason}") from None
         try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+            model = AutoModelForSeq2SeqLM.from_pretrained(
+                folder, **{"trust_remote_code": False} | options
+            )
         except SafetensorError as error:
             raise MemAttnError(f"{folder}: the weights cannot be read: {error}") from None
         return cls(model.to(device), tokenizer)

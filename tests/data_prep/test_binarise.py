@@ -133,6 +133,33 @@ def test_force_replaces_all_that_was_there(
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
+@pytest.mark.parametrize("name", ["checkpoint_best.pt", "raw/train.en"])
+def test_what_another_program_has_made_is_kept(
+    name: str, made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, output = made
+    other = copied(output, tmp_path / "bin")
+    (other / name).parent.mkdir(exist_ok=True)
+    (other / name).write_text("kept")
+    record = (other / "binarised.json").read_text("utf-8")
+    (other / "binarised.json").write_text(record.replace('"es"', '"fr"'), encoding="utf-8")
+    for force in (False, True):
+        with pytest.raises(
+            DataError, match=f"has {name.split('/')[0]}, which this command has not"
+        ):
+            binarise(text, ["en", "es"], other, force=force)
+    assert (other / name).read_text() == "kept"
+
+
+def test_data_that_were_about_to_be_replaced_are_brought_back(
+    made: tuple[dict[str, Path], Path], tmp_path: Path
+) -> None:
+    text, output = made
+    copied(output, tmp_path / "bin").rename(tmp_path / ".bin.replaced")
+    assert not binarise(text, ["en", "es"], tmp_path / "bin")
+    assert tree(tmp_path / "bin") == tree(output)
+
+
 def killed_at(step: str, arguments: list[str]) -> int | None:
     """The exit code of the command in a process that is killed at a step of its work.
 

@@ -163,6 +163,16 @@ def test_sgm_files(tmp_path: Path) -> None:
     check(tmp_path)
 
 
+def test_ids_of_sgm_files_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = nist_set("srcset", {"a": [row[0] for row in TEXT]})
+    (tmp_path / "src").write_text(text.replace('docid="a"', 'docid=" a\nb "'), encoding="utf-8")
+    assert run(tmp_path, "sgm", "--vocab-size", "27", file="src", langs="en") == 0
+    assert lines(tmp_path / "out/text/train.docid") == len(TEXT) * ["a b"]
+    (tmp_path / "src").write_text(text.replace('docid="a"', 'docid=" "'), encoding="utf-8")
+    assert run(tmp_path, "sgm", "--force", file="src", langs="en") == 1
+    assert "the id of the document is empty" in message(capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("file", ["all", "src:ref"])
 def test_an_id_that_is_repeated_at_once(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -240,6 +250,7 @@ MISTAKES = [
     ("sgm", GOOD.replace('<src lang="en">', "", 1), "", "line 5: a <seg> outside of <src>, <ref>"),
     ("sgm", GOOD.replace('<doc id="a"', "<doc", 1), "", "line 4: a segment or side outside of a"),
     ("sgm", "", "", "all: no <doc id=...>"),
+    ("tsv", "a\tb\n", "en=1 docid=2", "--columns must name each of en, fr once"),
     ("lines", "", "en=1 fr=2", "--columns requires --format tsv or jsonl"),
 ]
 
@@ -267,6 +278,7 @@ def test_mistakes(
         ("all:all:all", "en fr", "must be one file, or one for each of en, fr, but is 3"),
         ("all", "en", "all: no <seg>"),
         ("all", "en fr de", "--langs must be a source and a target, or one language"),
+        ("all", "en docid", "--langs must not have docid, which is the suffix of the document ids"),
     ],
 )
 def test_files_that_cannot_be(

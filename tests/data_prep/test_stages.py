@@ -67,6 +67,23 @@ def test_a_stage_is_done_once(text: Path, tmp_path: Path) -> None:
     assert run_stage(moved, text) == 1
 
 
+@pytest.mark.parametrize("label", ["../other/thesis", "{0}/other/thesis"])
+def test_a_record_removes_nothing_outside_of_the_folder(
+    label: str, text: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other/thesis"
+    other.parent.mkdir()
+    other.write_text("kept")
+    folder = tmp_path / "out"
+    run_stage(folder, text)
+    record = folder / "stages/copy.json"
+    record.write_text(json.dumps({"outputs": {label.format(tmp_path): "x"}}))
+    for work in (lambda: Stages(folder).forget("copy"), lambda: run_stage(folder, text, 2, True)):
+        with pytest.raises(DataError, match="copy.json: names .*, which is not in"):
+            work()
+    assert other.read_text() == "kept"
+
+
 @pytest.mark.parametrize("changed", ["en", "de"])
 def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
     sources = [tmp_path / name / "train.sgm" for name in ("en", "de")]

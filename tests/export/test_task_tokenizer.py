@@ -17,7 +17,7 @@ from data_prep.pipeline import Pipeline
 from data_prep.pretrained_subwords import gpt2_subwords, segment
 from data_prep.round_trip import from_sentencepiece
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.export.prepared import find, given
+from fairseq_memattn.export.prepared import Prepared, find, given
 from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
@@ -315,3 +315,23 @@ def test_the_segmentation_must_fit_the_dictionary(tmp_path: Path):
     for file, said in ((model, r"\d+ of \d+, such as 'Thank', are not"), ("codes", "none ends in")):
         with pytest.raises(MemAttnError, match=f"is not the segmentation of the data: .*{said}"):
             tokenizer(task, "masked", given([tmp_path / file], moses=False), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ({"inputs": {"text/train.en": ""}, "outputs": {"pieces/train.en": ""}}, "does not say"),
+        ({"inputs": {}, "outputs": 5}, "a.json: not a record of `memattn prepare`"),
+        ({"inputs": {"": ""}, "outputs": {"pieces/train.en": ""}}, "a.json: not a record"),
+        ({"inputs": {"/x": ""}, "outputs": {"pieces/train.en": ""}}, "a.json: not a record"),
+        ([], "a.json: not a record"),
+    ],
+)
+def test_records_that_no_preparation_writes(first, told, tmp_path):
+    """The first two name each other."""
+    (tmp_path / "stages").mkdir()
+    other = {"inputs": {"pieces/train.en": ""}, "outputs": {"text/train.en": ""}}
+    for name, record in (("a", first), ("b", other)):
+        (tmp_path / "stages" / f"{name}.json").write_text(json.dumps(record))
+    with pytest.raises(MemAttnError, match=told):
+        Prepared(tmp_path).segmented({"src": "en"})

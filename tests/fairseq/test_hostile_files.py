@@ -12,6 +12,7 @@ import pickle
 import sqlite3
 import tarfile
 import warnings
+import zipfile
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ import pytest
 import torch
 import yaml
 from fairseq import file_utils
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.data.audio.data_cfg import get_config_from_yaml
 from fairseq.data.audio.feature_transforms.global_cmvn import GlobalCMVN
 from fairseq.models.speech_to_text import hub_interface
@@ -33,10 +34,12 @@ from fairseq_memattn import archive_limits
 from fairseq_memattn.archive_limits import RefusedArchive
 from fairseq_memattn.cli.decompress import check_names
 from fairseq_memattn.cli.hf_checkpoint import read_weights, weight_files
+from fairseq_memattn.compat import read_checkpoint
 from fairseq_memattn.compression.shard import Header, Record, Shard, header_checksum
 from fairseq_memattn.compression.store import Store, open_for_writing
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_transformer import ABCTransformer
+from fairseq_memattn.transformers.document_translator import DocumentTranslator
 
 # Every module of fairseq that unpickles, imports by name, unpacks or starts programs, and how
 # often. docs/fairseq.md says what becomes of each.
@@ -231,9 +234,62 @@ def test_an_archive_of_a_model_is_unpacked(kind, tmp_path):
     files = [member("model/model.pt", content=b"weights"), member("model/dict.txt")]
     folder = member("model", tarfile.DIRTYPE)
     archive = packed(tmp_path / f"model.tar.{kind}", folder, *files, kind=kind)
-    assert file_utils.load_archive_file(str(archive)) == str(archive)
-    assert (archive / "model.pt").read_bytes() == b"weights"
-    assert (archive / "dict.txt").read_bytes() == b"x"
+    before = archive.read_bytes()
+    for _ in range(2):
+        found = Path(file_utils.load_archive_file(str(archive)))
+        assert {path.name: path.read_bytes() for path in found.iterdir()} == {
+            "model.pt": b"weights",
+            "dict.txt": b"x",
+        }
+    assert archive.read_bytes() == before
+    assert file_utils.load_archive_file(str(found)) == str(found)
+    assert file_utils.load_archive_file(str(tmp_path / "none.tar.gz")) is None
+
+
+@pytest.mark.parametrize("names", [["model.pt", "moses.txt"], ["m1/model.pt", "m2/dict.txt"]])
+def test_an_archive_without_one_folder(names, tmp_path):
+    """fairseq removed it and moved what the names have in common, letter by letter."""
+    archive = packed(tmp_path / "model.tar.gz", *map(member, names))
+    found = Path(file_utils.load_archive_file(str(archive)))
+    assert all((found / name).is_file() for name in names) and archive.is_file()
+
+
+def test_data_whose_names_a_shell_would_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "valid.e$(touch ran)n"
+    (tmp_path / f"{name}.fasta").write_text(">x\nA\n")
+    with pytest.raises(MemAttnError, match="data in FASTA format are not read"):
+        data_utils.load_indexed_dataset(str(tmp_path / name), None)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_compressed_checkpoint_is_refused(tmp_path):
+    """Its entries may be a thousand times as large as the file."""
+    path, bomb = tmp_path / "model.pt", tmp_path / "bomb.pt"
+    torch.save({"model": {"a": torch.zeros(100_000)}}, path)
+    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as made:
+        for entry in stored.infolist():
+            made.writestr(entry.filename, stored.read(entry))
+    assert bomb.stat().st_size < path.stat().st_size / 10
+    with pytest.raises(RefusedArchive, match="bomb.pt: .* is compressed"):
+        read_checkpoint(bomb)
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [(["a\0b", "a\0c"], "has a NUL, which ends names"), (["x", "x.npy"], "have the same name")],
+)
+def test_ids_that_share_a_name_in_an_archive(ids, reason, tmp_path):
+    with pytest.raises(RefusedArchive, match=reason):
+        check_names(tmp_path / "x.npz", ids)
+
+
+def test_a_folder_with_code_of_its_own(tmp_path):
+    config = {"model_type": "evil", "auto_map": {"AutoConfig": "code.Evil"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "code.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    with pytest.raises(MemAttnError, match="it needs code of its own, which is not run"):
+        DocumentTranslator.from_pretrained(tmp_path)
 
 
 def test_tarfile_itself_is_left_alone():

@@ -150,6 +150,13 @@ def test_a_folder_without_permission_is_told_first(tmp_path, monkeypatch):
     check_outputs({"--output": Path("/dev/null")})
 
 
+def test_a_file_of_a_folder_that_is_read_is_not_overwritten(tmp_path):
+    (tmp_path / "dict.en.txt").write_text("a 1")
+    with pytest.raises(ValueError, match="would overwrite the input .*dict.en.txt"):
+        check_outputs({"--json": tmp_path / "dict.en.txt"}, [tmp_path])
+    check_outputs({"--json": tmp_path / "new.json"}, [tmp_path])
+
+
 def test_json_without_numbers_that_it_does_not_have(tmp_path):
     write_json(tmp_path / "x.json", {"a": [1.5, float("nan")], "b": (float("-inf"), "NaN", 2)})
     content = json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
