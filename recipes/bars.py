@@ -4,7 +4,8 @@
 
 A bar is the mean of the values of several seeds, or a MEAN±SD; its error bar is the standard
 deviation.
-The axis begins at --from, by default a little below the smallest value.
+The axis begins at --from, by default a little below the smallest value, but not below 0 where no
+value is.
 """
 
 import argparse
@@ -56,7 +57,9 @@ def draw(bars: Sequence[Bar], label: str, start: float | None, output: Path) -> 
     names = [bar.name for bar in bars]
     axes.barh(names, [bar.mean for bar in bars], xerr=[bar.spread for bar in bars], capsize=3)
     axes.invert_yaxis()
-    axes.set(xlim=(lowest - room if start is None else start, highest + room), xlabel=label)
+    if start is None:
+        start = lowest - room if min(bar.mean for bar in bars) < 0 else max(0.0, lowest - room)
+    axes.set(xlim=(start, highest + room), xlabel=label)
     figure.savefig(output, dpi=110)
 
 

@@ -4,8 +4,9 @@
 
 Reads FOLDER/SYSTEM-SEED.score; a SYSTEM may begin with a folder. Writes OUT.md, with the mean and
 the standard deviation of each value over the seeds. The difference from the first system is in the
-first value, and over the seeds that both have; with --relative it is the quotient. Writes OUT.png,
-with the means of the first value. --paper adds a column with the figures of a paper.
+first value, and over the seeds that both have; with --relative it is the quotient, and with
+--several-tasks it is left out. Writes OUT.png, with the means of the first value. --paper adds a
+column with the figures of a paper.
 """
 
 import argparse
@@ -78,19 +79,26 @@ def table(
     scores: Mapping[str, Mapping[str, Scores]],
     paper: Mapping[str, str],
     value: str,
-    relative: bool = False,
+    comparison: str = "difference",
 ) -> str:
-    """Markdown: a row for each system; the difference, or the quotient, is in the first value."""
+    """Markdown: a row for each system.
+
+    comparison: with the first system, in the first value: "difference", "quotient" or "none"
+    """
     systems = list(scores)
     first = scores[systems[0]]
-    kind, compare = ("relative to", quotient) if relative else ("difference from", difference)
-    head = ["system", "seeds", *first, f"{value}, {kind} `{systems[0]}`"]
+    head = ["system", "seeds", *first]
+    if comparison != "none":
+        kind = "difference from" if comparison == "difference" else "relative to"
+        head.append(f"{value}, {kind} `{systems[0]}`")
+    compare = difference if comparison == "difference" else quotient
     rows = [head + (["the paper"] if paper else []), ["---"] * (len(head) + bool(paper))]
     for system in systems:
         columns = scores[system]
         cells = [f"`{system}`", str(len(columns[value]))]
         cells += [shown(list(seeds.values())) for seeds in columns.values()]
-        cells.append("" if system == systems[0] else compare(columns[value], first[value]))
+        if comparison != "none":
+            cells.append("" if system == systems[0] else compare(columns[value], first[value]))
         rows.append(cells + ([paper.get(system, "")] if paper else []))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -123,11 +131,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
     parser.add_argument("--values", nargs="+", required=True, choices=VALUES, help="the columns")
     parser.add_argument("--paper", nargs="+", default=[], metavar="SYSTEM=FIGURE")
-    parser.add_argument(
-        "--relative",
-        action="store_true",
-        help="quotients in place of differences, for perplexities",
-    )
+    comparison = parser.add_mutually_exclusive_group()
+    for flag, value, text in (
+        ("--relative", "quotient", "quotients in place of differences, for perplexities"),
+        ("--several-tasks", "none", "no differences, for rows of several tasks"),
+    ):
+        comparison.add_argument(
+            flag,
+            dest="comparison",
+            action="store_const",
+            const=value,
+            default="difference",
+            help=text,
+        )
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
@@ -138,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for system in args.systems
         }
         value = args.values[0]
-        text = table(scores, paper, value, args.relative)
+        text = table(scores, paper, value, args.comparison)
         write_text(markdown, text)
         draw([bar(name, row[value]) for name, row in scores.items()], value, None, picture)
     except ValueError as error:

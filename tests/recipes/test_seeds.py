@@ -55,6 +55,19 @@ def test_quotients(seeds, tmp_path, capsys):
     )
 
 
+def test_rows_of_several_tasks(seeds, tmp_path, capsys):
+    for name in ("short", "long"):
+        write(tmp_path, f"{name}-1", 30, 8)
+    args = [str(tmp_path), "--systems", "short", "long", "--values", "BLEU", "--several-tasks"]
+    assert seeds.main([*args, "--paper", "long=9", "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == (
+        "| system | seeds | BLEU | the paper |\n"
+        "| --- | --- | --- | --- |\n"
+        "| `short` | 1 | 30.00 |  |\n"
+        "| `long` | 1 | 30.00 | 9 |\n"
+    )
+
+
 def test_systems_in_folders(seeds, tmp_path, capsys):
     for folder, bleu in (("one", 30), ("two", 31)):
         (tmp_path / folder).mkdir()
