@@ -81,10 +81,11 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         # Corpora of earlier releases have no other distances, and do not record them.
         made = {"distances": list(DISTANCES)} | found["options"]
         same = found["version"] == VERSION and made == asdict(options)
+        folder = out.resolve()
         if same and all(
-            checksum((out / name).read_bytes()) == digest
+            (out / name).resolve().is_relative_to(folder)
+            and checksum((out / name).read_bytes()) == digest
             for name, digest in found["sha256"].items()
-            if (out / name).resolve().is_relative_to(out.resolve())
         ):
             return True
         reason = "was changed since" if same else "contains a corpus made with other options"

@@ -121,7 +121,10 @@ def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
     for mark, end in zip(marks, ends, strict=True):
         line += text.count("\n", before, mark.start())
         before = mark.start()
-        yield mark[1], line, text[before:end]
+        document = " ".join(mark[1].split())
+        if not document:
+            raise DataError(f"{path}, line {line}: the id of the document is empty")
+        yield document, line, text[before:end]
 
 
 def _sides(

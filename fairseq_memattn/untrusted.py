@@ -79,7 +79,6 @@ def check_archives() -> None:
     """
     from fairseq import file_utils
 
-    file_utils.tarfile = altered(tarfile, open=_CheckedArchive.open)
     file_utils.load_archive_file = _load_archive_file
 
 
@@ -129,7 +128,8 @@ class _CheckedArchive(tarfile.TarFile):
 def _load_archive_file(archive_file: str) -> str | None:
     """The folder with the content of an archive or, as given, a folder; None if there is neither.
 
-    The content is in a folder beside the archive, which stays, or in the one folder in that.
+    The content is in a folder beside the archive, which stays, or in the one folder in that, and so
+    on.
     """
     from fairseq import file_utils
 
@@ -146,11 +146,13 @@ def _load_archive_file(archive_file: str) -> str | None:
         try:
             with _CheckedArchive.open(archive) as content:
                 content.extractall(unfinished)
-            unfinished.rename(folder)
+            with suppress(OSError):  # another process has made it meanwhile
+                unfinished.rename(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    inside = list(folder.iterdir())
-    return str(inside[0] if len(inside) == 1 and inside[0].is_dir() else folder)
+    while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
+        folder = inside[0]
+    return str(folder)
 
 
 def _refuse_repository(repository: str, model: str, **options: Any) -> NoReturn:

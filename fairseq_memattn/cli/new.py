@@ -67,12 +67,9 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.kind == "recipe":
         source, target = args.langs
-        for language in args.langs:
-            if not re.fullmatch(LANGUAGE, language):
-                raise ValueError(f"--langs must be such as en and zh_CN, but one is {language}")
         values |= {"DATA": str(args.data), "SOURCE": source, "TARGET": target}
         # In a script of the shell.
-        values |= {name: quote(values[name]) for name in ("DATA", "FOLDER", "NAME")}
+        values |= {name: quote(values[name]) for name in ("DATA", "FOLDER")}
     args.folder.mkdir(parents=True, exist_ok=True)
     for template in sorted((TEMPLATES / args.kind).iterdir(), key=lambda entry: entry.name):
         path = args.folder / template.name.removesuffix(".txt")
@@ -90,7 +87,13 @@ def check(args: argparse.Namespace) -> None:
     if args.folder.is_dir() and any(args.folder.iterdir()):
         raise ValueError(f"FOLDER {args.folder} must be new or empty, but has files")
     if any(character in str(args.folder) for character in '"\\\n'):
-        raise ValueError(f"FOLDER {args.folder} must have no quotation mark, \\ or line break")
+        raise ValueError(
+            f"FOLDER {args.folder} must have no double quotation mark, \\ or line break"
+        )
+    if args.kind == "recipe":
+        for language in args.langs:
+            if not re.fullmatch(LANGUAGE, language):
+                raise ValueError(f"--langs must be such as en and zh_CN, but one is {language}")
     if args.kind == "control":
         check_control(args.folder.absolute().name)
 

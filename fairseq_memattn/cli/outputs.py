@@ -11,6 +11,13 @@ from typing import Any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.text_columns import file_of, table_lines
 
+# The files in folders of data, of models in transformers' format, and of compressed documents.
+READ = (
+    *("dict*.txt", "*.bin", "*.idx", "*.docids", "binarised.json"),
+    *("*config.json", "*.safetensors", "*.index.json", "tokenizer*", "*.model", "fairseq.json"),
+    *("onnx.json", "*.onnx", "shard-*", "*.py"),
+)
+
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Raises ValueError for outputs that are folders, have no folder, or overwrite another file.
@@ -45,7 +52,8 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
 
 
 def _files_in(path: Path) -> list[Path]:
-    return [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+    """The files of a folder that commands read, and not those that they may have written there."""
+    return [file for name in READ for file in path.glob(name)] if path.is_dir() else [path]
 
 
 @contextmanager

@@ -160,8 +160,8 @@ def check_files(args: argparse.Namespace) -> None:
     if not args.data or not args.path:
         missing = "--path" if args.data else "the folder of the data"
         raise ValueError(f"{missing} is missing, or --training LOG")
-    texts = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
-    inputs = [*folders(args.data), Path(args.path), *texts]
+    given = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
+    inputs = [*folders(args.data), Path(args.path), *given]
     check_outputs({"--output": args.output, "--json": args.json}, inputs)
     check_format("--output", args.output)
     check_paths(args.data, args.path)

@@ -110,8 +110,8 @@ def check(args: argparse.Namespace) -> None:
         check_least(args, "beam", 1, LARGEST)
     if args.output.suffix != ".html":
         raise ValueError(f"--output must end with .html, but is {args.output}")
-    texts = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
-    inputs = [*models.folders(args.data), *texts]
+    given = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
+    inputs = [*models.folders(args.data), *given]
     check_outputs({"--output": args.output}, inputs)
 
 

@@ -174,11 +174,12 @@ def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
             "--criterion attention_transfer needs a model with bounded memories, such as "
             "abc_mlp_transformer"
         )
-    if any(attention.control.passes_memory for attention in found.values()):
-        raise MemAttnError(
-            "--criterion attention_transfer calls each attention alone, but those with the control "
-            "workspace pass their memory to the next layer"
-        )
+    for name, attention in found.items():
+        if attention.control.passes_memory:
+            raise MemAttnError(
+                "--criterion attention_transfer calls each attention alone, but the "
+                f"{type(attention.control).__name__} of {name} passes its memory to the next layer"
+            )
     return found
 
 

@@ -65,7 +65,9 @@ class DocumentTranslator:
         try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         except ValueError as error:
-            reason = "it needs code of its own, which is not run"
+            reason = str(error).partition("\n")[0]
+            if "trust_remote_code" in str(error):
+                reason = "it needs code of its own, which is not run"
             raise MemAttnError(f"{folder} is not a folder of `memattn export`: {reason}") from error
         settings_of(config, str(folder))
         try:

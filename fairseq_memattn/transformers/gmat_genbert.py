@@ -142,6 +142,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
     """
 
     config: GenBERTConfig
+    reads_vectors = True
     _no_split_modules = ["GMATLayer"]
     _tied_weights_keys = {"lm_head.decoder.weight": "gmat.embed_tokens.weight"}
 
@@ -228,7 +229,8 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
             )
         states = encoder_outputs[0]
         if use_cache is None:
-            use_cache = self.config.use_cache and labels is None and not self.training
+            use_cache = self.config.use_cache and labels is None
+            use_cache = use_cache and (past_key_values is not None or not self.training)
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         features, hidden = self._decode(

@@ -62,42 +62,53 @@ class FairseqSearch:
 
     config: Any
     generation_config: Any
+    reads_vectors = False  # whether `forward` takes `inputs_embeds`
 
     def generate(
-        self, inputs: Any = None, generation_config: Any = None, *args: Any, **kwargs: Any
+        self,
+        inputs: Any = None,
+        generation_config: Any = None,
+        logits_processor: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """transformers' `generate`; see there.
 
         Raises ValueError for a cache of fixed size, and for vectors in the place of tokens.
         """
-        refuse_vectors(*(kwargs.get(name) for name in VECTORS))
-        if kwargs.get("cache_implementation") not in (None, "dynamic"):
+        if not self.reads_vectors:
+            refuse_vectors(*(kwargs.get(name) for name in VECTORS))
+        named = {"generation_config": generation_config, "logits_processor": logits_processor}
+        kwargs |= {name: value for name, value in named.items() if value is not None}
+        kind = self._option("cache_implementation", kwargs)
+        if kind not in (None, "dynamic"):
             raise ValueError(
                 "`cache_implementation` must be left out, because the models have caches of their "
-                f"own, but is {kwargs['cache_implementation']!r}."
+                f"own, but is {kind!r}."
             )
-        if generation_config is not None:
-            kwargs["generation_config"] = generation_config
         source = kwargs.get("input_ids", inputs)
         limits: dict[str, Any] = getattr(self.config, "generation_limits", None) or {}
         a, b = (kwargs.pop(x, limits.get(x)) for x in ("max_len_a", "max_len_b"))
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
-        if not self._is_limited(kwargs) and (a is not None or b is not None):
+        is_known = source is not None or kwargs.get("encoder_outputs") is not None
+        if is_known and not self._is_limited(kwargs) and (a is not None or b is not None):
             lengths = (a or 0) * self._lengths(source, kwargs).double() + (b or 0)
             most = limits.get("max_target_positions")
             of_rows = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
             self._limit(of_rows, kwargs)
-        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+        given = (kwargs.pop(name, None) for name in named)
+        return super().generate(inputs, *given, *args, **kwargs)  # type: ignore[misc]
 
     def _lengths(self, source: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         """(B,), the tokens of each source, which may be given as the encoder's outputs."""
         if source is not None:
             return self.source_lengths(**kwargs)
-        outputs, mask = kwargs["encoder_outputs"], kwargs.get("attention_mask")
+        outputs = kwargs["encoder_outputs"]
+        mask = getattr(outputs, "attention_mask", None)  # T5Mem's, of all sequences
         if mask is None:
-            mask = getattr(outputs, "attention_mask", None)
+            mask = kwargs.get("attention_mask")
         if mask is None:
             mask = torch.ones(outputs[0].shape[:2], dtype=torch.long, device=outputs[0].device)
         return mask.flatten(1).sum(dim=1)
@@ -108,11 +119,14 @@ class FairseqSearch:
 
     def _is_limited(self, kwargs: dict[str, Any]) -> bool:
         """Whether the call, or the `GenerationConfig` that it follows, has transformers' limits."""
+        limits = ("max_new_tokens", "max_length")
+        return any(self._option(name, kwargs) is not None for name in limits)
+
+    def _option(self, name: str, kwargs: dict[str, Any]) -> Any:
+        """An option of the call, or of the `GenerationConfig` that it follows."""
         config = kwargs.get("generation_config") or self.generation_config
-        return any(
-            kwargs.get(name) is not None or getattr(config, name, None) is not None
-            for name in ("max_new_tokens", "max_length")
-        )
+        value = kwargs.get(name)
+        return getattr(config, name, None) if value is None else value
 
     def _limit(self, limits: Tensor, kwargs: dict[str, Any]) -> None:
         """Adds the limits (B,) to the arguments of `generate`."""

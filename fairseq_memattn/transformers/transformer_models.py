@@ -77,8 +77,8 @@ class BoundedTransformer(PreTrainedModel):
         }
         if lacking:
             new = type(self)(self.config).state_dict()
-            for name, tensor in lacking.items():
-                tensor.copy_(new[name])
+            for name in lacking.keys() & new.keys():
+                lacking[name].copy_(new[name])
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """Raises NotImplementedError: the vocabulary is that of the training."""

@@ -100,7 +100,7 @@ def test_half_precision(dtype):
 
 
 def test_a_workspace_is_refused():
-    with pytest.raises(MemAttnError, match="workspace pass their memory to the next layer"):
+    with pytest.raises(MemAttnError, match="WorkspaceControl of .* passes its memory to the next"):
         bounded_attentions(translator(control="workspace", abc_causal_slots=0))
 
 

@@ -246,6 +246,12 @@ def test_an_archive_of_a_model_is_unpacked(kind, tmp_path):
     assert file_utils.load_archive_file(str(tmp_path / "none.tar.gz")) is None
 
 
+def test_an_archive_of_a_folder_in_a_folder(tmp_path):
+    archive = packed(tmp_path / "model.tar.gz", member("a/b/model.pt"), member("a/b/dict.txt"))
+    found = Path(file_utils.load_archive_file(str(archive)))
+    assert sorted(path.name for path in found.iterdir()) == ["dict.txt", "model.pt"]
+
+
 @pytest.mark.parametrize("names", [["model.pt", "moses.txt"], ["m1/model.pt", "m2/dict.txt"]])
 def test_an_archive_without_one_folder(names, tmp_path):
     """fairseq removed it and moved what the names have in common, letter by letter."""
@@ -290,10 +296,13 @@ def test_a_folder_with_code_of_its_own(tmp_path):
     (tmp_path / "code.py").write_text("import pathlib; pathlib.Path('ran').touch()")
     with pytest.raises(MemAttnError, match="it needs code of its own, which is not run"):
         DocumentTranslator.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(MemAttnError, match="`memattn export`: (?!it needs code)"):
+        DocumentTranslator.from_pretrained(tmp_path)
 
 
 def test_tarfile_itself_is_left_alone():
-    assert tarfile.open == tarfile.TarFile.open and file_utils.tarfile is not tarfile
+    assert tarfile.open == tarfile.TarFile.open and file_utils.tarfile is tarfile
 
 
 # ---------------------------------------------------------------------------------- YAML, arrays

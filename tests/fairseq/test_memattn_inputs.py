@@ -154,7 +154,9 @@ def test_a_file_of_a_folder_that_is_read_is_not_overwritten(tmp_path):
     (tmp_path / "dict.en.txt").write_text("a 1")
     with pytest.raises(ValueError, match="would overwrite the input .*dict.en.txt"):
         check_outputs({"--json": tmp_path / "dict.en.txt"}, [tmp_path])
-    check_outputs({"--json": tmp_path / "new.json"}, [tmp_path])
+    for _ in range(2):
+        check_outputs({"--json": tmp_path / "ppl.json"}, [tmp_path])
+        (tmp_path / "ppl.json").touch()
 
 
 def test_json_without_numbers_that_it_does_not_have(tmp_path):
@@ -171,11 +173,14 @@ def test_json_without_numbers_that_it_does_not_have(tmp_path):
         ("a=runs/lr=0.1/h", ("a", "runs/lr=0.1/h")),
         ("runs/lr=0.1/h", (None, "runs/lr=0.1/h")),
         ("lr=0.1", (None, "lr=0.1")),
+        ("lr=0.1.jsonl:t", (None, "lr=0.1.jsonl:t")),
+        ("w/o context=h", ("w/o context", "h")),
     ],
 )
 def test_names_of_files(given, found, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("lr=0.1").touch()
+    for file in ("lr=0.1", "lr=0.1.jsonl", "h"):
+        Path(file).touch()
     name, path = found
     assert named_file("--system", given) == (name, Path(path))
 

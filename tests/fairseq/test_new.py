@@ -139,7 +139,7 @@ def test_a_recipe_without_data(written):
         (["corpus", "talks"], "FOLDER talks must be new or empty, but has files"),
         (["control", "mlp"], "FOLDER: there is a control mlp already"),
         (["recipe", "x", "--langs", "de;touch", "en"], "--langs must be such as en and zh_CN, but"),
-        (["corpus", 'a"""b'], "must have no quotation mark"),
+        (["corpus", 'a"""b'], "must have no double quotation mark"),
         (["control", "queue"], "module, and queue is a module or a word of Python already"),
         (["control", "class"], "module, and class is a module or a word of Python already"),
         (["control", "torch"], "module, and torch is a module or a word of Python already"),

@@ -4,7 +4,7 @@ import pytest
 import test_t5mem_generation as t5mem
 import torch
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessorList
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fairseq_memattn.transformers import (
@@ -198,6 +198,9 @@ def test_limits_of_a_search():
     given.decoder_start_token_id = EOS
     assert model.generate(source, given).shape[1] == 5
     assert model.generate(source, generation_config=given).shape[1] == 5
+    nothing = LogitsProcessorList()
+    assert model.generate(source, given, nothing).shape[1] == 5
+    assert model.generate(source, None, nothing, **options).shape[1] == 32
     mask = source.ne(PAD).long()
     outputs = model.get_encoder()(source, mask)
     for more in ({"attention_mask": mask}, {}):
@@ -213,6 +216,9 @@ def test_searches_that_the_models_cannot_do():
     for model in (translator(), t5mem.build("t5")):
         with pytest.raises(ValueError, match="`cache_implementation` must be left out"):
             model.generate(source, cache_implementation="static", max_new_tokens=4)
+        fixed = GenerationConfig(cache_implementation="static", max_new_tokens=4)
+        with pytest.raises(ValueError, match="`cache_implementation` must be left out"):
+            model.generate(source, fixed)
         with pytest.raises(ValueError, match="`inputs_embeds` must be left out"):
             model.generate(inputs_embeds=torch.zeros(2, 4, 16), max_new_tokens=4)
 

@@ -36,7 +36,7 @@ if [ ! -e "$run/trained-$UPDATES" ]; then
     --config-dir "$here" --config-name training
   touch "$run/trained-$UPDATES"
 fi
-memattn plot --training @NAME@="$run/train.log" --output "$run/training.png"
+memattn plot --training training="$run/train.log" --output "$run/training.png"
 
 # 2. Translation of the test set, document by document: the model's own translations are the context.
 fairseq-generate "$DATA/bin" --user-dir "$plugin" --task document_translation \
