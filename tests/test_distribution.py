@@ -78,4 +78,4 @@ def test_the_container_is_built_by_make_env() -> None:
     assert torch in (ROOT / "constraints.txt").read_text("utf-8").split()
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for variable in re.findall(r"\b([A-Z]+)=", "".join(s for s in steps if "make env" in s)):
-        assert f"\n{variable} ?= " in makefile
+        assert re.search(rf"^{variable} (\?|:)= ", makefile, re.MULTILINE)
