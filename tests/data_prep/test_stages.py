@@ -331,8 +331,9 @@ def make_endless() -> LineFunction:
 def started(work: str, *folders: Path) -> subprocess.Popen[str]:
     """A process that runs a preparation. work: its code; folders: on its path before this one."""
     code = (
-        # What runs in a shell's background is started deaf to it.
+        # What runs in a shell's background ignores the first, and under nohup the second.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "import sys, test_stages; from data_prep.files import run_command\n"
         "from pathlib import Path; from data_prep.lines import rewrite\n"
         f"from data_prep.binarise import run_preprocess\nwork = lambda _: {work}\n"
