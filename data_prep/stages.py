@@ -122,7 +122,8 @@ class Stages:
             return []
         folder = self.folder.resolve()
         for label in labels:
-            if not (folder / label).resolve().is_relative_to(folder):
+            is_name = isinstance(label, str) and "\0" not in label
+            if not is_name or not (folder / label).resolve().is_relative_to(folder):
                 raise DataError(f"{record}: names {label!r:.80}, which is not in {self.folder}")
         return labels
 

@@ -80,11 +80,17 @@ class BoundedTransformer(PreTrainedModel):
             for name in lacking.keys() & new.keys():
                 lacking[name].copy_(new[name])
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises NotImplementedError: the vocabulary is that of the training."""
-        raise NotImplementedError(
-            "the vocabulary cannot be resized; train a model whose dictionary has the tokens."
-        )
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """The embeddings as they are. Raises ValueError for another number of tokens."""
+        size = self.config.vocab_size
+        if new_num_tokens not in (None, size):
+            raise ValueError(
+                f"`new_num_tokens` must be the {size} tokens of the training, but is "
+                f"{new_num_tokens}; train a model whose dictionary has the others."
+            )
+        return self.get_input_embeddings()
 
     def padding(self, tokens: Tensor, mask: Tensor | None) -> Tensor | None:
         """(B, T), True at padding; None where it is known that there is none."""

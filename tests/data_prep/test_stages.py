@@ -81,6 +81,10 @@ def test_a_record_removes_nothing_outside_of_the_folder(
     for work in (lambda: Stages(folder).forget("copy"), lambda: run_stage(folder, text, 2, True)):
         with pytest.raises(DataError, match="copy.json: names .*, which is not in"):
             work()
+    for wrong in ([5], {"a\0b": "x"}):
+        record.write_text(json.dumps({"outputs": wrong}))
+        with pytest.raises(DataError, match="copy.json: names .*, which is not in"):
+            Stages(folder).forget("copy")
     assert other.read_text() == "kept"
 
 

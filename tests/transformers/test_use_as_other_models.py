@@ -94,8 +94,11 @@ def test_a_stack_without_all_sizes():
 
 
 def test_other_vocabularies(tmp_path):
-    with pytest.raises(NotImplementedError, match="the vocabulary cannot be resized"):
-        language_model().resize_token_embeddings(WORDS + 2)
+    bounded = language_model()
+    for same in (None, WORDS):
+        assert bounded.resize_token_embeddings(same) is bounded.get_input_embeddings()
+    with pytest.raises(ValueError, match=f"must be the {WORDS} tokens .* but is {WORDS + 2}"):
+        bounded.resize_token_embeddings(WORDS + 2)
     model = t5mem.build("t5", share_embeddings=False)
     model.resize_token_embeddings(WORDS + 3)
     model.save_pretrained(tmp_path)
