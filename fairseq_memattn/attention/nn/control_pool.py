@@ -1,6 +1,7 @@
 """The controls of a stack of layers, which layers may share."""
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,10 @@ from fairseq_memattn.attention.controls import Control, ControlOptions, Shared, 
 from fairseq_memattn.attention.nn.carried import CarriedMemories
 
 
-class ForwardScope:
+class ForwardScope(threading.local):
     """What the layers of a pool share in a forward pass; outside of it both are None.
+
+    Each thread has its own values, so that several can compute with one model. A copy is empty.
 
     carried: the memories of earlier sentences, in a pass over sentences of documents
     """
@@ -20,6 +23,9 @@ class ForwardScope:
     def __init__(self) -> None:
         self.shared: Shared | None = None
         self.carried: CarriedMemories | None = None
+
+    def __reduce__(self) -> tuple[Callable[[], "ForwardScope"], tuple[()]]:
+        return ForwardScope, ()
 
 
 class LayerControl:
