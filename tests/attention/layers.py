@@ -14,6 +14,9 @@ from pathlib import Path
 import torch
 from cases import Inputs, fixed_sum, outputs, run
 from torch import distributed
+from torch.autograd import gradgradcheck
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
@@ -113,6 +116,22 @@ def check_state_dict(make, *inputs, **options):
     other.load_state_dict(module.state_dict())
     same = map(torch.equal, outputs(other(*inputs, **options)), outputs(module(*inputs, **options)))
     assert all(same)
+
+
+def check_second_derivatives(module, *inputs, **options):
+    """Second derivatives for weights and inputs are those of finite differences, in float64.
+
+    By PyTorch's attention in plain operations; its fused forms have none.
+    """
+    module, inputs, options = placed(module.double(), [x.double() for x in inputs], options)
+    weights = dict(module.named_parameters())
+
+    def call(*tensors):
+        given = dict(zip(weights, tensors, strict=False))
+        return functional_call(module, given, tensors[len(weights) :], options)
+
+    with sdpa_kernel(SDPBackend.MATH):
+        assert gradgradcheck(call, (*weights.values(), *inputs), fast_mode=True)
 
 
 class Saved:

@@ -15,6 +15,7 @@ from recurrences import GLOBAL, LONGEST, STRIDE, D, H, M, attend
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
+from fairseq_memattn.attention import use_backend
 from fairseq_memattn.attention.controls import Shared, Sizes, Tokens, control_class, make_control
 from fairseq_memattn.attention.controls.registry import all_controls
 from fairseq_memattn.attention.nn import ABCAttention
@@ -226,6 +227,25 @@ def test_it_works_under(name, kind, pad, check):
         options["tolerance"] = 1.0  # rounding may move a key to another cluster
     given = make if check == "state_dict" else make()
     getattr(layers, f"check_{check}")(given, *x, **options)
+
+
+@pytest.mark.parametrize(
+    "name, kind", [case if case[1] == "causal" else full(*case) for case in every()]
+)
+def test_second_derivatives(name, kind):
+    module, x = layer(name, kind).eval(), inputs(kind)
+    # Before the first token, the lengths that rfa divides by are 0, where they have no derivative.
+    pad = "right" if name.startswith("rfa") else "left"
+    with use_backend("naive"):
+        layers.check_second_derivatives(module, *x, **padding(pad, x[-1].shape[1]))
+
+
+@pytest.mark.parametrize("name", ["mlp", "gated", "linformer"])
+def test_second_derivatives_by_chunks_are_refused(name):
+    x = inputs("causal")[0]
+    out = layer(name, "causal")(x)
+    with pytest.raises(RuntimeError, match=r'use_backend\("naive"\)'):
+        torch.autograd.grad(fixed_sum(out), x, create_graph=True)
 
 
 # Whether any slot is read while it is empty, and whether write logits rise too steeply.

@@ -182,6 +182,11 @@ def test_activation_checkpointing(kind):
 
 
 @each_kind
+def test_second_derivatives(kind):
+    layers.check_second_derivatives(layer(kind, "qkv").eval(), *inputs(), **options("right"))
+
+
+@each_kind
 def test_copies_after_a_training_step(kind):
     layers.check_copies(layer(kind, "qkv", dropout=0.2), *inputs(), **options("holes"))
 

@@ -148,6 +148,11 @@ def test_activation_checkpointing(design):
     layers.check_checkpointing(layer(design, dropout=0.2), *inputs(), **options("holes"))
 
 
+@each_design
+def test_second_derivatives(design):
+    layers.check_second_derivatives(layer(design).eval(), *inputs(), **options("holes"))
+
+
 def test_copies_after_a_training_step():
     layers.check_copies(layer(dropout=0.2), *inputs(), **options("right"))
 

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
@@ -206,8 +205,12 @@ class _FactoredAttention(torch.autograd.Function):
         return _unflat(out, q), end[0].clone(), end[1].clone(), writing.log_mass.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the causal form has no second derivatives (create_graph=True) by parallel chunks; "
+                'compute them in use_backend("naive").'
+            )
         # A caller may call `backward` with autocast still on.
         with torch.autocast(grads[0].device.type, enabled=False):
             return _FactoredAttention._gradients(ctx, *grads)

@@ -6,7 +6,7 @@ Loops over positions, everything in float64, and a softmax wherever the paper di
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import MemoryState, is_written
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
 
 
 def memory(k: Tensor, v: Tensor, log_alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,14 +107,14 @@ def causal_attention(
     outputs = []
     for t in range(q.shape[2]):
         s_t = s[:, :, t]
-        total = torch.logaddexp(log_mass, s_t)
+        total = torch.stack(torch.broadcast_tensors(log_mass, s_t)).logsumexp(dim=0)
         old = (log_mass - total).exp().unsqueeze(3)
         new = ((s_t - total).exp() * is_written(s_t)).unsqueeze(3)
         keys = old * keys + new * k[:, :, t, None].to(s.dtype)
         values = old * values + new * v[:, :, t, None].to(s.dtype)
         log_mass = total
         logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(s.dtype))
-        logits = logits.masked_fill(~is_written(log_mass), -torch.inf)
-        reading = logits.softmax(dim=2).nan_to_num()
+        written = is_written(log_mass)
+        reading = logits.masked_fill(~written, EMPTY).softmax(dim=2) * written
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
     return torch.stack(outputs, dim=2), MemoryState(keys, values, log_mass)

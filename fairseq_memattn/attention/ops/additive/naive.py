@@ -63,6 +63,6 @@ def causal_attention(
         written = is_written(log_mass) | (phi[:, :, t] != 0)
         log_mass = torch.where(written, 0.0, EMPTY).to(phi.dtype)
         logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(phi.dtype))
-        reading = logits.masked_fill(~written, -torch.inf).softmax(dim=2).nan_to_num()
+        reading = logits.masked_fill(~written, EMPTY).softmax(dim=2) * written
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
     return torch.stack(outputs, dim=2), MemoryState(keys, values, log_mass)

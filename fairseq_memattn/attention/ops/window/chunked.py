@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
@@ -505,21 +504,23 @@ class _Bands(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shift: int, width: int) -> Tensor:
-        ctx.shift, ctx.length = shift, x.shape[2]
+        ctx.shift, ctx.shape = shift, x.shape
         return x.unfold(2, width, shift).transpose(3, 4)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         batch, rows, count, width, columns = grad.shape
-        shift = ctx.shift
+        shift, length = ctx.shift, ctx.shape[2]
+        if torch.is_grad_enabled():  # of second derivatives, which the sums below do not have
+            back = torch.ops.aten.unfold_backward
+            return back(grad.transpose(3, 4), ctx.shape, 2, width, shift), None, None
         covered = count * shift
         total = grad.new_zeros(batch, rows, covered + width + shift, columns)
         for start in range(0, width, shift):
             part = grad[:, :, :, start : start + shift]
             here = total[:, :, start : start + covered].unflatten(2, (count, shift))
             here[:, :, :, : part.shape[3]] += part
-        return total[:, :, : ctx.length], None, None
+        return total[:, :, :length], None, None
 
 
 def _empty(k: Tensor, v: Tensor, size: int) -> WindowState:
