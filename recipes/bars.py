@@ -9,6 +9,7 @@ value is.
 """
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -27,20 +28,30 @@ class Bar(NamedTuple):
     spread: float
 
 
+def finite(text: str) -> float:
+    """Raises ValueError for anything but a finite number."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not finite")
+    return number
+
+
 def read_bar(given: str) -> Bar:
     """Raises ValueError for anything but NAME=V,V,... and NAME=MEAN±SD."""
     name, equals, values = given.rpartition("=")
     try:
         if "±" in values:
-            mean, spread = (float(number) for number in values.split("±"))
+            mean, spread = map(finite, values.split("±"))
         else:
-            numbers = [float(number) for number in values.split(",")]
+            numbers = [finite(number) for number in values.split(",")]
             mean = statistics.fmean(numbers)
             spread = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
     except ValueError:
         equals = ""
     if not (name and equals):
-        raise ValueError(f"a bar must be NAME=V,V,... or NAME=MEAN±SD, but is {given!r}")
+        raise ValueError(
+            f"a bar must be NAME=V,V,... or NAME=MEAN±SD, of finite numbers, but is {given!r}"
+        )
     return Bar(name, mean, spread)
 
 
@@ -76,7 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_format("--output", args.output)
         check_outputs({"--output": args.output}, [])
-        draw([read_bar(given) for given in args.bars], args.label, args.start, args.output)
+        bars = [read_bar(given) for given in args.bars]
+        if len({bar.name for bar in bars}) < len(bars):
+            raise ValueError("each bar must have a name of its own")
+        draw(bars, args.label, args.start, args.output)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

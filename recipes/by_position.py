@@ -37,6 +37,8 @@ def read(folder: Path, system: str) -> Perplexities:
             raise ValueError(
                 f"{path} must be a file of `memattn perplexity --json` with one --context-window"
             ) from error
+        if any(perplexity is None for _, perplexity in parts):
+            raise ValueError(f"{path}: has a perplexity that is not finite")
         for positions, perplexity in parts:
             found.setdefault(positions, []).append(perplexity)
     if any(len(seeds) < len(paths) for seeds in found.values()):

@@ -22,19 +22,20 @@ from fairseq_memattn.cli.outputs import check_outputs, write_text
 from fairseq_memattn.evaluation.plots import check_format
 
 # How a value is written in a file .score: by `memattn score`, fairseq-validate and the recipes
+NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
 VALUES = {
-    "BLEU": r"^BLEU\|\S+ = ([0-9.]+)",
-    "chrF": r"^chrF\S+ = ([0-9.]+)",
-    "s-BLEU": r"^s-BLEU\S* = ([0-9.]+)",
-    "d-BLEU": r"^d-BLEU\S* = ([0-9.]+)",
-    "perplexity": r"^ppl ([0-9.]+)",
-    "test error": r"^test: error ([0-9.]+) %",
-    "test perplexity": r"^test: error [0-9.]+ %, perplexity ([0-9.]+)",
-    "segments of 512": r"^segments of 512: ([0-9.]+)",
-    "segments of 2048": r"^segments of 2048: ([0-9.]+)",
-    "the whole text": r"^the whole text: ([0-9.]+)",
-    "exact match": r"^all +[0-9]+ +([0-9.]+)",
-    "exact match, %": r"exact match ([0-9.]+) %",
+    "BLEU": rf"^BLEU\|\S+ = {NUMBER}",
+    "chrF": rf"^chrF\S+ = {NUMBER}",
+    "s-BLEU": rf"^s-BLEU\S* = {NUMBER}",
+    "d-BLEU": rf"^d-BLEU\S* = {NUMBER}",
+    "perplexity": rf"^ppl {NUMBER}",
+    "test error": rf"^test: error {NUMBER} %",
+    "test perplexity": rf"^test: error [0-9.]+ %, perplexity {NUMBER}",
+    "segments of 512": rf"^segments of 512: {NUMBER}",
+    "segments of 2048": rf"^segments of 2048: {NUMBER}",
+    "the whole text": rf"^the whole text: {NUMBER}",
+    "exact match": rf"^all +[0-9]+ +{NUMBER}",
+    "exact match, %": rf"exact match {NUMBER} %",
 }
 Scores = Mapping[int, float]  # by seed
 

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     corpus = _Corpus(args, loaded)
     kinds = _kinds(loaded.source_context, loaded.target_context)
     scores = {contexts: corpus.score(*contexts) for contexts in [(0, 0), *kinds]}
-    rows = _rows(scores, kinds)
+    rows = _rows(scores, kinds, corpus.has_context())
     header = ["source", "target", "nats a sentence", "nats a token", "sentences helped"]
     print(table([header, *([_shown(value) for value in row.values()] for row in rows)]))
     everything = (loaded.source_context, loaded.target_context)
@@ -81,11 +81,11 @@ def _kinds(source: int, target: int) -> list[Contexts]:
 
 
 def _rows(
-    scores: "dict[Contexts, list[Tensor]]", kinds: list[Contexts]
+    scores: "dict[Contexts, list[Tensor]]", kinds: list[Contexts], has_context: list[bool]
 ) -> list[dict[str, int | float]]:
     from fairseq_memattn.documents.context_gain import cxmi
 
-    found = [(kind, cxmi(scores[0, 0], scores[kind])) for kind in kinds]
+    found = [(kind, cxmi(scores[0, 0], scores[kind], has_context)) for kind in kinds]
     return [
         {"source_context": source, "target_context": target, **values._asdict()}
         for (source, target), values in found
@@ -106,6 +106,11 @@ class _Corpus:
             raise ValueError(
                 f"--document must be from 0 to {len(self.documents) - 1}, but is {args.document}"
             )
+
+    def has_context(self) -> list[bool]:
+        """Whether a sentence follows another one in its document."""
+        first = self.documents.first_sentences().tolist()
+        return [sentence != own for sentence, own in enumerate(first)]
 
     def score(self, source_context: int, target_context: int) -> "list[Tensor]":
         """The log-probabilities of the tokens of each reference sentence, (T,) each."""

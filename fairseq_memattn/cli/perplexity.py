@@ -181,7 +181,7 @@ def result(way: str, losses: "LossByPosition", read: int, start: float) -> Row:
     """start: when it began, by time.perf_counter()"""
     seconds = time.perf_counter() - start
     by_position = [part._asdict() for part in losses.ranges()]
-    return Row(way, 2**losses.loss, losses.loss, read, seconds, by_position)
+    return Row(way, losses.perplexity, losses.loss, read, seconds, by_position)
 
 
 def positions_table(rows: Sequence[Row]) -> list[list[str]]:

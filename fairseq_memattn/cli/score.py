@@ -119,6 +119,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seed of the bootstrap (default: %(default)s, sacreBLEU's)",
     )
     parser.add_argument(
+        "--test",
+        choices=["bootstrap", "randomisation"],
+        help="the paired test of several systems: bootstrap resampling (default), or approximate "
+        "randomisation, which finds fewer differences of equally good systems significant",
+    )
+    parser.add_argument(
         "--comet",
         metavar="MODEL",
         help="also COMET, with the package unbabel-comet: a checkpoint file or a name that it "
@@ -145,6 +151,8 @@ def run(args: argparse.Namespace) -> None:
     args.reference, *args.more_references = args.reference
     check(args)
     paths = system_paths(args)
+    if args.test and (len(paths) < 2 or args.resamples == 0):
+        raise ValueError("--test needs several systems and --resamples above 0")
     document_options.alignment_files(args, paths)
     check_files(args, list(paths.values()))
     references = read_column(args.reference, "ref")
@@ -355,7 +363,7 @@ def score(
     from fairseq_memattn.evaluation import scores
     from fairseq_memattn.evaluation.scored_texts import ScoredTexts
 
-    draws = bootstrap_resamples(args, len(systems))
+    draws, test = bootstrap_resamples(args, len(systems)), args.test or "bootstrap"
     measures = scores.build_measures(
         systems, references, documents, args.tokenize, args.lowercase, more_references
     )
@@ -366,10 +374,10 @@ def score(
         shown.append("\n".join(lines))
     # Inputs of these measures may be wrong, so they come before those that take long.
     words = word_measures(args, texts)
-    measured = scores.measure_all(measures, draws, args.seed)
+    measured = scores.measure_all(measures, draws, args.seed, test)
     measured |= segment_measures(args, texts)
     if len(systems) > 1 or draws or len(measured) > len(measures):
-        shown.append(results_text(measured, draws, args.seed))
+        shown.append(results_text(measured, draws, args.seed, test))
     report: dict[str, Any] = {
         "reference": str(args.reference),
         "more_references": [str(path) for path in args.more_references],

@@ -13,8 +13,10 @@ SIGNIFICANT = 0.05
 STANDARD = {"BLEU", "s-BLEU", "d-BLEU", "chrF2"}  # of which sacreBLEU prints a line
 
 
-def results_text(measured: "Mapping[str, Measured]", resamples: int, seed: int) -> str:
-    """A table of measures and systems, what the bootstrap did, and the signatures."""
+def results_text(
+    measured: "Mapping[str, Measured]", resamples: int, seed: int, test: str = "bootstrap"
+) -> str:
+    """A table of measures and systems, what the test did, and the signatures."""
     baseline, *others = next(iter(measured.values())).results
     header = ["measure", "system", "score", "mean ± 95 %" if resamples else ""]
     rows = [[*header, "p" if resamples and others else ""]]
@@ -29,10 +31,15 @@ def results_text(measured: "Mapping[str, Measured]", resamples: int, seed: int) 
             rows.append([measure, system, f"{result.score:.{digits}f}", interval, p])
     lines = [table(rows, left=2)]
     if resamples and others:
-        lines.append(
-            f"{resamples} paired bootstrap resamples, seed {seed}; p: against {baseline}, "
-            f"* below {SIGNIFICANT}"
-        )
+        draws = f"{resamples} paired bootstrap resamples"
+        if test == "randomisation":
+            draws = f"{resamples} trials of approximate randomisation, and bootstrap resamples"
+        lines.append(f"{draws}, seed {seed}; p: against {baseline}, * below {SIGNIFICANT}")
+        lines += [
+            f"{measure} has no p: {one.segments} segments are too few"
+            for measure, one in measured.items()
+            if one.too_few
+        ]
     elif resamples:
         lines.append(f"{resamples} bootstrap resamples, seed {seed}")
     # sacreBLEU's own lines, which come before a single system's table, have its signatures.

@@ -63,8 +63,8 @@ class Words(NamedTuple):
             found = function_words(sentences, self.documents)
         if not any(content_word(token, found) for tokens in sentences for token in tokens):
             raise ValueError(
-                f"{option} finds no content words in {len(self.documents)} documents; give another "
-                "list of function words with --stop-words"
+                f"{option} finds no content words in {len(self.documents)} documents; give "
+                "a list of function words with --stop-words"
             )
         return found
 

@@ -19,8 +19,7 @@ class Cxmi(NamedTuple):
 
     per_sentence: mean over sentences, as in equation 2
     per_token: mean over tokens
-    helped: share of sentences that are more likely with context, among those whose
-        log-likelihood differs
+    helped: share of sentences that are more likely with context, among those that have context
     """
 
     per_sentence: float
@@ -28,18 +27,23 @@ class Cxmi(NamedTuple):
     helped: float
 
 
-def cxmi(without: Sequence[Tensor], with_context: Sequence[Tensor]) -> Cxmi:
-    """without, with_context: the log-probabilities (T,) of the tokens of each sentence
+def cxmi(
+    without: Sequence[Tensor], with_context: Sequence[Tensor], has_context: Sequence[bool]
+) -> Cxmi:
+    """Compares the same sentences without and with context.
+
+    without, with_context: the log-probabilities (T,) of the tokens of each sentence
+    has_context: which sentences have any, unlike the first ones of documents
 
     Raises ValueError for different numbers of tokens.
     """
     differences = gains(without, with_context)
     sums = torch.stack([difference.sum(dtype=torch.float64) for difference in differences])
-    changed = sums[sums != 0]
+    compared = sums[torch.tensor(has_context)]
     return Cxmi(
         float(sums.mean()),
         float(sums.sum()) / sum(map(len, differences)),
-        float((changed > 0).double().mean()) if len(changed) else 0.0,
+        float((compared > 0).double().mean()) if len(compared) else 0.0,
     )
 
 

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fairseq_memattn.evaluation.letters import letters
 from fairseq_memattn.evaluation.text_columns import is_table, read_column
 from fairseq_memattn.evaluation.utf8_lines import read_lines
 
@@ -115,7 +116,7 @@ def same_letters(one: str, other: str) -> bool:
 
 def _letters(line: str) -> str:
     text = unicodedata.normalize("NFKC", html.unescape(line)).casefold()
-    return "".join(filter(str.isalnum, text))
+    return letters(text)
 
 
 def signs_of_segmentation(lines: list[str]) -> list[str]:

@@ -93,7 +93,7 @@ def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, tit
         layout="constrained",
     )
     FigureCanvasAgg(figure)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     names = [f"layer {layer}, head {head}" for layer in memories.layers for head in memories.heads]
     upper, lower = figure.subfigures(2, 1, squeeze=False).flat
     labelled = width / max_tokens >= MIN_LABELLED_WIDTH

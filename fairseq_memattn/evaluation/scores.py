@@ -1,7 +1,8 @@
 """BLEU and chrF of one or several systems, of sentences and of documents.
 
 sacreBLEU (Post, 2018) computes scores, intervals and the p-values of paired bootstrap resampling
-(Koehn, 2004). For the same text, its command line prints the same numbers.
+(Koehn, 2004) or approximate randomisation (Riezler and Maxwell, 2005). For the same text, its
+command line prints the same numbers.
 """
 
 import os
@@ -22,6 +23,10 @@ from fairseq_memattn.evaluation.document_lines import Document, join
 # and 18 numbers of four.
 BYTES_OF_A_DRAW = 8 + 18 * 4
 SEED_VARIABLE = "SACREBLEU_SEED"
+# With fewer, most differences of equally good systems have a small p.
+FEWEST_SEGMENTS = 20
+# The paired tests, with sacreBLEU's names for them
+TESTS = {"bootstrap": "bs", "randomisation": "ar"}
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,19 @@ class Measure:
 
 @dataclass(frozen=True)
 class Measured:
-    """One measure's signature, and the `Result` of each system; the first is the baseline."""
+    """One measure's signature, and the `Result` of each system; the first is the baseline.
+
+    segments: how many the test resamples; None for a measure without one
+    """
 
     signature: str
     results: dict[str, Result]
+    segments: int | None = None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few segments for p-values."""
+        return self.segments is not None and self.segments < FEWEST_SEGMENTS
 
 
 def build_measures(
@@ -107,15 +121,21 @@ def standard_line(measure: Measure, system: str) -> str:
     return score.format(width=2, signature=str(measure.metric.get_signature()))
 
 
-def measure_all(measures: Sequence[Measure], resamples: int, seed: int) -> dict[str, Measured]:
+def measure_all(
+    measures: Sequence[Measure], resamples: int, seed: int, test: str = "bootstrap"
+) -> dict[str, Measured]:
     """The results of each measure, by name.
 
-    resamples: number of bootstrap resamples; 0 means no intervals and no p-values
-    seed: of the bootstrap, at least 1
+    Fewer than `FEWEST_SEGMENTS` segments have no p-values, and one segment has no interval.
+
+    resamples: number of bootstrap resamples, and of trials of the randomisation; 0 means no
+        intervals and no p-values
+    seed: of the bootstrap and the randomisation, at least 1
+    test: one of `TESTS`
     """
     with _sacrebleu_seed(seed):
         return {
-            measure.name: _measure(measure, resamples)
+            measure.name: _measure(measure, resamples, TESTS[test])
             for measure in tqdm(measures, desc="scoring", unit="measure", disable=None)
         }
 
@@ -125,19 +145,21 @@ def resampling_memory(sentences: int, resamples: int) -> int:
     return BYTES_OF_A_DRAW * sentences * resamples
 
 
-def _measure(measure: Measure, resamples: int) -> Measured:
-    if not resamples:
+def _measure(measure: Measure, resamples: int, test_type: str) -> Measured:
+    segments = len(next(iter(measure.hypotheses.values())))
+    if not resamples or segments < 2:
         results = {
             name: Result(measure.metric.corpus_score(lines, None).score)
             for name, lines in measure.hypotheses.items()
         }
-        return Measured(str(measure.metric.get_signature()), results)
+        return Measured(str(measure.metric.get_signature()), results, segments)
     test = PairedTest(
         list(measure.hypotheses.items()),
         {measure.name: measure.metric},
         references=None,
-        test_type="bs",
+        test_type=test_type,
         n_samples=resamples,
+        n_ar_confidence=resamples,
     )
     signatures, columns = test()
     # There is one metric, so there is one signature. Its results are in the column of its name.
@@ -147,7 +169,9 @@ def _measure(measure: Measure, resamples: int) -> Measured:
         # For equal scores, sacreBLEU's strict comparison would give a small p.
         if result.score == each[0].score:
             result.p_value = 1.0
-    return Measured(str(signature), dict(zip(measure.hypotheses, each, strict=True)))
+        if segments < FEWEST_SEGMENTS:
+            result.p_value = None
+    return Measured(str(signature), dict(zip(measure.hypotheses, each, strict=True)), segments)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from fairseq_memattn.evaluation.letters import letters
 from fairseq_memattn.evaluation.swapped_groups import script
 from fairseq_memattn.evaluation.tokenizers import SCRIPTS
 
@@ -54,10 +55,10 @@ def line_text(text: str, part: Sequence[Unit]) -> str:
 
 def _unit(word: str, start: int, space: str) -> Unit:
     """space: what separates the word from the next one"""
-    letters = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", word).casefold()))
+    key = letters(unicodedata.normalize("NFKC", word).casefold())
     ended = "\n" in space or (space and any(map(_unspaced, word)))
     end = "final" if ended else _punctuation(word)
-    return Unit(start, start + len(word), letters or word, end)
+    return Unit(start, start + len(word), key or word, end)
 
 
 def _punctuation(word: str) -> str:

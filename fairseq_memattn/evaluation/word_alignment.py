@@ -52,7 +52,7 @@ def read_alignments(
                         f"the {side}, which has {count} tokens"
                     )
             links.append(link)
-        alignments.append(sorted(links))
+        alignments.append(sorted(set(links)))
     return alignments
 
 

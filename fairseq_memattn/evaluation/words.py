@@ -1,20 +1,25 @@
 """The words of sentences, by sacreBLEU's tokenizers, and which of them are content words."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_memattn.evaluation.document_lines import Document
+from fairseq_memattn.evaluation.letters import is_mark
 
 # A word that occurs in a larger share of the documents is a function word.
 MAX_DOCUMENTS = 0.5
 
 
 def tokenise(lines: Sequence[str], tokenize: str) -> list[list[str]]:
-    """The tokens of each line. tokenize: the name of one of sacreBLEU's tokenizers."""
+    """The tokens of each line, in Unicode's normal form NFC, in which accents have one spelling.
+
+    tokenize: the name of one of sacreBLEU's tokenizers
+    """
     split = BLEU(tokenize=tokenize, force=True).tokenizer
-    return [split(line.strip()).split() for line in lines]
+    return [split(unicodedata.normalize("NFC", line.strip())).split() for line in lines]
 
 
 def count_words(tokens: Sequence[str]) -> int:
@@ -34,4 +39,9 @@ def function_words(sentences: Sequence[Sequence[str]], documents: Sequence[Docum
 def content_word(token: str, function_words: set[str]) -> str | None:
     """The casefolded token if it has letters only and is no function word, and otherwise None."""
     word = token.casefold()
-    return word if token.isalpha() and word not in function_words else None
+    return word if _has_letters_only(token) and word not in function_words else None
+
+
+def _has_letters_only(token: str) -> bool:
+    """Whether a token has only letters, and marks on them."""
+    return token[:1].isalpha() and all(one.isalpha() or is_mark(one) for one in token)

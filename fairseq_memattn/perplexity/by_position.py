@@ -21,6 +21,14 @@ class PositionRange(NamedTuple):
     perplexity: float
 
 
+def perplexity(loss: float) -> float:
+    """2 to the power of a loss in bits; infinity where that is too large for a float."""
+    try:
+        return float(2**loss)
+    except OverflowError:
+        return float("inf")
+
+
 class LossByPosition:
     """Sums of losses, over all tokens and over ranges of positions."""
 
@@ -49,12 +57,17 @@ class LossByPosition:
         """The mean over all tokens."""
         return float(self._loss.sum()) / self.tokens
 
+    @property
+    def perplexity(self) -> float:
+        """Of all tokens."""
+        return perplexity(self.loss)
+
     def ranges(self) -> list[PositionRange]:
         """Those that have tokens."""
         edges = [0, *self._edges.tolist()]
         found = zip(edges, edges[1:], self._tokens.tolist(), self._loss.tolist(), strict=False)
         return [
-            PositionRange(begin, end, tokens, loss / tokens, 2 ** (loss / tokens))
+            PositionRange(begin, end, tokens, loss / tokens, perplexity(loss / tokens))
             for begin, end, tokens, loss in found
             if tokens
         ]

@@ -32,5 +32,5 @@ fit_masked_model() {
 masked_perplexity() {
   "$BIN"/fairseq-validate "$data/bin" --user-dir fairseq_memattn $DEVICE --task masked_lm \
     --criterion masked_lm --path "$run/checkpoint_last.pt" --valid-subset test --max-tokens 4096 \
-    --required-batch-size-multiple 1 2>&1 | grep -o "ppl [0-9.]*" | tail -1
+    --required-batch-size-multiple 1 2>&1 | grep -o "ppl [0-9.e+]*" | tail -1
 }

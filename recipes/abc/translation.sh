@@ -97,7 +97,7 @@ translate() {
 perplexity() {
   "$BIN"/fairseq-validate "$data/bin" --user-dir $plugin $DEVICE --task translation \
     --criterion label_smoothed_cross_entropy --path "$run/checkpoint_last.pt" --valid-subset valid \
-    --max-tokens 4096 --required-batch-size-multiple 1 "$@" 2>&1 | grep -o "ppl [0-9.]*" | tail -1
+    --max-tokens 4096 --required-batch-size-multiple 1 "$@" 2>&1 | grep -o "ppl [0-9.e+]*" | tail -1
 }
 
 # score_documents: the translation of what choose_documents has chosen, to $run.score

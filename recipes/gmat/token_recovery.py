@@ -1,20 +1,27 @@
 """How many tokens of documents come back from a store: what compress.sh prints last."""
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
 
+PIECE = re.compile(r"(.+)#([0-9]+)")
 
-def filled_documents(path: Path) -> dict[str, list[str]]:
-    """The tokens that `memattn decompress --tokens` wrote for each document, pieces joined."""
+
+def filled_documents(path: Path, ids: Collection[str]) -> dict[str, list[str]]:
+    """The tokens that `memattn decompress --tokens` wrote for each document, pieces joined.
+
+    ids: of the documents; a piece of one is called ID#NUMBER
+    """
     pieces: dict[str, dict[int, list[str]]] = {}
     for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
         name, tokens = line.split("\t")
-        document, _, number = name.partition("#")
+        piece = None if name in ids else PIECE.fullmatch(name)
+        document, number = (piece[1], int(piece[2])) if piece else (name, 0)
         begin, *rest = tokens.split(" ")  # what is found for <s> is none of the document's
-        pieces.setdefault(document, {})[int(number or 0)] = rest
+        pieces.setdefault(document, {})[number] = rest
     return {
         document: [token for number in sorted(parts) for token in parts[number]]
         for document, parts in pieces.items()
@@ -39,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pieces", type=Path, required=True, help="the split as it was binarised")
     parser.add_argument("--docids", type=Path, required=True, help="its ids, one a line")
     args = parser.parse_args(argv)
-    true, filled = documents(args.pieces, args.docids), filled_documents(args.filled)
+    true = documents(args.pieces, args.docids)
+    filled = filled_documents(args.filled, true)
     if {name: len(tokens) for name, tokens in true.items()} != {
         name: len(tokens) for name, tokens in filled.items()
     }:

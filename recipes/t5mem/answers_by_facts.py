@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.answers import read_answers
+from fairseq_memattn.cli.answers import check_records, read_answers
 from fairseq_memattn.evaluation.json_files import read_json
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.qa.answer_scores import SQUAD, score_answer
@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise ValueError(f"{path}: there is no such file")
         records = read_records(args.gold)
         facts = read_facts(args.gold, records)
+        check_records(args.gold, records)
         print(results(read_answers(args.predictions, records), records, facts))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -127,7 +127,7 @@ def test_ltcr_by_hand(tmp_path, capsys):
 
 
 def test_a_translation_consists_of_all_linked_words(tmp_path, capsys):
-    links = ["0-0 0-1 1-1 2-1 2-0", "0-0", "1-1", "1-1", "", ""]
+    links = ["0-0 0-0 0-1 1-1 2-1 2-0", "0-0", "1-1", "1-1", "", ""]
     done = score(tmp_path, capsys, LTCR | {"links": links}, ALIGNED)
     found = done.report["consistency"]["systems"]["base"]
     # "bank": Bank Fluss, Bank Fluss, no link, Bank: 1 of 3 pairs.

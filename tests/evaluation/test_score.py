@@ -141,15 +141,43 @@ def test_paired_bootstrap_is_that_of_sacrebleus_command(case, capsys, suffix, me
         "--paired-bs", "--paired-bs-n", "150", "--format", "text",
     )  # fmt: skip
     values = re.findall(r"(\d+\.\d+) \((\d+\.\d+) ± (\d+\.\d+)\)", shown)
-    ps = re.findall(r"\(p = (\d\.\d+)\)", shown)
-    expected = [
-        tuple(map(float, (*value, *p)))
-        for value, p in zip(values, [(), *((p,) for p in ps)], strict=True)
-    ]
+    ps = [(p,) for p in re.findall(r"\(p = (\d\.\d+)\)", shown)]
+    if suffix:  # five documents are too few for p-values
+        ps = [()] * len(ps)
+    expected = [tuple(map(float, (*value, *p))) for value, p in zip(values, [(), *ps], strict=True)]
     assert len(expected) == 3
     assert numbers(done.report, measure) == expected
     assert done.report["measures"][measure]["signature"] in shown
     assert f"{measure}|{done.report['measures'][measure]['signature']}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "measure"), [("bleu", "BLEU", "s-BLEU"), ("chrf", "chrF2", "chrF2")]
+)
+def test_randomisation_is_that_of_sacrebleus_command(case, capsys, metric, name, measure):
+    options = " --resamples 150 --seed 7"
+    done = case.run(capsys, f"{THREE}{options} --test randomisation")
+    shown = sacrebleu_command(
+        case.folder, 7, "reference", "-i", "base", "better", "same", "-m", metric,
+        "--paired-ar", "--paired-ar-n", "150", "--format", "json",
+    )  # fmt: skip
+    ours = done.report["measures"][measure]
+    theirs = [each[name] for each in json.loads(shown)]
+    for one, other in zip(ours["systems"].values(), theirs, strict=True):
+        assert one["p_value"] == other["p_value"]
+        assert one["mean"] > one["ci"] > 0
+    assert "|ar:150|seed:7|" in ours["signature"]
+    assert "150 trials of approximate randomisation, and bootstrap resamples, seed 7" in done.out
+
+
+def test_too_few_segments_have_no_p_and_one_has_no_interval(case, capsys):
+    done = case.run(capsys, THREE + " --resamples 20")
+    assert "\nd-BLEU has no p: 5 segments are too few\n" in done.out
+    assert done.out.count("has no p") == 1
+    case.write("ids", ["one document"] * 30)
+    done = case.run(capsys, THREE + " --resamples 20")
+    assert {len(each) for each in numbers(done.report, "d-BLEU")} == {1}
+    assert {len(each) for each in numbers(done.report, "s-BLEU")} == {3, 4}
 
 
 def test_one_system_gets_sacrebleus_confidence_interval(case, capsys):
@@ -305,6 +333,8 @@ def test_files_that_do_not_fit_are_refused(case, capsys, file, line, text, messa
     ("command", "message"),
     [
         (ONE + " --per-document", "--per-document needs --docids"),
+        (ONE + " --test randomisation", "--test needs several systems and --resamples above 0"),
+        (THREE + " --test bootstrap --resamples 0", "--test needs several systems and"),
         (ONE + " --resamples -1", "--resamples must be at least 0, but is -1"),
         (
             ONE + " --resamples 1" + "0" * 99,
@@ -369,8 +399,8 @@ def test_a_copy_of_the_baseline_is_not_significantly_different(case, capsys):
     case.write("copy", case.texts["base"])
     done = case.run(capsys, "--system base={d}/base" + copy)
     assert done.status == 0
-    for measure in done.report["measures"].values():
-        assert measure["systems"]["copy"]["p_value"] == 1
+    for name in ("s-BLEU", "chrF2"):
+        assert done.report["measures"][name]["systems"]["copy"]["p_value"] == 1
 
 
 class StandInForComet(ModuleType):

@@ -10,6 +10,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from harness import WINDOWS, generate, hypotheses, lines_of, run
 
 from fairseq_memattn.cli import main
+from fairseq_memattn.documents.context_gain import cxmi
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.documents.translation_scorer import Pair, Scorer
 
@@ -227,6 +228,16 @@ def test_cxmi(document_model, corpus, tmp_path):
     assert gain / len(sums[0]) == pytest.approx(rows[5]["per_sentence"], abs=1e-3)
     assert {int(document) for _, document, *_ in lines} == set(range(4))
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_sentences_without_context_are_not_helped():
+    """Their two scores are of one input, and differ by the rounding of different batches."""
+    without = [torch.tensor([-1.0, -2.0]), torch.tensor([-3.0]), torch.tensor([-3.0])]
+    with_context = [without[0] + 1e-6, torch.tensor([-2.0]), torch.tensor([-3.5])]
+    found = cxmi(without, with_context, [False, True, True])
+    assert found.helped == 0.5
+    assert found.per_sentence == pytest.approx(0.5 / 3, abs=1e-5)
+    assert cxmi(without[:1], with_context[:1], [False]).helped == 0
 
 
 @pytest.mark.parametrize(

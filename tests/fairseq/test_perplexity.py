@@ -178,6 +178,13 @@ def test_ranges_of_positions():
     assert losses.loss == pytest.approx(27 / 7)
 
 
+def test_a_loss_whose_perplexity_is_no_float():
+    losses = LossByPosition()
+    losses.add(torch.tensor([0, 64]), torch.tensor([2000.0, 1100.0]))
+    assert losses.perplexity == math.inf
+    assert [part.perplexity for part in losses.ranges()] == [math.inf, math.inf]
+
+
 def test_the_command(with_documents, tmp_path):
     trained, rows = with_documents, tmp_path / "rows.json"
     flags = ["--context-window", 0, 16, "--stateful", "--by-position", "--json", rows]

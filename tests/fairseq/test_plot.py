@@ -436,6 +436,6 @@ def test_the_picture_grows_with_its_panels_up_to_a_limit(layers, heads, tokens, 
     memories = plots.Memories(
         range(layers), range(heads), words, words[:2], weights, weights[:, :, :2]
     )
-    plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "title")
+    plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "$x_{$ 0")
     height, width, _ = imread(tmp_path / "x.png").shape
     assert (width, height) == pytest.approx([plots.DPI * size for size in inches], abs=1)

@@ -77,6 +77,12 @@ def test_files_that_do_not_fit(
     assert scores(main, tmp_path, stories(tmp_path, keep="level")) == 2
     said = f"error: --gold {gold}: not a file of `memattn prepare stories`, with facts\n"
     assert capsys.readouterr().err == said
+    gold = stories(tmp_path)
+    content = json.loads(gold.read_text())
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"] = []
+    gold.write_text(json.dumps(content))
+    assert scores(main, tmp_path, gold, _1="attic") == 2
+    assert "the question '1' has no accepted answer" in capsys.readouterr().err
     gold.write_text("[]")
     assert scores(main, tmp_path, gold) == 2
     assert capsys.readouterr().err == said

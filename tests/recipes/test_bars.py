@@ -28,9 +28,15 @@ def test_a_picture(bars, tmp_path):
     assert output.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("given", ["a", "a=", "=1", "a=1,x", "a=1±2±3"])
+@pytest.mark.parametrize("given", ["a", "a=", "=1", "a=1,x", "a=1±2±3", "a=1,nan", "a=inf"])
 def test_what_is_no_bar(bars, tmp_path, capsys, given):
     output = tmp_path / "bars.png"
     assert bars.main([given, "--label", "BLEU", "--output", str(output)]) == 2
-    assert f"NAME=MEAN±SD, but is {given!r}" in capsys.readouterr().err
+    assert f"NAME=MEAN±SD, of finite numbers, but is {given!r}" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_bars_of_one_name(bars, tmp_path, capsys):
+    output = tmp_path / "bars.png"
+    assert bars.main(["a=1", "a=2", "--label", "BLEU", "--output", str(output)]) == 2
+    assert capsys.readouterr().err == "error: each bar must have a name of its own\n"

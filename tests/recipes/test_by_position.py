@@ -48,9 +48,11 @@ def test_table_and_picture(rows):
 def test_refused_in_one_sentence(rows):
     write(rows / "short-1.json", (5.0,))
     (rows / "other-1.json").write_text("{}")
+    write(rows / "infinite-1.json", (5.0, None))
     for system, message in {
         "none": f"{rows}: there is no file none-SEED.json",
         "short": f"{rows}: short and a have blocks of other lengths",
+        "infinite": f"{rows}/infinite-1.json: has a perplexity that is not finite",
         "other": f"{rows}/other-1.json must be a file of `memattn perplexity --json` with one",
     }.items():
         done = by_position(rows, "a", system)

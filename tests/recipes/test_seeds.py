@@ -41,6 +41,13 @@ def test_means_and_differences(seeds, tmp_path, capsys):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_scientific_notation(seeds, tmp_path, capsys):
+    write(tmp_path, "a-1", 30, "1.2e+17")
+    args = [str(tmp_path), "--systems", "a", "--values", "perplexity"]
+    assert seeds.main([*args, "--output", str(tmp_path / "out")]) == 0
+    assert "| 1 | 120000000000000000.00 |" in capsys.readouterr().out
+
+
 def test_quotients(seeds, tmp_path, capsys):
     for seed, softmax, bounded in ((1, 8, 10), (2, 10, 11)):
         write(tmp_path, f"softmax-{seed}", 30, softmax)

@@ -21,13 +21,23 @@ FILLED = "2\t<s> f g </s>\n1#1\t<s> e x\n1#0\t<s> a b x </s> d\n"
     ],
 )
 def test_counts(filled, status, message, tmp_path):
-    files = {"filled.txt": filled, "test.en": PIECES, "test.docids": DOCIDS}
+    done = recovery(tmp_path, filled, DOCIDS)
+    assert done.returncode == status and message in done.stdout + done.stderr
+
+
+def test_ids_with_the_sign_before_a_number(tmp_path):
+    filled = "C#1\t<s> f g </s>\nC# lang#1\t<s> e x\nC# lang#0\t<s> a b x </s> d\n"
+    done = recovery(tmp_path, filled, "C# lang\nC# lang\nC#1\n")
+    assert done.stdout == "8 of 10 tokens come back: 80.0 %\n"
+
+
+def recovery(tmp_path, filled, docids):
+    files = {"filled.txt": filled, "test.en": PIECES, "test.docids": docids}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, SCRIPT, "filled.txt", "--pieces", "test.en", "--docids", "test.docids"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == status and message in done.stdout + done.stderr
