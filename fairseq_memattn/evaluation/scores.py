@@ -23,7 +23,7 @@ from fairseq_memattn.evaluation.document_lines import Document, join
 # and 18 numbers of four.
 BYTES_OF_A_DRAW = 8 + 18 * 4
 SEED_VARIABLE = "SACREBLEU_SEED"
-# With fewer, most differences of equally good systems have a small p.
+# With fewer, equally good systems often have a small p.
 FEWEST_SEGMENTS = 20
 # The paired tests, with sacreBLEU's names for them
 TESTS = {"bootstrap": "bs", "randomisation": "ar"}
