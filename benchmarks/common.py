@@ -69,6 +69,8 @@ def parse(parser: argparse.ArgumentParser) -> Namespace:
         parser.error("--clock cpu adds up the time of all threads, so it needs --threads 1")
     if args.clock == "cpu" and args.device != "cpu":
         parser.error(f"--clock cpu does not measure --device {args.device}; use --clock wall")
+    if args.device.startswith("cuda:"):
+        torch.cuda.set_device(args.device)
     return args
 
 

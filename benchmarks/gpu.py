@@ -13,13 +13,14 @@ has medians. It is written after every measurement, so that a run that is stoppe
 import argparse
 import importlib.util
 import json
+import math
 import os
 import re
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,14 +93,18 @@ def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> Tensor:
         return scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def make_flex(shape: Shape, device: torch.device) -> Attention:
+@cache
+def compiled_flex(length: int, device: str) -> Callable[..., Tensor]:
+    """`flex_attention` with a causal mask, for one length."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    mask = create_block_mask(
-        lambda b, h, t, j: t >= j, None, None, shape.length, shape.length, device=str(device)
-    )
-    attend = torch.compile(flex_attention)
-    return lambda q, k, v, _: attend(q, k, v, block_mask=mask)
+    torch._dynamo.reset()  # which limits how often one function is compiled
+    mask = create_block_mask(lambda b, h, t, j: t >= j, None, None, length, length, device=device)
+    return partial(torch.compile(flex_attention, dynamic=False), block_mask=mask)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> Tensor:
+    return compiled_flex(q.shape[2], str(q.device))(q, k, v)
 
 
 def by_time(function: Callable[..., Any], *inputs: Tensor) -> Tensor:
@@ -108,23 +113,29 @@ def by_time(function: Callable[..., Any], *inputs: Tensor) -> Tensor:
     return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
 
 
+def bounded(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Tensor:
+    from fla.ops.abc import chunk_abc
+
+    return by_time(chunk_abc, q, k, v, log_alpha)
+
+
 def gated_slots(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Tensor:
     from fla.ops.gsa import chunk_gsa
     from fla.ops.gsa.gate import fused_additive_gate
 
-    fraction, gate, *_ = fused_additive_gate(log_alpha, gate_dtype=torch.float32)
-    return chunk_gsa(q, k, v, fraction.to(q.dtype), gate)
+    def attend(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Any:
+        fraction, gate, *_ = fused_additive_gate(log_alpha, gate_dtype=torch.float32)
+        return chunk_gsa(q, k, v, fraction.to(q.dtype), gate)
+
+    return by_time(attend, q, k, v, log_alpha)
 
 
-def contenders(shape: Shape, device: torch.device) -> dict[str, Attention]:
+def contenders(device: torch.device) -> dict[str, Attention]:
     found: dict[str, Attention] = {"abc": abc, "flash": flash}
     if device.type == "cuda":
-        found["flex"] = make_flex(shape, device)
+        found["flex"] = flex
     if importlib.util.find_spec("fla") is not None:
-        from fla.ops.abc import chunk_abc
-
-        found["fla chunk_abc"] = partial(by_time, chunk_abc)
-        found["fla chunk_gsa"] = partial(by_time, gated_slots)
+        found |= {"fla chunk_abc": bounded, "fla chunk_gsa": gated_slots}
     return found
 
 
@@ -136,12 +147,16 @@ def computes_abc(name: str) -> bool:
 
 
 def draw(shape: Shape, slots: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """q, k, v and log_alpha, whose gradients are asked for."""
+    """q, k, v and log_alpha, whose gradients are asked for.
+
+    Keys have a mean, and so do values, as those of projections with biases.
+    """
     generator = torch.Generator(device).manual_seed(0)
     width, of = shape.width, (shape.batch, shape.heads, shape.length)
     sizes = [width, width, width, slots]
     drawn = (torch.randn(*of, size, generator=generator, device=device) for size in sizes)
-    return [x.to(dtype).requires_grad_() for x in drawn]
+    means = (0.0, 1.0, 1.0, 0.0)
+    return [(x + mean).to(dtype).requires_grad_() for x, mean in zip(drawn, means, strict=True)]
 
 
 def errors(attend: Attention, inputs: list[Tensor]) -> list[float]:
@@ -292,7 +307,8 @@ class Report:
         print(f"\n{table(rows, left=1)}")
         rows = [["tokens before", "abc ms", "softmax ms"]]
         for row in self.data["steps"]:
-            rows.append([str(row["length"]), *(_number(row[name]) for name in ("abc", "softmax"))])
+            times = (_number(row.get(name)) for name in ("abc", "softmax"))
+            rows.append([str(row["length"]), *times])
         print(f"\nA decoding step\n{table(rows)}")
 
     def plot(self) -> None:
@@ -318,7 +334,7 @@ class Report:
         bars.legend()
         lengths = [row["length"] for row in self.data["steps"]]
         for name in ("abc", "softmax"):
-            times = [row[name] for row in self.data["steps"]]
+            times = [row.get(name, math.nan) for row in self.data["steps"]]
             lines.plot(lengths, times, marker="o", label=name)
         lines.set(xlabel="tokens before", ylabel="a decoding step, ms", xscale="log")
         lines.legend()
@@ -424,7 +440,8 @@ def run_all(
     args: argparse.Namespace, report: Report, device: torch.device, dtype: torch.dtype, end: float
 ) -> None:
     small = Shape(1, min(300, min(shape.length for shape in args.shapes)), 2, args.shapes[0].width)
-    for name, attend in contenders(small, device).items():
+    attends = contenders(device)
+    for name, attend in attends.items():
         if computes_abc(name):
             row: dict[str, Any] = {"contender": name, "shape": str(small), "errors": []}
             try:
@@ -433,15 +450,8 @@ def run_all(
                 row["error"] = f"{type(error).__name__}: {error}"[:300]
             report.add("correctness", row)
             print(f"{name} against float64: done", file=sys.stderr)
-    for length in args.step_lengths:
-        if time.monotonic() < end:
-            shape = args.shapes[0]._replace(length=length)
-            taken = measure_steps(shape, args.slots[0], dtype, device, args.repeats)
-            report.add("steps", {"length": length, **taken})
-            print(f"a step after {length} tokens: done", file=sys.stderr)
     complete = True
     for shape in args.shapes:
-        attends = contenders(shape, device)
         for slots in args.slots:
             if time.monotonic() >= end:
                 complete = False
@@ -450,6 +460,18 @@ def run_all(
                 row = {"shape": str(shape), "slots": slots, "contenders": found}
                 report.add("attention", row)
                 print(f"{shape}, M {slots}: done", file=sys.stderr)
+    for length in args.step_lengths:
+        if time.monotonic() >= end:
+            complete = False
+        else:
+            shape = args.shapes[0]._replace(length=length)
+            step: dict[str, Any] = {"length": length}
+            try:
+                step |= measure_steps(shape, args.slots[0], dtype, device, args.repeats)
+            except Exception as error:  # such as a cache that does not fit
+                step["error"] = f"{type(error).__name__}: {error}"[:300]
+            report.add("steps", step)
+            print(f"a step after {length} tokens: done", file=sys.stderr)
     report.data["complete"] = complete
 
 

@@ -84,7 +84,7 @@ def measured(text: str) -> dict[str, Any]:
 
 def result(text: str, code: int | None) -> str:
     """Empty for a run that ended as it was to."""
-    if "OOM in all workers" in text or "OutOfMemoryError" in text:
+    if "Ran out of memory with exception" in text or "OutOfMemoryError" in text:
         return "out of memory"
     if code is None:
         return INTERRUPTED

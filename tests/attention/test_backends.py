@@ -87,6 +87,25 @@ def test_choice(gpu, dtype, width, slots, gradient, chosen, monkeypatch):
     q = SimpleNamespace(device=device, dtype=dtype, shape=(1, 1, 9, width))
     names = {name: name for name in backends.NAMES}
     assert backends.choose(names, q, slots, gradient) == chosen
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert backends.choose(names, q, slots, gradient) == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("installed", "found"),
+    [("3.2.0", False), ("3.3.0+git1234", True), ("3.10.1", True), (None, True)],
+)
+def test_versions_of_triton(installed, found, monkeypatch):
+    def version(name):
+        if installed is None:
+            raise backends.PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr(backends, "find_spec", lambda name: object())
+    monkeypatch.setattr(backends, "version", version)
+    assert backends._has_triton() == found
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    assert not backends._has_triton()
 
 
 def test_a_wrong_environment_variable(monkeypatch):

@@ -124,3 +124,12 @@ def test_documents_are_stacked_and_selected():
     both = DocumentMemory.stacked([one, two])
     assert len(both.causal[0].keys) == 4 and both.cross == ()
     torch.testing.assert_close(both.reorder(torch.tensor([2, 3])), two)
+
+
+def test_means_of_long_sources_in_half_precision():
+    gate = SentenceGate(1, heads=1, slots=2, kind="sentence").half()
+    torch.nn.init.ones_(gate.weight)
+    source = torch.full((1, 2048, 1), 40.0, dtype=torch.half)
+    mask = torch.zeros(1, 2048, dtype=torch.bool)
+    assert torch.equal(gate(source, mask), gate(source))
+    assert gate(source, mask).isfinite().all()

@@ -294,3 +294,6 @@ def test_a_state_that_cannot_be_overwritten():
         ValueError, match="`in_place` needs contiguous tensors, but `state.keys` has the strides"
     ):
         abc_step(*given, expanded, in_place=True)
+    shared = state._replace(values=state.keys)
+    with pytest.raises(ValueError, match="`in_place` needs keys and values of their own in"):
+        abc_step(*given, shared, in_place=True)

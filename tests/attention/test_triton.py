@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
 from fairseq_memattn.attention.ops import host
-from fairseq_memattn.attention.ops.abc.triton.launch import Launch
+from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous
 from fairseq_memattn.attention.ops.state import MemoryState
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 8e-3}
@@ -67,6 +67,46 @@ def test_outputs_and_gradients(case, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float16)])
 def test_half_precision(dtype, device):
     assert_close_to_exact(Case(41, "both", width=24, slots=5, heads=1), dtype, device)
+
+
+@pytest.mark.parametrize("slots", [5, full(33)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 1e-3)])
+def test_keys_and_values_with_a_mean(dtype, tolerance, slots, device):
+    """As those of projections with biases: late slots hold nearly the same keys."""
+    given = inputs(Case(200, width=24, slots=slots, heads=1, batch=1))
+    for x in (given.k, given.v):
+        x.add_(2)
+    rounded = given.to(dtype)
+
+    def gradients(dtype, device):
+        leaves = rounded.leaves(dtype, device)
+        return run(lambda *x: abc_attention(*x, causal=True), leaves)
+
+    with use_backend("naive"):
+        expected = gradients(torch.float64, "cpu")
+    for name, actual in gradients(dtype, device).items():
+        late, wanted = (x.double().cpu()[:, :, 100:] for x in (actual, expected[name]))
+        assert (late - wanted).norm() <= tolerance * wanted.norm(), name
+
+
+def test_derivatives_in_forward_mode_are_refused(device):
+    given = inputs(Case(4)).to(device)
+    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    token = given.span(0, 1)
+    for function, x in (
+        (lambda v: abc_attention(given.q, given.k, v, given.log_alpha, causal=True), given.v),
+        (lambda v: abc_step(token.q, token.k, v, token.log_alpha, state)[0], token.v),
+    ):
+        with pytest.raises(RuntimeError, match="no derivatives in forward mode"):
+            torch.func.jvp(function, (x,), (x,))
+
+
+def test_tokens_that_are_far_apart():
+    """Offsets within a chunk have 32 bits."""
+    far = torch.empty_strided((1, 1, 3, 2), (2, 2, 2**26, 1), device="meta")
+    assert rows_contiguous(far).stride(2) == 2
+    near = torch.empty_strided((1, 1, 3, 2), (2, 2, 2**24, 1), device="meta")
+    assert rows_contiguous(near) is near
 
 
 @pytest.mark.parametrize("dtype", [full(torch.float32), torch.float16])

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,25 @@ def test_report(tmp_path):
     assert "A decoding step" in done.stdout
     assert done.stderr.startswith("CPU: 2 decoding steps and 2 settings of attention, nothing new")
     assert (tmp_path / "report.png").stat().st_size > 0
+
+
+def test_one_contender_that_fails_ends_nothing(tmp_path):
+    (tmp_path / "fla").mkdir()
+    (tmp_path / "fla/__init__.py").touch()
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *TINY.split(), "--device", "cpu", "--out", tmp_path / "report"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["complete"]
+    (errors,) = {
+        row["error"] for row in report["correctness"] if row["contender"] == "fla chunk_abc"
+    }
+    assert errors == "ModuleNotFoundError: No module named 'fla.ops'"
+    assert "fla chunk_gsa" in done.stdout
 
 
 def test_a_budget_that_is_spent(tmp_path):

@@ -115,7 +115,7 @@ def test_a_run_that_ends_within_its_first_interval(tmp_path):
     [
         ("error: --fp16 needs a GPU | or none\n", 2, "failed: error: --fp16 needs a GPU | or none"),
         ("", 1, "failed: exit status 1"),
-        ("WARNING | OOM in all workers, skipping update\n", 0, "out of memory"),
+        ("WARNING | OOM: Ran out of memory with exception: CUDA out\n", 0, "out of memory"),
         ("torch.OutOfMemoryError: CUDA out of memory.\n", 1, "out of memory"),
         (START, None, "interrupted"),
         (None, None, "not run"),

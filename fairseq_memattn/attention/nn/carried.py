@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fairseq_memattn.attention.ops.carry import before_sentences, fade, merge
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
 
 GATES = ("none", "decay", "sentence")
 # The first gates of the slots are spread evenly between these logits. By 4, a slot keeps 0.98 of
@@ -93,7 +93,9 @@ def _mean(source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
     if key_padding_mask is None:
         return source.mean(dim=1)
     real = (~key_padding_mask).unsqueeze(2).to(source.dtype)
-    return (source * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+    # float16 does not hold sums of long sources.
+    total = (source * real).sum(dim=1, dtype=accumulation_dtype(source))
+    return (total / real.sum(dim=1, dtype=total.dtype).clamp(min=1)).to(source.dtype)
 
 
 class CarriedMemories:

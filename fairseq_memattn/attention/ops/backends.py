@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -17,7 +18,20 @@ OF_ENVIRONMENT = {"": None, "torch": "chunked", "triton": "triton"}
 LARGEST = 256  # D and M of the kernels
 MIN_CAPABILITY = 8  # major, of GPUs that multiply bfloat16 and TF32
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-HAS_TRITON = find_spec("triton") is not None
+OLDEST_TRITON = (3, 3)  # 3.2 aborts the process when it compiles the kernels for some GPUs
+
+
+def _has_triton() -> bool:
+    if find_spec("triton") is None:
+        return False
+    try:
+        found = version("triton")
+    except PackageNotFoundError:  # that of torch's nightly builds has another name
+        return True
+    return tuple(int(part) for part in found.split(".")[:2]) >= OLDEST_TRITON
+
+
+HAS_TRITON = _has_triton()
 
 
 def _from_environment() -> str | None:
@@ -29,7 +43,10 @@ def _from_environment() -> str | None:
 
 def _installed(name: str | None) -> str | None:
     if name == "triton" and not HAS_TRITON:
-        raise ValueError("the backend triton needs the package triton, which is not installed.")
+        oldest = ".".join(map(str, OLDEST_TRITON))
+        raise ValueError(
+            f"the backend triton needs the package triton, {oldest} or newer, but finds none."
+        )
     return name
 
 
@@ -81,7 +98,7 @@ def chosen_backend(q: Tensor, slots: int, needs_gradient: bool = False) -> str:
 
 
 def _runs_kernels(device: torch.device) -> bool:
-    if device.type != "cuda":
+    if device.type != "cuda" or torch.version.hip:  # AMD's GPUs have other numbers and products
         return False
     # torch.compile makes the properties of a device constants.
     return bool(torch.cuda.get_device_properties(device).major >= MIN_CAPABILITY)

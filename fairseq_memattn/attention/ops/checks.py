@@ -158,6 +158,11 @@ def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
                 f"`in_place` needs contiguous tensors, but `state.{name}` has the strides "
                 f"{x.stride()} for {tuple(x.shape)} instead."
             )
+    if state.keys is state.values:
+        raise ValueError(
+            "`in_place` needs keys and values of their own in `state`, but they are one tensor; "
+            "clone one of them."
+        )
 
 
 def check_type(name: str, value: object, *types: type) -> None:

@@ -24,7 +24,9 @@ row of the batch has `chunks` chunks.
 follows from shapes.
 """
 
+import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from fairseq_memattn.attention.ops.abc.triton import launch
 from fairseq_memattn.attention.ops.abc.triton.causal import abc_causal
@@ -56,6 +58,7 @@ def causal_attention(
     Raises ValueError for tensors on a CPU, unless Triton interprets the kernels.
     """
     _check_device(q)
+    _refuse_tangents(q, k, v, control, *(state or ()))
     scale = q.shape[3] ** -0.5 if scale is None else scale
     start = (None,) * 3 if state is None else tuple(state)
     out, keys, values, log_mass, *_ = abc_causal(
@@ -69,6 +72,17 @@ def _check_device(q: Tensor) -> None:
         raise ValueError(
             f"the backend triton needs tensors on a GPU, but `q` is on {q.device} instead; "
             "TRITON_INTERPRET=1 runs its kernels on a CPU, slowly."
+        )
+
+
+def _refuse_tangents(*tensors: Tensor) -> None:
+    """Raises RuntimeError for derivatives in forward mode, which an operator of torch drops."""
+    if torch.compiler.is_compiling():
+        return
+    if any(unpack_dual(x).tangent is not None for x in tensors):
+        raise RuntimeError(
+            "the backend triton has no derivatives in forward mode (torch.func.jvp, jacfwd); "
+            'compute them in use_backend("naive").'
         )
 
 
@@ -89,6 +103,7 @@ def step(
     in_place: overwrites the state, whose tensors must be contiguous, and returns it
     """
     _check_device(q)
+    _refuse_tangents(q, k, v, control, *state)
     inputs = (q, k, v, control, key_padding_mask)
     scale = q.shape[3] ** -0.5 if scale is None else scale
     if in_place:

@@ -21,7 +21,6 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     pair_weights,
     place_of_chunk,
     place_of_sequence,
-    row_products,
     rows_from,
     spread,
     store_tokens,
@@ -31,7 +30,7 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
 
 @triton.jit(do_not_specialize=VARYING)
 def attend_queries(
-    q, k, v, s, padding, keys, values, before, after, steep, out, log_total, grad_out,
+    q, k, v, s, padding, keys, values, before, after, steep, log_total, grad_out,
     grad_q, grad_s, reading, grad_logits, sums,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale, group,
@@ -44,7 +43,8 @@ def attend_queries(
 
     grad_q: (B, T, H, D); grad_s: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
     reading, grad_logits: (B, T, group, M), p and scale da; sums: (group, G, M), of y kept
-    <p, dp> is <out, dout>, as in FlashAttention.
+    <p, dp> is summed over all slots first. It is <out, dout>, as FlashAttention computes it, but
+    out is rounded: the sum of da would not be 0, and dq had a multiple of what all keys share.
     """
     g, head = tl.program_id(0), tl.program_id(1)
     row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
@@ -75,8 +75,20 @@ def attend_queries(
 
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
-    mean = row_products(out + rows * D, heads * D, grad_out, o_t, t, end, D, TILE)[:, None]
     log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
+    mean = tl.zeros((C,), tl.float32)
+    if M > BLOCK_M:
+        for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
+            slots = m0 + tl.arange(0, BLOCK_M)
+            control, fraction, gain, kept = control_of(
+                s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+            )
+            _, p, y = read_back(
+                q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
+                control, fraction, gain, kept, t, end, slots,
+                D, M, C, FACTORED, TILE, WIDE, PRECISION,
+            )  # fmt: skip
+            mean += tl.sum(y, axis=1)
     weights = tl.zeros((C, C), tl.float32)
     low = tl.zeros((C, HALF), tl.float32)
     high = tl.zeros((C, HALF), tl.float32)
@@ -85,19 +97,15 @@ def attend_queries(
         control, fraction, gain, kept = control_of(
             s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
         )
-        logits = kept * memory_products(
-            q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION
+        logits, p, y = read_back(
+            q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
+            control, fraction, gain, kept, t, end, slots,
+            D, M, C, FACTORED, TILE, WIDE, PRECISION,
         )  # fmt: skip
-        logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
-        logits *= scale
-        p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
         store_tokens(reading, group * M, t, end, slots, M, p)
-        y = kept * memory_products(
-            grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION
-        )  # fmt: skip
-        y += spread(grad_scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
-        y *= p
-        grad = y - p * mean
+        if M <= BLOCK_M:
+            mean = tl.sum(y, axis=1)
+        grad = y - p * mean[:, None]
         if NORMALISED:
             y += logits * grad
             later = sums_to_the_end(y, control, fraction, gain, FACTORED, C)
@@ -112,6 +120,26 @@ def attend_queries(
     store_tokens(grad_q + rows * D, heads * D, t, end, lower, D, low)
     high += dot(weights, load_tokens(k, k_t, t, end, upper, D), WIDE, PRECISION)
     store_tokens(grad_q + rows * D, heads * D, t, end, upper, D, high)
+
+
+@triton.jit
+def read_back(
+    q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
+    control, fraction, gain, kept, t, end, slots,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, FACTORED: tl.constexpr,
+    TILE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The logits of some slots, p, and p dp, all (C, slots).
+
+    scores, grad_scores: (C, C), of queries with keys and of dout with values; log_sum: (C, 1)
+    """
+    logits = kept * memory_products(q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION)
+    logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+    logits *= scale
+    p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
+    y = kept * memory_products(grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION)
+    y += spread(grad_scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+    return logits, p, p * y
 
 
 @triton.jit(do_not_specialize=VARYING)

@@ -104,7 +104,6 @@ def abc_causal_backward(
     after: Tensor,
     steep: Tensor,
     log_total: Tensor,
-    out: Tensor,
     scale: float,
     normalised: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -115,9 +114,8 @@ def abc_causal_backward(
     Those of the first memory are empty if there is none.
     """
     q, k, v, control, grad_out = (rows_contiguous(x) for x in (q, k, v, control, grad_out))
-    out = out.contiguous()  # a hook of saved tensors may have given it other strides
     launch = Launch(q, control, padding, cu_seqlens, normalised)
-    kept = (before, after, steep, log_total, out)
+    kept = (before, after, steep, log_total)
     start = _present(start_keys, start_values, start_mass)
     grads_of_end = (grad_keys, grad_values, grad_mass)
     grads = [launch.by_time(q.shape[3], q.dtype)]
@@ -152,7 +150,7 @@ def _gradients_of_heads(
     q, control = launch.q, launch.control
     k, v, grad_out = (x[:, heads] for x in (k, v, grad_out))
     before, after, steep = (whole.choose(x, heads, dim=0) for x in kept[:3])
-    log_total, out = (x[:, :, heads] for x in kept[3:])
+    log_total = kept[3][:, :, heads]
     if start is not None:
         start = tuple(whole.choose(x, heads).contiguous() for x in start)
     keys, values, _, _, *end = _scan_states(launch, k, v, start)
@@ -165,7 +163,7 @@ def _gradients_of_heads(
     sums, masses = (launch.masses(q.shape[1]) for _ in range(2))
     launch.each_chunk(
         backward.attend_queries,
-        *(q, k, v, control, launch.mask, keys, values, before, after, steep, out, log_total),
+        *(q, k, v, control, launch.mask, keys, values, before, after, steep, log_total),
         *(grad_out, grad_q, grad_s, reading, grad_logits, sums),
         *strides_of(q, k, v, control, grad_out),
         last=(scale, q.shape[1]),
@@ -240,18 +238,18 @@ def _(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.scale, ctx.normalised = inputs
-    out, _, _, _, *of_chunks = output
+    _, _, _, _, *of_chunks = output
     ctx.mark_non_differentiable(*of_chunks)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *of_chunks, out)
+    ctx.save_for_backward(*tensors, *of_chunks)
 
 
 def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    *tensors, out = ctx.saved_tensors
-    _, _, _, control, _, start_keys, start_values, start_mass, *_ = tensors
-    grad_out = torch.zeros_like(out) if grads[0] is None else grads[0]
+    tensors = ctx.saved_tensors
+    q, _, _, control, _, start_keys, start_values, start_mass, *_ = tensors
+    grad_out = torch.zeros_like(q) if grads[0] is None else grads[0]
     grad_q, grad_k, grad_v, grad_control, *first = abc_causal_backward(
-        grad_out, *grads[1:4], *tensors, out.transpose(1, 2), ctx.scale, ctx.normalised
+        grad_out, *grads[1:4], *tensors, ctx.scale, ctx.normalised
     )
     start: list[Tensor | None] = [None] * 3
     if start_keys is not None:

@@ -15,6 +15,9 @@ from fairseq_memattn.attention.ops.abc.triton import forward
 INTERPRETED = not isinstance(forward.states, triton.JITFunction)
 
 
+LONGEST_CHUNK = 64
+
+
 class Sizes(NamedTuple):
     """The block sizes of the kernels, which follow from D, M and the dtype.
 
@@ -281,8 +284,9 @@ class Launch:
 
 
 def rows_contiguous(x: Tensor) -> Tensor:
-    """The kernels take any strides but that of the last axis."""
-    return x if x.stride(3) == 1 else x.contiguous()
+    """The kernels take any strides but that of the last axis; a chunk's offsets have 32 bits."""
+    is_taken = x.stride(3) == 1 and x.stride(2) * LONGEST_CHUNK < 2**31
+    return x if is_taken else x.contiguous()
 
 
 def strides_of(*tensors: Tensor) -> list[int]:

@@ -302,14 +302,3 @@ def memory_products(
         right = tl.trans(load_memory(memory, slots, d, D, M).to(WIDE))
         products = tl.dot(left, right, products, input_precision=PRECISION)
     return products
-
-
-@triton.jit
-def row_products(x, stride_x, y, stride_y, t, end, D: tl.constexpr, TILE: tl.constexpr):
-    """x_t . y_t of the tokens at x and y: (C,)."""
-    products = tl.zeros((t.shape[0],), tl.float32)
-    for d0 in tl.range(0, D, TILE, num_stages=1):
-        d = d0 + tl.arange(0, TILE)
-        left = load_tokens(x, stride_x, t, end, d, D).to(tl.float32)
-        products += tl.sum(left * load_tokens(y, stride_y, t, end, d, D).to(tl.float32), axis=1)
-    return products
