@@ -69,7 +69,7 @@ IN_EXTRAS = (
     Package("onnxruntime", "onnxruntime", "export --onnx", extra="onnx"),
 )
 BESIDE = (
-    Package("triton", "triton", "kernels on a GPU"),
+    Package("triton", "triton", "kernels on a GPU", least="3.3"),
     Package("unbabel-comet", "comet", "score --comet"),
     Package("tensorboard", "tensorboard", "--tensorboard-logdir"),
     Package("wandb", "wandb", "--wandb-project"),
