@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError, flag, like
@@ -43,11 +44,12 @@ def check_models(cfg: Any, command: str) -> None:
     overrides = _overrides(cfg.common_eval.model_overrides)
     given = any(word.partition("=")[0] == "--tokens-per-sample" for word in sys.argv)
     for path in split_paths(cfg.common_eval.path):
-        saved = _saved_options(path)
+        saved = saved_options(path)
         if not saved:
             continue
         _check_overrides(overrides, path, saved)
         trained = _part(saved.get("task"))
+        _warn_of_dictionaries(path, trained, cfg.task)
         if command == "eval_lm":
             if not given and isinstance(trained.get("tokens_per_sample"), int):
                 cfg.task.tokens_per_sample = trained["tokens_per_sample"]
@@ -67,7 +69,7 @@ def _overrides(text: str) -> Mapping[str, Any]:
     return overrides
 
 
-def _saved_options(path: str) -> Mapping[str, Any]:
+def saved_options(path: str) -> Mapping[str, Any]:
     """The configuration in a checkpoint; nothing if it has none or cannot be read.
 
     The file is mapped into memory, so that its tensors are not read.
@@ -135,6 +137,35 @@ def _languages(source: str | None, target: str | None, data: str | None) -> list
     return language_pair(folders[0]) if folders else []
 
 
+def other_dictionaries(path: str, trained: Any, data: str | None) -> list[str]:
+    """A sentence for each dictionary of `data` whose symbols differ from those of the training.
+
+    The weights fit every dictionary of the same size. The folder that the training read may have
+    changed since, or have moved, so that this is no error.
+
+    path: of the checkpoint; trained: the options of its task
+    """
+    recorded, now = (split_paths(one) for one in (_part(trained).get("data"), data))
+    if not recorded or not now:
+        return []
+    return [
+        f"{file} has other symbols than {other}, with which {path} was trained: if the model has "
+        "not read this dictionary, it takes every token for another"
+        for file in sorted(Path(now[0]).glob("dict*.txt"))
+        if (other := Path(recorded[0], file.name)).is_file() and _symbols(file) != _symbols(other)
+    ]
+
+
+def _warn_of_dictionaries(path: str, trained: Any, task: Any) -> None:
+    for text in other_dictionaries(path, trained, getattr(task, "data", None)):
+        logger.warning(text)
+
+
+def _symbols(dictionary: Path) -> list[bytes]:
+    """The lines of fairseq's dictionary without their counts."""
+    return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
+
+
 def explain_sizes(error: BaseException, paths: list[str], options: Any) -> None:
     """Raises MemAttnError, which names the files, if a dictionary has another number of symbols.
 
@@ -166,7 +197,10 @@ def _explained(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load_checkpoint)
     def load_checkpoint_(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return load_checkpoint(self, filename, *args, **kwargs)
+            loaded = load_checkpoint(self, filename, *args, **kwargs)
+            if loaded is not None:
+                _warn_of_dictionaries(filename, saved_options(filename).get("task"), self.cfg.task)
+            return loaded
         except Exception as error:
             cause = error.__context__
             if str(error).startswith("Cannot load model parameters") and cause is not None:
@@ -188,7 +222,7 @@ def explain_options(error: BaseException, path: str, model: Mapping[str, Any]) -
     """
     if not isinstance(error, MemAttnError) and "loading state_dict" not in str(error):
         return
-    trained = _part(_saved_options(path).get("model"))
+    trained = _part(saved_options(path).get("model"))
     found = [
         f"{option} was {before} in its training, but is {now}"
         for option, before, now in _differences(trained, model)

@@ -107,7 +107,6 @@ def run(args: argparse.Namespace) -> None:
     import_converters()
     scores = read_scores(args.score_file)
     segmented = given_segmentation(args)
-    warn_of_other_dictionaries(args)
     state, task = open_checkpoint(args.path, args.data)
     model = load_model(args.path, args.data, state, task).float().eval()
     merge_updates(model)
@@ -173,27 +172,6 @@ def check(args: argparse.Namespace) -> None:
     for path in args.score_file:
         if not path.is_file():
             raise ValueError(f"--score-file {path}: there is no such file")
-
-
-def warn_of_other_dictionaries(args: argparse.Namespace) -> None:
-    """Warns of dictionaries that differ from those in the folder that the training read.
-
-    The weights fit every dictionary of the same size. The folder may have changed since, or have
-    moved, so that this is no error.
-    """
-    from fairseq_memattn.compat import read_checkpoint
-
-    task = (read_checkpoint(args.path).get("cfg") or {}).get("task") or {}
-    recorded = (task if isinstance(task, dict) else vars(task)).get("data")
-    data, trained = (Path(str(path or "").split(":")[0]) for path in (args.data, recorded))
-    for file in sorted(data.glob("dict*.txt")) if recorded else []:
-        other = trained / file.name
-        if other.is_file() and other.read_bytes() != file.read_bytes():
-            print(
-                f"warning: {file} differs from {other}, which the training read: if it is another "
-                "dictionary, all texts of the exported model are wrong",
-                file=sys.stderr,
-            )
 
 
 def read_scores(paths: list[Path]) -> list[list[str]]:

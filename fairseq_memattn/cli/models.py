@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.compat import architecture, check_registered
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
+from fairseq_memattn.model_checks import other_dictionaries, saved_options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,6 +112,8 @@ def open_checkpoint(
 ) -> tuple[dict[str, Any], Any]:
     """A checkpoint, brought up to date, and its task with the dictionaries of `data`.
 
+    Dictionaries of `data` that differ from those of the training are a warning.
+
     languages: "SOURCE TARGET", used if the checkpoint has no languages
     only: the task that the model must have been trained with
     kind: what the model must be, as `kind_of` names it
@@ -144,6 +147,8 @@ def open_checkpoint(
     task = _task(settings, data)
     if isinstance(task, DocumentTranslationTask):
         task.adapt_to(ARCH_MODEL_REGISTRY.get(arch))
+    for text in other_dictionaries(path, saved_options(path).get("task"), data):
+        print(f"warning: {text}", file=sys.stderr)
     return state, task
 
 

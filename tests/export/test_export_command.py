@@ -210,7 +210,7 @@ def test_the_dictionary_of_other_data_is_a_warning(prepared, tmp_path, capsys):
         torch.save(state, tmp_path / f"{name}.pt")
         path = tmp_path / f"{name}.pt"
         assert export(prepared, tmp_path / f"{name}.out", path=path) == 0
-        warning = f"warning: {dictionary} differs from {trained}/dict.txt, which the training read"
+        warning = f"warning: {dictionary} has other symbols than {trained}/dict.txt, with which"
         assert (warning in capsys.readouterr().err) == (name == "other")
 
 

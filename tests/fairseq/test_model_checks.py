@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from harness import PLUGGED, attempt, run
+from harness import PLUGGED, TRANSLATOR, attempt, run
 
 OPPOSITE = "--source-lang and --target-lang are ru and en, but {} was trained from en to ru"
 
@@ -31,6 +31,29 @@ def test_the_opposite_direction_is_a_warning(command, opposite, translator):
     flags += ["--task", "translation", "--batch-size", 9] if command == "validate" else []
     done = run(f"fairseq-{command}", translator.data, *flags, stdin="")
     assert (OPPOSITE.format(translator.checkpoint) in done.stdout) == opposite
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("command", ["validate", "train", "memattn cxmi"])
+def test_another_dictionary_of_the_same_size_is_a_warning(command, other, translator, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(translator.data, data)
+    for path in data.glob("dict.*"):
+        *lines, one, last = path.read_text(encoding="utf-8").splitlines()
+        counts = [f"{line.partition(' ')[0]} 1" for line in lines]  # which do not matter
+        ends = [last, one] if other else [one, last]
+        path.write_text("\n".join([*counts, *ends, ""]), encoding="utf-8")
+    if command == "train":
+        flags = ["--finetune-from-model", translator.checkpoint, "--max-update", 1]
+        done = run("fairseq-train", data, *TRANSLATOR, *flags, "--save-dir", tmp_path / "model")
+    elif command == "validate":
+        flags = [*PLUGGED, "--path", translator.checkpoint, "--task", "translation"]
+        done = run("fairseq-validate", data, *flags, "--batch-size", 9)
+    else:
+        flags = ["--path", translator.checkpoint, "--cpu", "--source-context", 1]
+        done = attempt("memattn", "cxmi", data, *flags)  # it has no separator
+    words = f"{data}/dict.ru.txt has other symbols than {translator.data}/dict.ru.txt, with which"
+    assert (words in done.stdout + done.stderr) == other
 
 
 @pytest.mark.parametrize("model", ["translator", "softmax", "language_model"])
