@@ -84,7 +84,7 @@ MAY_IMPORT = {
         *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
         *("models", "tasks", "errors", "compat", "archive_limits", "checksums", PACKAGE),
         *("export", "transformers", "onnx", "architectures", "attention", "attention.controls"),
-        "command_line",
+        *("command_line", "model_checks"),
     },
     PACKAGE: set(),
 }

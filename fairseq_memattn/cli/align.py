@@ -14,6 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.outputs import check_outputs, columns_text, replacing, write_json
 from fairseq_memattn.cli.score import refuse_empty, warn_of_segmentation
 from fairseq_memattn.errors import check_least
@@ -138,8 +139,8 @@ def check(args: argparse.Namespace) -> None:
     check_least(args, "boundary_cost", 0, LARGEST_COST)
     inputs = {"--system": args.system, "--reference": args.reference, "--docids": args.docids}
     for option, path in inputs.items():
-        if path and not (path if option == "--system" else file_of(path)).is_file():
-            raise ValueError(f"{option} {path}: there is no such file")
+        if path:
+            require_file(option, path, path if option == "--system" else file_of(path))
     if args.separator is not None and args.separator.split() != [args.separator]:
         raise ValueError(f"--separator must be a token without spaces, but is {args.separator!r}")
     check_outputs({"--output": args.output, "--json": args.json}, inputs.values())

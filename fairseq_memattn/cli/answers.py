@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.outputs import check_outputs, write_json
 from fairseq_memattn.evaluation.fairseq_output import detokenise, read_lines, read_shards
 from fairseq_memattn.evaluation.json_files import parse_json
@@ -51,8 +52,7 @@ def run(args: argparse.Namespace) -> None:
     inputs |= {"--answers": [args.answers]} if args.answers else {"--generated": args.generated}
     for option, paths in inputs.items():
         for path in paths:
-            if not path.is_file():
-                raise ValueError(f"{option} {path}: there is no such file")
+            require_file(option, path)
     read = [path for paths in inputs.values() for path in paths]
     check_outputs({"--predictions": args.predictions, "--json": args.json}, read)
     records = read_records(args.gold)

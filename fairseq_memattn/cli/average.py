@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.models import check_finite
 from fairseq_memattn.cli.outputs import check_outputs, replacing
 from fairseq_memattn.compat import architecture, read_checkpoint
@@ -89,8 +90,7 @@ def select(
                 f"--inputs {path} is a folder: select its checkpoints with --last-epochs or "
                 "--last-updates"
             )
-        if not path.is_file():
-            raise ValueError(f"--inputs {path}: there is no such file")
+        require_file("--inputs", path)
     return list(inputs)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli import generated_text, judged_text, models, segmentation
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
 from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
@@ -127,8 +128,7 @@ def judge_scores(args: argparse.Namespace) -> None:
 
 def read_scores(path: Path) -> list[float]:
     """The numbers in a file, one a line. Raises ValueError for a line that is no number."""
-    if not path.is_file():
-        raise ValueError(f"--scores {path}: there is no such file")
+    require_file("--scores", path)
     scores = []
     for number, line in enumerate(read_lines(path), start=1):
         try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.outputs import write_json
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
@@ -170,8 +171,7 @@ def check(args: argparse.Namespace) -> None:
     if args.moses and not args.tokenizer:
         raise ValueError("--moses is for --tokenizer, which is not given")
     for path in args.score_file:
-        if not path.is_file():
-            raise ValueError(f"--score-file {path}: there is no such file")
+        require_file("--score-file", path)
 
 
 def read_scores(paths: list[Path]) -> list[list[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import models, segmentation, translate
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least, flag
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets.ctxpro_sources import (
@@ -122,8 +123,7 @@ def _check_sources(args: argparse.Namespace) -> None:
         if args.documents is None and getattr(args, name) is not None:
             raise ValueError(f"{flag(name)} is for --documents, which is missing")
     for path in args.sources or ():
-        if not file_of(path).is_file():
-            raise ValueError(f"--sources {path}: there is no such file")
+        require_file("--sources", path, file_of(path))
     jsons = [path for path in args.sets if not path.is_dir()]
     if args.sources is not None and args.documents is not None:
         raise ValueError("--sources and --documents cannot be combined")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli import generated_text
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.named_files import named_file
 from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_json, write_text
 from fairseq_memattn.compat import require_fairseq
@@ -117,8 +118,7 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
         name = given_name or system
         if name in paths:
             raise ValueError(f"--translations {name} is given twice")
-        if not file_of(path).is_file():
-            raise ValueError(f"--translations {path}: there is no such file")
+        require_file("--translations", path, file_of(path))
         paths[name] = path
     return paths
 

@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.kind == "recipe":
         source, target = args.langs
-        values |= {"DATA": str(args.data), "SOURCE": source, "TARGET": target}
+        values |= {"DATA": str(args.data.absolute()), "SOURCE": source, "TARGET": target}
         # In a script of the shell.
         values |= {name: quote(values[name]) for name in ("DATA", "FOLDER")}
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -94,8 +94,24 @@ def check(args: argparse.Namespace) -> None:
         for language in args.langs:
             if not re.fullmatch(LANGUAGE, language):
                 raise ValueError(f"--langs must be such as en and zh_CN, but one is {language}")
+        check_data(args.data, args.langs)
     if args.kind == "control":
         check_control(args.folder.absolute().name)
+
+
+def check_data(folder: Path, languages: Sequence[str]) -> None:
+    """Raises ValueError for prepared data of other languages; its absence is a note.
+
+    folder: of `memattn prepare own-corpus`, which may follow
+    """
+    if not (folder / "bin").is_dir():
+        if any(folder.glob("dict.*.txt")):
+            raise ValueError(f"--data must be the folder that {folder} is in, {folder.parent}")
+        print(f"note: {folder} is no folder of `memattn prepare own-corpus` yet", file=sys.stderr)
+        return
+    for language in languages:
+        if not (folder / "bin" / f"dict.{language}.txt").is_file():
+            raise ValueError(f"--langs: {folder}/bin has no dict.{language}.txt")
 
 
 def class_name(name: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import document_options
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.named_files import named_file
 from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_json, write_text
 from fairseq_memattn.cli.score_tables import (
@@ -55,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--generated",
         type=Path,
         metavar="FILE",
-        help="output of fairseq-generate, run with --required-batch-size-multiple 1; "
-        "SentencePiece's pieces are joined, words are left as they are",
+        help="output of fairseq-generate for all sentences of --reference; SentencePiece's pieces "
+        "are joined, words are left as they are",
     )
     systems.add_argument(
         "--system",
@@ -237,8 +238,7 @@ def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
     inputs |= document_options.inputs(args)
     for option, paths in inputs.items():
         for path in paths:
-            if not (path if option in PLAIN_FILES else file_of(path)).is_file():
-                raise ValueError(f"{option} {path}: there is no such file")
+            require_file(option, path, path if option in PLAIN_FILES else file_of(path))
     read = [path for paths in inputs.values() for path in paths]
     outputs = {"--output": args.output, "--json": args.json, "--plot": args.plot}
     check_outputs(outputs, read)

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.errors import flag
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 
@@ -32,8 +33,8 @@ def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
     """
     for name in ("sentencepiece_model", "subword_nmt"):
         path = getattr(args, name)
-        if path and not path.is_file():
-            raise ValueError(f"{flag(name)} {path}: there is no such file")
+        if path:
+            require_file(flag(name), path)
     if args.sentencepiece_model:
         import sentencepiece
 

@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_text
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.document_lines import (
@@ -50,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         type=Path,
         metavar="FILE",
-        help="text to translate; FILE.jsonl:KEY or FILE.tsv:COLUMN is a column of a table "
-        "(default: standard input; the column src)",
+        help="text to translate, or - for standard input; FILE.jsonl:KEY or FILE.tsv:COLUMN is a "
+        "column of a table (default: standard input; the column src)",
     )
     add(
         "--docids",
@@ -60,7 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="document id of each line of --input (default: the column docid of a table, if there "
         "is one)",
     )
-    add("--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write, when all documents are translated (default: standard output)",
+    )
     add(
         "--format",
         choices=FORMATS,
@@ -88,6 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.input == Path("-"):
+        args.input = None
     check(args)
     lines = read(args.input)
     documents = find_documents(args, lines)
@@ -127,8 +135,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.folder}: there is no such folder")
     for name in ("input", "docids"):
         path = getattr(args, name)
-        if path and not file_of(path).is_file():
-            raise ValueError(f"--{name} {path}: there is no such file")
+        if path:
+            require_file(f"--{name}", path, file_of(path))
     check_outputs({"--output": args.output}, [args.folder, args.input, args.docids])
 
 

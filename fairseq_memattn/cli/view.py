@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli import models, segmentation
 from fairseq_memattn.cli.generated_text import SEARCH
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.new import TEMPLATES
 from fairseq_memattn.cli.outputs import check_outputs, write_text
 from fairseq_memattn.errors import LARGEST, check_least
@@ -121,8 +122,7 @@ def read_lines(args: argparse.Namespace) -> list[list[str]]:
     for name, column in (("text", "src"), ("target", "ref")):
         path = getattr(args, name)
         if path is not None:
-            if not file_of(path).is_file():
-                raise ValueError(f"--{name} {path}: there is no such file")
+            require_file(f"--{name}", path, file_of(path))
             sides.append(read_column(path, column))
             for number, line in enumerate(sides[-1], start=1):
                 if not line.strip():

@@ -54,8 +54,8 @@ def read_shards(paths: Sequence[Path], expected: int) -> list[str]:
         raise ValueError(
             f"{name} {has} hypotheses of {len(best)} sentences, but must have {expected}; the "
             f"first missing one is number {missing[0]} (from 0); the reference must be that of "
-            "--gen-subset, and fairseq-generate needs --required-batch-size-multiple 1 and a "
-            "sufficient --max-source-positions"
+            "--gen-subset, and fairseq-generate needs a sufficient --max-source-positions, and, "
+            "without --user-dir, --required-batch-size-multiple 1"
         )
     return [best[index] for index in range(expected)]
 

@@ -313,3 +313,12 @@ def test_what_cannot_be_averaged(change, tmp_path, capsys):
     said = error_of(capsys, "average", "--inputs", path, "--output", output)
     assert f"{path} cannot be averaged: " in said
     assert not output.exists()
+
+
+def test_pipes_and_folders_are_no_files(tmp_path, capsys):
+    (tmp_path / "reference").write_text("a\n")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, wrong in ((pipe, "must be a file, but is a pipe"), (tmp_path, "must be a file, but")):
+        said = error_of(capsys, "score", "--system", path, "--reference", tmp_path / "reference")
+        assert f"--system {path}: {wrong}" in said

@@ -133,6 +133,24 @@ def test_a_recipe_without_data(written):
     assert done.stderr.startswith("error: DATA must be a folder of memattn prepare own-corpus")
 
 
+def test_the_data_of_a_recipe(tmp_path, monkeypatch, capsys):
+    """The script runs in any folder; data that are there have the languages."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus/bin").mkdir(parents=True)
+    for language in ("de", "en"):
+        (tmp_path / f"corpus/bin/dict.{language}.txt").touch()
+    assert main(["new", "recipe", "one"]) == 0
+    assert f"DATA=${{DATA:-{tmp_path}/corpus}}" in Path("one/run.sh").read_text("utf-8")
+    assert capsys.readouterr().err == ""
+    assert main(["new", "recipe", "two", "--langs", "fr", "en"]) == 1
+    assert "--langs: corpus/bin has no dict.fr.txt" in capsys.readouterr().err
+    assert main(["new", "recipe", "two", "--data", "corpus/bin"]) == 1
+    assert "--data must be the folder that corpus/bin is in, corpus" in capsys.readouterr().err
+    assert main(["new", "recipe", "two", "--data", "other"]) == 0
+    said = "note: other is no folder of `memattn prepare own-corpus` yet\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
