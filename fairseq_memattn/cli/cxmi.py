@@ -169,10 +169,7 @@ class _Corpus:
             ]
             document = totals.index(max(totals))
         sentences = self.documents.sentences_of(document)
-        words = [
-            [word.replace("\u2581", " ").strip() or " " for word in self.words(i)]
-            for i in sentences
-        ]
+        words = [self.words(i) for i in sentences]
         title = f"What the context adds, document {document}"
         shown = fonts_for(word for sentence in words for word in sentence)
         with shown, replacing(path) as unfinished:

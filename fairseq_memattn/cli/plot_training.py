@@ -31,16 +31,18 @@ def run(args: argparse.Namespace) -> None:
 
 
 def named_logs(given: Sequence[str]) -> dict[str, Path]:
-    """The files by their names; a file without one has that of its folder, if no other is there.
+    """The files by their names; a file without one has that of its folder.
+
+    It has its own where several files are of one folder, and where the folder is the root.
 
     Raises ValueError for a file that does not exist, and for a name that occurs twice.
     """
     files = [named_file("--training", one) for one in given]
-    folders = [path.absolute().parent for _, path in files]
+    folders = [path.parent.resolve() for _, path in files]
     paths: dict[str, Path] = {}
     for one, (name, path), folder in zip(given, files, folders, strict=True):
-        alone = folder != Path.cwd() and folders.count(folder) == 1
-        name = name or (folder.name if alone else path.stem)
+        alone = folders.count(folder) == 1
+        name = name or (alone and folder.name) or path.stem
         if not path.is_file():
             raise ValueError(f"--training {one}: there is no file {path}")
         if name in paths:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli import segmentation
+from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.models import Encoder
+from fairseq_memattn.cli.view import words
 from fairseq_memattn.errors import check_least, flag
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
 from fairseq_memattn.evaluation.utf8_lines import read_lines
@@ -100,8 +102,7 @@ def read_line(args: argparse.Namespace) -> Line | None:
 def _read(option: str, path: Path, default: str) -> list[str]:
     if str(path) == "-":
         return read_lines(Path("/dev/stdin"))
-    if not file_of(path).is_file():
-        raise ValueError(f"{option} {path}: there is no such file")
+    require_file(option, path, file_of(path))
     return read_column(path, default)
 
 
@@ -181,18 +182,24 @@ def check_lengths(
 def labels(task: Any, net_input: dict[str, Any], kind: str) -> tuple[list[str], list[str]]:
     """The tokens that are written into a memory, and the tokens for which it is read.
 
+    SentencePiece's pieces keep their mark at the beginning of a word.
+
     kind: of attention: "causal", "cross", whose queries are at the tokens that come next, or
         "encoder"
     """
     import torch
 
-    source = _words(task.source_dictionary, net_input["src_tokens"][0])
+    source = _pieces(task.source_dictionary, net_input["src_tokens"][0])
     if kind == "encoder" or "prev_output_tokens" not in net_input:
         return source, source
     fed, dictionary = net_input["prev_output_tokens"][0], task.target_dictionary
     if kind == "causal":
-        return (_words(dictionary, fed),) * 2
-    return source, _words(dictionary, torch.cat([fed[1:], fed.new_tensor([dictionary.eos()])]))
+        return (_pieces(dictionary, fed),) * 2
+    return source, _pieces(dictionary, torch.cat([fed[1:], fed.new_tensor([dictionary.eos()])]))
+
+
+def _pieces(dictionary: Any, tokens: "Tensor") -> list[str]:
+    return [dictionary[token] for token in tokens]
 
 
 def sentences(task: Any, net_input: dict[str, Any]) -> list[str]:
@@ -201,11 +208,7 @@ def sentences(task: Any, net_input: dict[str, Any]) -> list[str]:
     rows = [net_input["src_tokens"][0]]
     if "context_tokens" in net_input:
         rows = [*net_input["context_tokens"][0], *rows]
-    return [" ".join(_words(dictionary, row[row.gt(dictionary.eos())])) for row in rows]
-
-
-def _words(dictionary: Any, tokens: "Tensor") -> list[str]:
-    return [dictionary[token].replace("\u2581", " ").strip() or "\u2581" for token in tokens]
+    return ["".join(words(dictionary, row[row.gt(dictionary.eos())])).strip() for row in rows]
 
 
 def _by_sentence(segment: Callable[[str], str], separator: str | None) -> Callable[[str], str]:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+ROW_LENGTH = 100  # characters in a row of the picture
+
 
 class Cxmi(NamedTuple):
     """CXMI in nats. It is above 0 if the references are more likely with context.
@@ -57,9 +59,11 @@ def gains(without: Sequence[Tensor], with_context: Sequence[Tensor]) -> list[Ten
 def draw_gains(
     sentences: Sequence[Sequence[str]], values: Sequence[Tensor], output: Path, title: str
 ) -> None:
-    """Draws a document with one sentence a row. The colour of a token shows its P-CXMI.
+    """Draws a document with a new row for each sentence. The colour of a token shows its P-CXMI.
 
     sentences: the tokens of each sentence; values: the P-CXMI (T,) of each sentence, in nats
+
+    A sentence of more than ROW_LENGTH characters has several rows.
     """
     from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -69,28 +73,49 @@ def draw_gains(
 
     character, line = 0.085, 0.3  # inches
     families = ["monospace", *rcParams["font.family"]]
-    widths = [sum(len(token) + 1 for token in tokens) for tokens in sentences]
-    figure = Figure(
-        figsize=(2 + character * max(widths), 1.2 + line * len(sentences)), layout="constrained"
-    )
+    rows, first = _rows(sentences, values)
+    width = max(_width(tokens) for tokens, _ in rows)
+    figure = Figure(figsize=(2 + character * width, 1.2 + line * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     largest = max(1e-6, max(float(tokens.abs().max()) for tokens in values))
     colours = ScalarMappable(TwoSlopeNorm(0, -largest, largest), "RdBu")
-    for row, (tokens, numbers) in enumerate(zip(sentences, values, strict=True)):
+    for row, (tokens, numbers) in enumerate(rows):
         left = 0
         for token, number in zip(tokens, numbers.tolist(), strict=True):
-            width = len(token) + 1
+            size = _width([token])
             face = colours.to_rgba(number)
-            axes.barh(row, width, left=left, height=1, color=face)
+            axes.barh(row, size, left=left, height=1, color=face)
             dark = sum(face[:3]) < 1.5
             axes.text(
-                left + width / 2, row, token, ha="center", va="center", family=families,
+                left + size / 2, row, token, ha="center", va="center", family=families,
                 fontsize=8, color="white" if dark else "black", parse_math=False,
             )  # fmt: skip
-            left += width
-    axes.set(xlim=(0, max(widths)), ylim=(len(sentences) - 0.5, -0.5), title=title, xticks=[])
+            left += size
+    for row in first[1:]:
+        axes.axhline(row - 0.5, color="0.7", linewidth=0.5)
+    axes.set(xlim=(0, width), ylim=(len(rows) - 0.5, -0.5), title=title, xticks=[])
     axes.set_ylabel("sentence")
-    axes.set_yticks(range(len(sentences)))
+    axes.set_yticks(first, [str(number) for number in range(len(sentences))])
     figure.colorbar(colours, ax=axes, label="gain in log-probability (nats)")
     figure.savefig(output, dpi=110)
+
+
+def _rows(
+    sentences: Sequence[Sequence[str]], values: Sequence[Tensor]
+) -> tuple[list[tuple[Sequence[str], Tensor]], list[int]]:
+    """The tokens and values of each row, and the number of each sentence's first row."""
+    rows: list[tuple[Sequence[str], Tensor]] = []
+    first = []
+    for tokens, numbers in zip(sentences, values, strict=True):
+        first.append(len(rows))
+        begin = 0
+        for end in range(1, len(tokens) + 1):
+            if end == len(tokens) or _width(tokens[begin : end + 1]) > ROW_LENGTH:
+                rows.append((tokens[begin:end], numbers[begin:end]))
+                begin = end
+    return rows, first
+
+
+def _width(tokens: Sequence[str]) -> int:
+    return sum(len(token) + 1 for token in tokens)

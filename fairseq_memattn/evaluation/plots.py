@@ -13,6 +13,7 @@ TOKEN_WIDTH, SLOT_HEIGHT, SENTENCE_HEIGHT = 0.24, 0.13, 0.3
 MAX_WIDTH, MAX_HEIGHT = 60.0, 80.0  # of all panels together
 MIN_LABELLED_WIDTH = 0.12  # of a token; the labels of narrower tokens would overlap
 DPI = 110
+MIN_SCALE = 3  # times a uniform weight, the least end of a colour scale
 
 
 class Memories(NamedTuple):
@@ -78,6 +79,10 @@ def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, tit
 
     labels: of the upper and the lower half. All panels of a half have the same colour scale
 
+    A scale ends at the largest weight, but at least at 3 / S in the upper half and 3 / M in the
+    lower one, where uniform weights are 1 / S and 1 / M: a scale that ended at the largest of
+    nearly uniform weights would show all of them in its darkest colour.
+
     Tokens that are too narrow for labels are numbered.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -97,35 +102,42 @@ def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, tit
     names = [f"layer {layer}, head {head}" for layer in memories.layers for head in memories.heads]
     upper, lower = figure.subfigures(2, 1, squeeze=False).flat
     labelled = width / max_tokens >= MIN_LABELLED_WIDTH
-    for half, weights, tokens, label, colours in (
-        (upper, memories.writing, memories.writers, labels[0], "Blues"),
-        (lower, memories.reading, memories.readers, labels[1], "Oranges"),
+    # The number of weights that sum to 1: over the tokens of a slot, or the slots of a query.
+    summands = len(memories.writers), memories.reading.shape[3]
+    for half, weights, tokens, label, colours, count in (
+        (upper, memories.writing, memories.writers, labels[0], "Blues", summands[0]),
+        (lower, memories.reading, memories.readers, labels[1], "Oranges", summands[1]),
     ):
         half.suptitle(label, fontsize=10)
-        axes = _draw_half(half, weights, names, colours)
+        axes = _draw_half(half, weights, names, colours, min(1.0, MIN_SCALE / count))
         for panel in axes[-1] if labelled else ():
             # parse_math would read text between dollar signs as a formula.
             panel.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8, parse_math=False)
     figure.savefig(output)
 
 
-def _draw_half(half: Any, weights: "Tensor", names: Sequence[str], colours: str) -> Any:
+def _draw_half(
+    half: Any, weights: "Tensor", names: Sequence[str], colours: str, least_end: float
+) -> Any:
     """Draws a panel for each layer and head; returns the axes (layers, heads).
 
     weights: (layers, heads, tokens, M)
+    least_end: of the colour scale, unless some weights are negative
     """
     axes = half.subplots(*weights.shape[:2], sharex=True, sharey=True, squeeze=False)
     lowest, highest = float(weights.min()), float(weights.max())
     if lowest < 0:  # Linformer's control vectors may be negative
         highest = max(highest, -lowest)
         lowest, colours = -highest, "RdBu_r"
+    else:
+        lowest, highest = 0.0, max(highest, least_end)
     panels = zip(axes.flat, weights.flatten(0, 1), names, strict=True)
     for panel, matrix, name in panels:
         image = panel.imshow(
             matrix.T.float().numpy(),
             aspect="auto",
             cmap=colours,
-            vmin=min(lowest, 0.0),
+            vmin=lowest,
             vmax=highest,
         )
         panel.set_title(name, fontsize=9)

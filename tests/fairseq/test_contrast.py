@@ -3,14 +3,20 @@
 import json
 import math
 import re
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from harness import WINDOWS, generate, hypotheses, lines_of, run
+from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.documents.context_gain import cxmi
+from fairseq_memattn.cli.cxmi import _Corpus
+from fairseq_memattn.documents import context_gain
+from fairseq_memattn.documents.context_gain import cxmi, draw_gains
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.documents.translation_scorer import Pair, Scorer
 
@@ -238,6 +244,42 @@ def test_sentences_without_context_are_not_helped():
     assert found.helped == 0.5
     assert found.per_sentence == pytest.approx(0.5 / 3, abs=1e-5)
     assert cxmi(without[:1], with_context[:1], [False]).helped == 0
+
+
+def test_long_sentences_have_several_rows(tmp_path, monkeypatch):
+    """Every token is drawn once, in rows of at most 100 characters."""
+    figures, savefig = [], Figure.savefig
+    monkeypatch.setattr(
+        Figure,
+        "savefig",
+        lambda self, *given, **more: (figures.append(self), savefig(self, *given, **more)),
+    )
+    sentences = [["\u2581hell", "o"], ["\u2581longer"] * 60, ["x" * 120, "."]]
+    values = [torch.linspace(-1, 1, len(tokens)) for tokens in sentences]
+    draw_gains(sentences, values, tmp_path / "x.png", "title")
+    axes = figures[0].axes[0]
+    rows = {}
+    for text in axes.texts:
+        rows.setdefault(text.get_position()[1], []).append(text.get_text())
+    twelve = ["\u2581longer"] * 12  # of 8 characters each, the space after it included
+    expected = [sentences[0], *[twelve] * 5, ["x" * 120], ["."]]
+    assert list(rows.values()) == expected
+    assert list(axes.get_yticks()) == [0, 1, 6]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2"]
+    assert imread(tmp_path / "x.png").shape[1] == pytest.approx(110 * (2 + 0.085 * 121), abs=1)
+
+
+def test_the_picture_shows_where_words_begin(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(context_gain, "draw_gains", lambda words, *others: drawn.append(words))
+    monkeypatch.setattr("fairseq_memattn.cli.cxmi.replacing", nullcontext)
+    pieces = ["\u2581hell", "o", "\u2581", "w", "</s>"]
+    corpus = SimpleNamespace(
+        documents=SimpleNamespace(sentences_of=lambda document: [0]), words=lambda sentence: pieces
+    )
+    scores = [torch.zeros(len(pieces))]
+    _Corpus.draw(corpus, tmp_path / "x.png", 0, scores, scores)
+    assert drawn == [[pieces]]
 
 
 @pytest.mark.parametrize(

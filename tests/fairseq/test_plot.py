@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from harness import COMMON, LANGUAGE_MODEL, SIZES, TRANSLATOR, lines_of, run, train
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from torch import nn
 
@@ -331,6 +332,27 @@ def test_sentences_of_a_window_are_cut_one_by_one():
     assert labels == (["a!", "b!", "_eos", "c!", "</s>"], ["c!", "_eos", "a!", "</s>"])
 
 
+def test_pieces_keep_the_beginnings_of_words():
+    dictionary = Dictionary()
+    pieces = ["\u2581hell", "o", "\u2581", "w", "orld", "."]
+    for piece in pieces:
+        dictionary.add_symbol(piece)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    net_input = {"src_tokens": dictionary.encode_line(" ".join(pieces)).long()[None]}
+    assert texts.labels(task, net_input, "causal")[0] == [*pieces, "</s>"]
+    assert texts.sentences(task, net_input) == ["hello world."]
+
+
+def test_sentences_of_parts_of_words():
+    dictionary = Dictionary()
+    for part in ("he@@", "llo", "world"):
+        dictionary.add_symbol(part)
+    tokens = dictionary.encode_line("he@@ llo world").long()[None]
+    task = SimpleNamespace(source_dictionary=dictionary)
+    given = {"src_tokens": tokens, "context_tokens": tokens[None]}
+    assert texts.sentences(task, given) == ["hello world"] * 2
+
+
 # What is refused.
 
 EARLY = [
@@ -439,3 +461,27 @@ def test_the_picture_grows_with_its_panels_up_to_a_limit(layers, heads, tokens, 
     plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "$x_{$ 0")
     height, width, _ = imread(tmp_path / "x.png").shape
     assert (width, height) == pytest.approx([plots.DPI * size for size in inches], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("slots", "writing", "reading", "ends"),
+    [
+        (4, 0.1, 0.25, (0.3, 0.75)),  # uniform weights of 10 tokens and of 4 slots
+        (2, 0.1, 0.5, (0.3, 1.0)),
+        (4, 0.9, 0.95, (0.9, 0.95)),
+        (4, -0.1, 0.25, (0.1, 0.75)),  # Linformer's, which are not shares
+    ],
+)
+def test_nearly_uniform_weights_are_not_drawn_dark(
+    slots, writing, reading, ends, tmp_path, monkeypatch
+):
+    figures, savefig = [], Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *given: (figures.append(self), savefig(self, *given))
+    )
+    words, shape = ["a"] * 10, (1, 1, 10, slots)
+    weights = torch.full(shape, writing), torch.full(shape, reading)
+    memories = plots.Memories([0], [0], words, words, *weights)
+    plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "title")
+    images = [image for axes in figures[0].axes for image in axes.images]
+    assert [image.get_clim()[1] for image in images] == pytest.approx(ends)
