@@ -26,10 +26,13 @@ from data_prep.dictionary import read_words
 from data_prep.download import digest
 from data_prep.files import DataError, make_folders, run_command, unwritten
 from data_prep.output_lock import LOCK, locked
+from data_prep.record_differences import differences
 from data_prep.splits import Splits, find_splits
+from fairseq_memattn.command_line import CommandParser
 
 VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
+CHOSEN = ("languages", "joined_dictionary")  # the options in a record
 OWN = re.compile(r"(train|valid|test)[0-9]*\..*(bin|idx|docids)|dict\.(.*\.)?txt")
 HEADER = struct.Struct("<9sQBQ")
 STANDARD_ERROR = 2
@@ -181,8 +184,16 @@ def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
         )
     if force:
         return False
-    reason = "was changed since" if found == record else "was made from other data or options"
+    reason = "was changed since"
+    if found != record:
+        told = differences(*zip(_files_and_options(found), _files_and_options(record), strict=True))
+        reason = f"was made from other data or options: {told}"
     raise DataError(f"--output {output} {reason}; choose another folder or add --force")
+
+
+def _files_and_options(record: Mapping[str, object]) -> tuple[object, dict[str, object]]:
+    """The two parts of a record: the checksums of the files, and what was chosen."""
+    return record.get("sha256"), {name: record.get(name) for name in CHOSEN}
 
 
 @contextmanager
@@ -370,7 +381,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)

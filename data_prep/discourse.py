@@ -17,6 +17,7 @@ from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.output_lock import LOCK, run_locked
 from data_prep.stages import remove_leftovers
+from fairseq_memattn.command_line import CommandParser
 
 VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
@@ -151,7 +152,7 @@ def check(options: Options) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument(

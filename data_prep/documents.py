@@ -18,6 +18,7 @@ from data_prep.argument_types import name_and_column, positive
 from data_prep.document_formats import FORMATS, OURS
 from data_prep.document_formats.conversion import Counts, convert_from, convert_to
 from data_prep.files import DataError, refuse_overwriting, run_command, write_all_or_nothing
+from fairseq_memattn.command_line import CommandParser
 
 SPLITS = ("train", "valid", "test")
 DESCRIPTION = """\
@@ -96,7 +97,7 @@ def formats_help() -> str:
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
     )
     commands = top.add_subparsers(dest="command", required=True)

@@ -23,6 +23,7 @@ from data_prep.pipeline import (
     add_common_arguments,
 )
 from data_prep.sgml_segments import read_segment_pairs
+from fairseq_memattn.command_line import CommandParser
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
@@ -151,7 +152,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)

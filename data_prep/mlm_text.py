@@ -22,6 +22,7 @@ from data_prep.lines import raw_lines
 from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.pretrained_subwords import add_subword_arguments, find_subwords, segment
+from fairseq_memattn.command_line import CommandParser
 
 SUFFIX = "txt"
 DESCRIPTION = """\
@@ -107,7 +108,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option, what in (("--train", "training text"), ("--valid", "validation text")):

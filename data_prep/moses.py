@@ -23,6 +23,7 @@ from data_prep.files import (
     write_all_or_nothing,
 )
 from data_prep.lines import LineFunction, rewrite
+from fairseq_memattn.command_line import CommandParser
 
 NEEDED = "sacremoses==0.2.0"
 DESCRIPTION = """\
@@ -122,7 +123,7 @@ def detokeniser(language: str, capitalise: bool = False) -> LineFunction:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command = top.add_subparsers(dest="command", required=True).add_parser(

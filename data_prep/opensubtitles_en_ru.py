@@ -23,6 +23,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
+from fairseq_memattn.command_line import CommandParser
 
 LANGUAGES = ("en", "ru")
 AGNOSTIC, AWARE = "context_agnostic", "context_aware"
@@ -197,7 +198,7 @@ def layout(value: str) -> str:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)

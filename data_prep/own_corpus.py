@@ -25,8 +25,9 @@ from data_prep.binarise import add_text_arguments
 from data_prep.files import DataError
 from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
-from data_prep.split_files import DOCID, READERS, find_columns, find_files
+from data_prep.split_files import DOCID, FORMATS, READERS, find_columns, find_files
 from data_prep.splits import check_languages, check_name, find_splits
+from fairseq_memattn.command_line import CommandParser
 
 DESCRIPTION = """\
 Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
@@ -98,7 +99,7 @@ def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -
 
 def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
     """The user's lines to text/; returns whether they have document ids."""
-    found = find_splits(text, pipeline.languages)
+    found = find_splits(text, pipeline.languages, FORMATS)
     with pipeline.stages.all_or_none():
         for split in text:
             texts = found.texts(split)
@@ -116,8 +117,6 @@ def write_files(
     """The user's files of --format to text/; returns whether they have document ids."""
     languages = pipeline.languages
     check_languages(languages)
-    for split, path in text.items():
-        check_name(split, path, text)
     files = find_files(text, args.format, languages)
     columns = find_columns(args.format, args.columns, languages, [*text.values()])
     documents = args.format == "sgm" or DOCID in columns
@@ -151,6 +150,8 @@ def prepare(args: argparse.Namespace) -> None:
     text = dict(args.text)
     if len(text) < len(args.text):
         raise DataError("--text names a split twice")
+    for split, path in text.items():
+        check_name(split, path, text)
     if "train" not in text:
         raise DataError("--text has no train, from which the segmentation is learnt")
     if args.columns and args.format == "lines":
@@ -193,7 +194,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)

@@ -23,6 +23,7 @@ from data_prep.pretrained_subwords import (
     sentencepiece_subwords,
 )
 from data_prep.splits import check_name
+from fairseq_memattn.command_line import CommandParser
 from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")
@@ -282,7 +283,7 @@ def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictiona
 
 def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
     """The command line, with the options that the corpora share."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description=description + LAYOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,

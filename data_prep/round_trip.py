@@ -10,6 +10,10 @@ WORD_BEGIN = "\u2581"  # SentencePiece's mark at the beginning of a word
 UNKNOWN = "<unk>"
 CONTEXT = 10  # characters before the first difference that a warning shows
 SHOWN = 40  # characters that a warning shows
+WORDS_ONLY = (
+    f"; SentencePiece and BPE have no piece for {UNKNOWN} in a text: `memattn prepare wikitext` "
+    "prepares WikiText word by word"
+)
 
 
 def from_sentencepiece(pieces: str) -> str:
@@ -67,7 +71,7 @@ class RoundTrip:
         print(
             f"warning: {self.source}: {self.lost:,} of {self.lines:,} lines differ from the text "
             f"that their pieces give back; the first is line {number}, where {was!r} becomes "
-            f"{becomes!r}",
+            f"{becomes!r}{WORDS_ONLY if UNKNOWN in before else ''}",
             file=sys.stderr,
         )
         what = f"lines of {self.source.name} that their pieces do not give back"

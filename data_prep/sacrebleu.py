@@ -38,6 +38,7 @@ from data_prep.sacrebleu_sets import (
     with_docids,
 )
 from data_prep.stages import Counts
+from fairseq_memattn.command_line import CommandParser
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.text_columns import FORMATS, table_lines
 
@@ -250,7 +251,7 @@ def report_references(fields: Fields, defaults: Sequence[str]) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--set", metavar="NAME", help="sacreBLEU's name of the set, such as wmt23")

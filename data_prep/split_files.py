@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from data_prep.files import DataError, read_lines
 from data_prep.sgml_segments import has_sides, read_parallel, read_segments
 
 DOCID = "docid"
+FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".sgm": "sgm", ".sgml": "sgm", ".xml": "sgm"}
+NAMES = "--columns takes names for a table with a header and numbers for one without"
 Reader = Callable[[Path, Sequence[str], Mapping[str, str], Counter[str]], Iterator[Sentence]]
 
 
@@ -23,7 +25,7 @@ def read_tsv(
 
     columns: the number of each field, from 1, or its name in the first line, which then is a header
 
-    A warning names fields that are not used.
+    A warning names fields that are not used, and a note the first row of a table without a header.
     """
     lines = enumerate(read_lines(path), start=1)
     header: list[str] = []
@@ -31,7 +33,9 @@ def read_tsv(
         header = next(lines, (1, ""))[1].split("\t")
         for column in columns.values():
             if column not in header:
-                raise DataError(f"{path}, line 1: no column {column} in {' '.join(header)!r:.60}")
+                raise DataError(
+                    f"{path}, line 1: no column {column} in {' '.join(header)!r:.60}; {NAMES}"
+                )
         places = {name: header.index(column) for name, column in columns.items()}
     else:
         places = {name: int(column[:9]) - 1 for name, column in columns.items()}
@@ -44,7 +48,10 @@ def read_tsv(
                 f"{path}, line {number}: must have at least {max(places.values()) + 1} fields, "
                 f"which tabs separate, but has {len(fields)}"
             )
-        yield sentence(path, number, {name: fields[at] for name, at in places.items()}, languages)
+        row = {name: fields[at] for name, at in places.items()}
+        if number == 1:
+            print(f"note: {path}, line 1 is read as text: {shown(row)}; {NAMES}")
+        yield sentence(path, number, row, languages)
     names = [*header, *(str(at + 1) for at in range(len(header), most))]
     unused = [name for at, name in enumerate(names) if at not in places.values()]
     warn_of_unused(path, unused, columns)
@@ -67,11 +74,16 @@ def read_jsonl(
         row = {}
         for name, key in columns.items():
             if key not in entry:
-                raise DataError(f"{where}: has no key {key!r}")
+                raise DataError(f"{where}: has no key {key!r}; {the_keys(entry)}")
             row[name] = text_of(entry[key], name == DOCID, f"{where}: {key!r}", counts)
         unused |= entry.keys() - columns.values()
         yield sentence(path, number, row, languages)
     warn_of_unused(path, sorted(unused), columns)
+
+
+def the_keys(entry: Iterable[str]) -> str:
+    """The keys of an object, in a message."""
+    return f"the keys are {', '.join(entry) or 'none':.200}"
 
 
 def json_object(line: str, where: str) -> dict[str, object]:
@@ -190,6 +202,8 @@ def find_columns(
     named = {language: columns.get(language, language) for language in languages}
     if DOCID in columns or any(DOCID in names for names in first.values()):
         named[DOCID] = columns.get(DOCID, DOCID)
+    if kind == "jsonl":
+        refuse_unknown_keys(first, named)
     return named
 
 
@@ -217,12 +231,30 @@ def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]
     for path, fields in first.items():
         if len(fields) > len(languages):
             example = " ".join(f"{name}=N" for name in (*languages, DOCID))
-            shown = ", ".join(f"{at} {field[:20]!r}" for at, field in enumerate(fields, start=1))
+            numbers = map(str, count(1))
             raise DataError(
                 f"{path}, line 1: has {len(fields)} fields, but --langs names {len(languages)}; "
-                f"give the column of each, --columns {example}, by its number or its name in a "
-                f"header; the fields are {shown}"
+                f"give the column of each, --columns {example}, by its name if the table has a "
+                "header and by its number if it has none; the fields are "
+                f"{shown(dict(zip(numbers, fields, strict=False)))}"
             )
+
+
+def refuse_unknown_keys(first: Mapping[Path, Sequence[str]], columns: Mapping[str, str]) -> None:
+    """Raises DataError for a first object that lacks the key of a column."""
+    for path, keys in first.items():
+        for key in columns.values():
+            if keys and key not in keys:
+                example = " ".join(f"{name}=KEY" for name in {**columns, DOCID: ""})
+                raise DataError(
+                    f"{path}, line 1: has no key {key!r}; name the keys with --columns {example}; "
+                    f"{the_keys(keys)}"
+                )
+
+
+def shown(fields: Mapping[str, str]) -> str:
+    """The beginnings of fields with their names or numbers, in a message."""
+    return ", ".join(f"{name} {field[:20]!r}" for name, field in fields.items())
 
 
 def find_files(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files import DataError
+from fairseq_memattn.errors import like
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,12 @@ def docid_path(prefix: Path) -> Path:
     return Path(f"{prefix}.docid")
 
 
-def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
+def find_splits(
+    text: Mapping[str, Path], languages: Sequence[str], formats: Mapping[str, str] | None = None
+) -> Splits:
     """The splits, with document ids where they exist.
 
+    formats: the value of --format for files with a suffix, if the command reads any
     Raises DataError for names that fairseq does not support, for missing files, and for document
     ids that only some of the splits have.
     """
@@ -66,7 +70,8 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
     for split, prefix in text.items():
         for path in splits.texts(split):
             if not path.is_file():
-                raise DataError(f"--text {split}={prefix}: {path}: no such file")
+                advice = _advice(prefix, languages, formats or {})
+                raise DataError(f"--text {split}={prefix}: {path}: no such file{advice}")
     if with_ids and len(with_ids) < len(text):
         missing = next(split for split in text if split not in with_ids)
         raise DataError(
@@ -74,6 +79,15 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
             "exists; document ids are given for all splits or for none"
         )
     return splits
+
+
+def _advice(prefix: Path, languages: Sequence[str], formats: Mapping[str, str]) -> str:
+    """What to give in place of a prefix that is the name of a file."""
+    if prefix.suffix in formats:
+        return f"; for a {prefix.suffix} file, give --format {formats[prefix.suffix]}"
+    if prefix.suffix[1:] in languages and prefix.is_file():
+        return f"; the prefix is without the language: {prefix.with_suffix('')}"
+    return ""
 
 
 def check_languages(languages: Sequence[str]) -> None:
@@ -93,7 +107,7 @@ def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
     if match is None:
         raise DataError(
             f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
-            f"but is {split}"
+            f"but is {split}{like(split, ('train', 'valid', 'test'))}"
         )
     if "," in str(prefix):  # fairseq would read two prefixes
         raise DataError(f"--text {split}={prefix}: the path must not contain a comma")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from data_prep.download import digest
 from data_prep.files import DataError, make_folders, refuse_overwriting, write_all_or_nothing
+from data_prep.record_differences import differences
 
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
@@ -49,7 +50,7 @@ class Stages:
         refuse_overwriting(inputs, outputs)
         record = self.folder / "stages" / f"{name}.json"
         remove_leftovers([*outputs, record])
-        made_from = {
+        made_from: dict[str, object] = {
             "version": VERSION,
             "inputs": self._labelled(inputs),
             "options": options,
@@ -146,9 +147,10 @@ class Stages:
             return dict(found["counts"])
         if not self.force and (changed or not same):
             where = changed[0] if same else self.folder
-            reason = (
-                "was changed since it was made" if same else "was made from other input or options"
-            )
+            reason = "was changed since it was made"
+            if not same:
+                pairs = ((found[key], made_from[key]) for key in ("inputs", "options"))
+                reason = f"was made from other input or options: {differences(*pairs)}"
             raise DataError(
                 f"{where} {reason} (see {record}); choose another --output, or replace it with "
                 "--force"

@@ -29,6 +29,7 @@ from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.pretrained_subwords import Subwords
 from data_prep.squad import context
 from data_prep.stages import Counts
+from fairseq_memattn.command_line import CommandParser
 from fairseq_memattn.qa.answer_scores import SQUAD
 
 VERSION = 1  # increase it when the same options give other stories
@@ -195,7 +196,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_size_arguments(top, 20_000, 1000)

@@ -23,6 +23,7 @@ from data_prep.files import (
     write_all_or_nothing,
 )
 from data_prep.round_trip import RoundTrip, from_sentencepiece
+from fairseq_memattn.command_line import CommandParser
 
 MODEL_TYPES = ("unigram", "bpe")
 SUFFIXES = ("model", "vocab")
@@ -220,7 +221,7 @@ def _without(separator: str, line: str) -> str:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)

@@ -22,6 +22,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
+from fairseq_memattn.command_line import CommandParser
 
 LANGUAGE = "en"
 END = "<eos>"  # counted as a word of the vocabulary, and once a line
@@ -152,7 +153,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--corpus", required=True, choices=[*CORPORA])

@@ -25,6 +25,7 @@ from data_prep.files import (
     run_command,
     write_all_or_nothing,
 )
+from fairseq_memattn.command_line import CommandParser
 
 DESCRIPTION = """\
 Convert text with document ids to windows of n sentences, or translations of windows to sentences.
@@ -132,7 +133,7 @@ def last(
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
+    top = CommandParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
     commands = top.add_subparsers(dest="command", required=True)
 
     make_parser = commands.add_parser("make", help="convert sentences to windows")

@@ -25,6 +25,7 @@ from data_prep.pipeline import (
     add_common_arguments,
 )
 from data_prep.sgml_segments import read_segment_pairs
+from fairseq_memattn.command_line import CommandParser
 
 LANGUAGES = ("en", "de")
 PAGE = "https://www.statmt.org/wmt14/translation-task.html"
@@ -172,7 +173,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top, several=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from fairseq_memattn.errors import MemAttnError, like
 
 MOST_CHOICES = 200  # characters of the choices of an option in an error message
+REQUIRED = re.compile("the following arguments are required: |one of the arguments .* is required$")
 
 
 def explain_command_lines() -> None:
@@ -48,19 +51,46 @@ def _end(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command: it names what is like an unknown option or choice.
 
-    Where nothing is, it lists all choices.
+    Where nothing is, it lists all choices. An unknown option is told before a missing one, which it
+    may be.
     """
+
+    _given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Unknown options are errors of the subcommand, which has options like them."""
+        self._given = [*(sys.argv[1:] if args is None else args)]
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(_unrecognized(unknown))
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
+        if REQUIRED.match(message):
+            with _without_requirements(self):
+                _, unknown = super().parse_known_args(self._given)
+            if any(word.startswith("-") for word in unknown):
+                message = _unrecognized(unknown)
         explained = _explained(self, message)
         super().error(explained if "the most similar" in explained else message)
+
+
+@contextmanager
+def _without_requirements(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """A parser that requires nothing in the body."""
+    parts: list[Any] = [*parser._actions, *parser._mutually_exclusive_groups]
+    before = [part.required for part in parts]
+    for part in parts:
+        part.required = False
+    try:
+        yield
+    finally:
+        for part, required in zip(parts, before, strict=True):
+            part.required = required
+
+
+def _unrecognized(arguments: Sequence[str]) -> str:
+    return f"unrecognized arguments: {' '.join(arguments)}"
 
 
 def _explained(parser: argparse.ArgumentParser, message: str) -> str:
@@ -92,6 +122,7 @@ def _of_flags(parser: argparse.ArgumentParser, message: str) -> str:
     """The flags that are like those that the parser does not know."""
     if not message.startswith("unrecognized arguments: "):
         return message
-    flags = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+    words = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+    flags = dict.fromkeys(words)
     known = [name for name in parser._option_string_actions if name.startswith("--")]
-    return message + "".join(dict.fromkeys(like(name, known) for name in flags))
+    return message + "".join(like(name, known, repeated=len(flags) > 1) for name in flags)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.path_checks import infer_language_pair
+from fairseq_memattn.path_checks import BINARY, infer_language_pair
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
@@ -66,11 +66,15 @@ def _missing_dictionary(path: str) -> str:
         return f"the dictionary {path} does not exist"
     found = sorted(name for name in os.listdir(folder or ".") if name.startswith("dict."))
     language = re.fullmatch(r"dict\.(.+)\.txt", name)
-    return (
-        f"the dictionary {path}{f' of the language {language[1]}' if language else ''} does not "
-        "exist; "
-        + (f"the dictionaries there are {', '.join(found)}" if found else "there is no other there")
-    )
+    inner = os.path.join(folder, BINARY)
+    if found:
+        others = f"the dictionaries there are {', '.join(found)}"
+    elif os.path.exists(os.path.join(inner, name)):
+        others = f"{inner} has it"
+    else:
+        others = "there is no other there"
+    of = f" of the language {language[1]}" if language else ""
+    return f"the dictionary {path}{of} does not exist; {others}"
 
 
 def _fault_of_dictionary(path: str) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 from fairseq_memattn.errors import MemAttnError
 
 MOST_NAMES = 12  # of files in an error message
+BINARY = "bin"  # the folder of fairseq's data in that of a preparation
+ONE_LANGUAGE = "dict.txt"  # the dictionary of data of one language
 
 
 def check_paths(cfg: Any, command: str) -> None:
@@ -60,9 +62,19 @@ def infer_language_pair(path: str) -> list[str]:
         return pair
     raise MemAttnError(
         f"{path} must have files with a pair of languages in their names, such as "
-        f"train.en-de.en.idx, but has {names_in(path)}; fairseq-preprocess -s SOURCE -t TARGET "
-        "writes them"
+        f"train.en-de.en.idx, but has {names_in(path)}; {_where_pairs_are(path)}"
     )
+
+
+def _where_pairs_are(path: str) -> str:
+    """The folder that has files with a pair of languages, or what writes them."""
+    inner = os.path.join(path, BINARY)
+    if language_pair(inner):
+        return f"{inner} has them"
+    for folder in (path, inner):
+        if os.path.exists(os.path.join(folder, ONE_LANGUAGE)):
+            return f"{folder} has {ONE_LANGUAGE}: its data is of one language"
+    return "fairseq-preprocess -s SOURCE -t TARGET writes them"
 
 
 def language_pair(folder: str) -> list[str]:

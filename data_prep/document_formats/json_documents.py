@@ -9,7 +9,7 @@ from typing import TextIO
 from data_prep.aligned import Sentence
 from data_prep.document_formats.document_format import DOCID, Format, by_document
 from data_prep.files import DataError, read_lines
-from data_prep.split_files import json_object, text_of, warn_of_unused
+from data_prep.split_files import json_object, text_of, the_keys, warn_of_unused
 
 
 def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
@@ -24,7 +24,7 @@ def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
         entry = json_object(line, where)
         missing = [name for name in (DOCID, *languages) if name not in entry]
         if missing:
-            raise DataError(f"{where}: has no key {missing[0]!r}")
+            raise DataError(f"{where}: has no key {missing[0]!r}; {the_keys(entry)}")
         document = text_of(entry[DOCID], True, f"{where}: {DOCID!r}", Counter()).strip()
         if not document:
             raise DataError(f"{where}: the id of the document is empty")

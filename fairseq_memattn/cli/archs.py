@@ -28,6 +28,7 @@ TASKS = {
     "language model": "language_modeling",
     "encoder": "masked_lm --criterion masked_lm",
 }
+DOCUMENTS = "document_translation --source-context 3 --target-context 0"
 SHOWN = "abc_mlp"  # the control whose parameters are counted where CONTROL stands for all
 HEAD = ["architecture", "model", "layers", "size", "feed-forward", "heads", "parameters", "memory"]
 NOTE = "Parameters: without those that depend on the vocabulary"
@@ -130,13 +131,21 @@ def described(one: "Architecture", all_flags: bool, user_dir: str) -> str:
         *([f"memory: {memory(one)}"] if one.slots else []),
         f"parameters: {parameters(one.name):,}, without those that depend on the vocabulary",
         "",
-        f"fairseq-train DATA --user-dir {user_dir} --task {TASKS[one.kind]} --arch {one.name}",
+        f"fairseq-train DATA --user-dir {user_dir} --task {task_of(one)} --arch {one.name}",
         "",
         "flags and their defaults:"
         if all_flags
         else "flags and their defaults (--all-flags shows those of fairseq's models as well):",
     ]
     return "\n".join([*lines, *(line for option in shown for line in explained(option))])
+
+
+def task_of(one: "Architecture") -> str:
+    """The task that trains an architecture, with context for one that reads several sequences."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    several = getattr(ARCH_MODEL_REGISTRY[one.name], "takes_sequences", False)
+    return DOCUMENTS if several else TASKS[one.kind]
 
 
 def explained(option: "Option") -> list[str]:

@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus", choices=tuple(PREPARATIONS), metavar="CORPUS", help="the preparation to run"
     )
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False  # Python 3.11 names it among the required ones
 
 
 def run(args: argparse.Namespace) -> None:

@@ -115,7 +115,7 @@ def test_other_data_or_options_are_refused(
     if file:
         (pieces / file).write_text("another line\n", encoding="utf-8")
     before = tree(output)
-    with pytest.raises(DataError, match="was made from other data or options.*--force"):
+    with pytest.raises(DataError, match="was made from other data or options: .*--force"):
         binarise({split: pieces / split for split in SPLITS}, ["en", "es"], output, **options)
     assert tree(output) == before
 

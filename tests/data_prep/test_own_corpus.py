@@ -54,6 +54,8 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
     capsys.readouterr()
     assert run(mine, "--model-type", "bpe") == 1
+    told = message(capsys.readouterr().err)
+    assert f"options: model_type was unigram and is bpe (see {data}/stages/spm.json);" in told
     assert run(mine, "--seed", "2") == 1
     assert "or replace it with --force" in message(capsys.readouterr().err)
 
@@ -126,6 +128,23 @@ def test_a_mistyped_prefix(mine: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert f"--text valid={mine}/dve: {mine}/dve.en: no such file" in told
 
 
+@pytest.mark.parametrize(
+    ("prefix", "advice"),
+    [
+        ("train.jsonl", "train.jsonl.en: no such file; for a .jsonl file, give --format jsonl"),
+        ("train.tsv", "train.tsv.en: no such file; for a .tsv file, give --format tsv"),
+        ("train.xml", "train.xml.en: no such file; for a .xml file, give --format sgm"),
+        ("train.es", "train.es.en: no such file; the prefix is without the language: {0}/train"),
+        ("gone.es", "gone.es.en: no such file"),
+    ],
+)
+def test_a_file_in_the_place_of_a_prefix(
+    prefix: str, advice: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(mine, "--text", f"train={mine}/{prefix}") == 1
+    assert message(capsys.readouterr().err).endswith(advice.format(mine))
+
+
 def test_a_wrong_seed_leaves_nothing(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(mine, "--seed", "-1") == 1
     assert "--seed must be from 0 to 4294967295, but is -1" in message(capsys.readouterr().err)
@@ -134,7 +153,14 @@ def test_a_wrong_seed_leaves_nothing(mine: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("train={0}/train train={0}/dev", "names a split twice"), ("valid={0}/dev", "has no train")],
+    [
+        ("train={0}/train train={0}/dev", "names a split twice"),
+        ("valid={0}/dev", "has no train"),
+        (
+            "training={0}/train valid={0}/dev",
+            "valid1, test1, ..., but is training; the most similar is train",
+        ),
+    ],
 )
 def test_splits_that_cannot_be(
     text: str, expected: str, mine: Path, capsys: pytest.CaptureFixture[str]

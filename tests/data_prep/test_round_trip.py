@@ -139,6 +139,15 @@ def test_a_warning_shows_the_first_difference(capsys: pytest.CaptureFixture[str]
     assert RoundTrip(Path("a"), str).report() == Counter()
 
 
+def test_a_warning_of_unknown_words_names_the_preparation_of_wikitext(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = write(tmp_path / "train.en", [f"The <unk> of {line}" for line in LINES])
+    model = train(text, tmp_path)
+    subword.encode(model, [text], tmp_path / "pieces")
+    assert "for <unk> in a text: `memattn prepare wikitext` prepares" in capsys.readouterr().err
+
+
 def test_the_option_is_part_of_the_stages(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,8 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check(tmp_path)
     assert "text-train: 6 pairs, 2 documents\n" in capsys.readouterr().out
     assert run(tmp_path, "tsv", *columns, "en=2") == 1
-    assert "was made from other input or options" in message(capsys.readouterr().err)
+    told = message(capsys.readouterr().err)
+    assert "was made from other input or options: columns en was 4 and is 2 (see" in told
 
 
 def test_a_table_with_a_header(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_a_table_without_columns(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(tmp_path, "tsv") == 1
     told = message(capsys.readouterr().err)
     assert "all, line 1: has 3 fields, but --langs names 2; give the column of each" in told
-    assert "--columns en=N fr=N docid=N, by its number or its name in a header" in told
+    assert "--columns en=N fr=N docid=N, by its name if the table has a header and by" in told
     shown = ", ".join(f"{at} {field[:20]!r}" for at, field in enumerate(TEXT[0], start=1))
     assert told.endswith(f"the fields are {shown}")
     assert run(tmp_path, "tsv", "--columns", "en=1", "fr=2") == 0
@@ -96,6 +97,19 @@ def test_a_table_without_columns(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(tmp_path, "tsv", "--columns", "docid=3", "--force") == 0
     check(tmp_path)
     assert "not used" not in capsys.readouterr().err
+
+
+def test_the_first_row_of_a_table_without_a_header_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be a header after all."""
+    rows = ["English\tFrench\n", *(f"{en}\t{fr}\n" for en, fr, _ in TEXT)]
+    (tmp_path / "all").write_text("".join(rows), encoding="utf-8")
+    assert run(tmp_path, "tsv") == 0
+    told = f"note: {tmp_path}/all, line 1 is read as text: en 'English', fr 'French'; --columns"
+    assert capsys.readouterr().out.count(told) == 2  # train and valid
+    assert run(tmp_path, "tsv", "--columns", "en=English", "fr=French", "--force") == 0
+    assert "is read as text" not in capsys.readouterr().out
 
 
 def test_a_document_id_before_the_languages(tmp_path: Path) -> None:
@@ -222,7 +236,12 @@ def test_unique_ids_of_lines(tmp_path: Path) -> None:
 GOOD = xml_file()
 MISTAKES = [
     ("tsv", "a\tb\na\n", "", "all, line 2: must have at least 2 fields, which tabs separate, but"),
-    ("tsv", "a\tb\n", "en=x fr=b", "all, line 1: no column x in 'a b'"),
+    (
+        "tsv",
+        "a\tb\n",
+        "en=x fr=b",
+        "all, line 1: no column x in 'a b'; --columns takes names for a table with a header and",
+    ),
     ("tsv", "", "en=x fr=b", "all, line 1: no column x in ''"),
     ("tsv", "a\tb\t \n", "en=1 fr=2 docid=3", "all, line 1: the id of the document is empty"),
     ("tsv", "a\tb\n", "en=1", "--columns must name each of en, fr once, and docid where there"),
@@ -239,7 +258,20 @@ MISTAKES = [
         "",
         "all, line 2: has a docid, but line 1 has none; give all lines one",
     ),
-    ("jsonl", '{"en": "a"}\n', "", "all, line 1: has no key 'fr'"),
+    (
+        "jsonl",
+        '{"en": "a", "id": 1}\n',
+        "",
+        "all, line 1: has no key 'fr'; name the keys with --columns en=KEY fr=KEY docid=KEY; the "
+        "keys are en, id",
+    ),
+    (
+        "jsonl",
+        '{"en": "a", "fr": "b"}\n{"en": "a", "x": "b"}\n',
+        "",
+        "all, line 2: has no key 'fr'; the keys are en, x",
+    ),
+    ("jsonl", "{}\n", "", "all, line 1: has no key 'en'; the keys are none"),
     ("jsonl", '{"en": "a", "fr": null}\n', "", "line 1: 'fr' must be text, but is NoneType"),
     ("jsonl", '{"en": "a", "fr": "\\ud800"}\n', "", "line 1: 'fr' contains half of a surrogate"),
     ("sgm", GOOD, "en=1 fr=2", "--columns requires --format tsv or jsonl"),

@@ -21,6 +21,7 @@ from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 from data_prep import bpe, moses
 from data_prep.files import DataError, run_command, write_all_or_nothing
 from data_prep.lines import LineFunction, map_lines, raw_lines, raw_pairs, rewrite
+from data_prep.record_differences import differences
 from data_prep.sgml_segments import read_segment_pairs, read_segments
 from data_prep.stages import Stages
 
@@ -106,9 +107,16 @@ def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
         stages().run("copy", sources, [copy], work)
 
 
-@pytest.mark.parametrize("change", ["input", "option", "output"])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("input", "out was made from other input or options: text.en has changed (see "),
+        ("option", "out was made from other input or options: option was 1 and is 2 (see "),
+        ("output", "copy was changed since it was made (see "),
+    ],
+)
 def test_what_was_made_otherwise_is_replaced_on_demand(
-    change: str, text: Path, tmp_path: Path
+    change: str, told: str, text: Path, tmp_path: Path
 ) -> None:
     folder, option = tmp_path / "out", 1
     run_stage(folder, text)
@@ -117,10 +125,35 @@ def test_what_was_made_otherwise_is_replaced_on_demand(
     else:
         path = text if change == "input" else folder / "copy"
         path.write_text("other\n")
-    with pytest.raises(DataError, match="choose another --output, or replace .* --force"):
+    with pytest.raises(DataError, match="choose another --output, or replace .* --force") as info:
         run_stage(folder, text, option)
+    assert told in str(info.value)
     assert run_stage(folder, text, option, force=True) == 1
     assert run_stage(folder, text, option) == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "told"),
+    [
+        (({"a": "1"}, {"b": "1"}), ({}, {}), "a is no longer read, b is now read as well"),
+        (({}, {}), ({"x": True}, {}), "x was true and is not given"),
+        (
+            ({}, {}),
+            ({"x": {"a": "1", "b": "2"}}, {"x": {"a": "1", "b": "3"}}),
+            "x b was 2 and is 3",
+        ),
+        (
+            ({}, {}),
+            ({}, dict.fromkeys("abcd", "x")),
+            "a was not given and is x, b was not given and is x, c was not given and is x, ...",
+        ),
+        (([], {}), ("damaged", {}), "the version of the command"),
+    ],
+)
+def test_what_differs(
+    files: tuple[object, object], options: tuple[object, object], told: str
+) -> None:
+    assert differences(files, options) == told
 
 
 def test_a_stage_refuses_to_overwrite_its_input(text: Path, tmp_path: Path) -> None:

@@ -76,6 +76,18 @@ def test_flags_of_one(capsys):
     assert "--abc-activation" in archs(capsys, "abc_mlp_roberta")
 
 
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("t5mem_v3", "document_translation --source-context 3 --target-context 0"),
+        ("t5_small", "translation"),
+        ("abc_mlp_transformer_lm", "language_modeling"),
+    ],
+)
+def test_the_task_is_one_that_fits(name, task, capsys):
+    assert f"--task {task} --arch {name}\n" in archs(capsys, name)
+
+
 def test_the_flags_are_accepted(capsys, tmp_path):
     """fairseq's parser takes all of them, with the values that are said to be the defaults."""
     from fairseq import options

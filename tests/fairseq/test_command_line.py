@@ -17,6 +17,12 @@ from fairseq_memattn.cli import main as memattn
             "unrecognized arguments: --max-token=3; the most similar are --max-tokens, --max-tok",
         ),
         ("--xyzzy", "unrecognized arguments: --xyzzy"),
+        (
+            "--max-token 3 --xyzzy --update-freqs 2",
+            "unrecognized arguments: --max-token 3 --xyzzy --update-freqs 2; the most similar to "
+            "--max-token are --max-tokens, --max-tokens-valid; the most similar to --update-freqs "
+            "are --update-freq, ",
+        ),
         ("--max-tokens many", "argument --max-tokens: invalid int value: 'many'"),
         (
             "--arch abc_mlp_transformr",

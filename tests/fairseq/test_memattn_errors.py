@@ -144,6 +144,21 @@ def test_a_full_device_is_named(tmp_path):
             "usage: memattn new recipe",
             "--data",
         ),
+        (
+            ["score", "--sytem", "a", "--reference", "b"],
+            "usage: memattn score",
+            "error: unrecognized arguments: --sytem a; the most similar is --system",
+        ),
+        (
+            ["plot", "--pth", "a"],
+            "usage: memattn plot",
+            "error: unrecognized arguments: --pth; the most similar is --path",
+        ),
+        (
+            ["score", "a", "--reference", "b"],
+            "usage: memattn score",
+            "error: one of the arguments --generated --system is required",
+        ),
         (["prepare", "discours"], "usage: memattn prepare", "the most similar is discourse"),
         (["scor"], "usage: memattn", "there is no command scor; the most similar is score"),
     ],

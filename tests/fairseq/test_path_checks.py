@@ -5,6 +5,10 @@ import shlex
 import pytest
 from harness import PLUGGED, TRANSLATOR, attempt
 
+from fairseq_memattn.data_files import _missing_dictionary
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.path_checks import infer_language_pair
+
 
 def assert_refused(done, words):
     *_, last = done.stderr.splitlines()
@@ -76,3 +80,28 @@ def test_refused(command, flags, words, bilingual, translator, tmp_path):
     model = ["--path", translator.checkpoint, *PLUGGED]
     given = [*(TRANSLATOR if command == "train" else model), *shlex.split(flags)]
     assert_refused(attempt(f"fairseq-{command}", *given, cwd=tmp_path), words)
+
+
+@pytest.mark.parametrize(
+    ("files", "ending"),
+    [
+        (["bin/train.de-en.de.idx", "pieces/x"], "but has bin, pieces; {0}/bin has them"),
+        (["dict.txt"], "but has dict.txt; {0} has dict.txt: its data is of one language"),
+        (["bin/dict.txt"], "but has bin; {0}/bin has dict.txt: its data is of one language"),
+        (["bin/x"], "but has bin; fairseq-preprocess -s SOURCE -t TARGET writes them"),
+    ],
+)
+def test_a_folder_without_pairs_of_languages(files, ending, tmp_path):
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    with pytest.raises(MemAttnError) as info:
+        infer_language_pair(str(tmp_path))
+    assert str(info.value).endswith(ending.format(tmp_path))
+
+
+def test_a_dictionary_in_the_folder_of_the_data(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/dict.txt").touch()
+    told = f"the dictionary {tmp_path}/dict.txt does not exist; {tmp_path}/bin has it"
+    assert _missing_dictionary(f"{tmp_path}/dict.txt") == told
