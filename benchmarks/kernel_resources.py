@@ -39,10 +39,10 @@ from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SCANS = ("states", "states_back")
-CHUNKS = ("attend", "attend_queries", "attend_tokens")
+CHUNKS = ("attend", "mean_gradients", "attend_queries", "attend_tokens")
 MODULES = {
     **dict.fromkeys(("states", "find_steep", "attend"), forward),
-    **dict.fromkeys(("attend_queries", "states_back", "attend_tokens"), backward),
+    **dict.fromkeys(("mean_gradients", "attend_queries", "states_back", "attend_tokens"), backward),
     "step": decoding,
 }
 # Bytes of shared memory that one program can have.
@@ -55,7 +55,7 @@ OF_MEMORY = (
     *("keys", "values", "grad_keys", "grad_values", "later"),
     *("reading", "grad_logits", "weights"),
 )
-FLOATS = ("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total")
+FLOATS = ("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total", "means")
 
 
 class Row(NamedTuple):

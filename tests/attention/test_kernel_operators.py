@@ -37,7 +37,7 @@ def no_kernels(monkeypatch):
     for module in (forward, backward, decoding):
         for name in ("find_steep", "states", "attend", "step"):
             monkeypatch.setattr(module, name, Nothing(), raising=False)
-        for name in ("attend_queries", "states_back", "attend_tokens"):
+        for name in ("mean_gradients", "attend_queries", "states_back", "attend_tokens"):
             monkeypatch.setattr(module, name, Nothing(), raising=False)
 
 

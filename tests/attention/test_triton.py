@@ -235,7 +235,12 @@ def test_one_kernel_for_all_lengths():
     from fairseq_memattn.attention.ops.abc.triton import backward, forward, launch, shared
 
     kernels = [forward.find_steep, forward.states, forward.attend]
-    kernels += [backward.attend_queries, backward.states_back, backward.attend_tokens]
+    kernels += [
+        backward.mean_gradients,
+        backward.attend_queries,
+        backward.states_back,
+        backward.attend_tokens,
+    ]
     for kernel in kernels:
         options = kernel.kwargs if launch.INTERPRETED else vars(kernel)
         assert options["do_not_specialize"] == shared.VARYING

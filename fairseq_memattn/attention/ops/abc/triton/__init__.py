@@ -6,6 +6,7 @@ the memory before the chunk at position t), and F, Z, kept hold a number for eac
     states            scans the chunks of a sequence; the memories before each chunk
     find_steep        one program a chunk: which chunks need exponentials of differences
     attend            one program a chunk: the output
+    mean_gradients    one program a chunk: <p, dp>, where the slots take more than one block
     attend_queries    one program a chunk: dq, p, da, and the part of ds that is -y
     states_back       scans the chunks backwards; dH, dG, dU at the end of each chunk
     attend_tokens     one program a chunk: dv and its part of ds, then dk and its part

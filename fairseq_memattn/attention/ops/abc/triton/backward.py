@@ -29,9 +29,64 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
 
 
 @triton.jit(do_not_specialize=VARYING)
+def mean_gradients(
+    q, k, v, s, padding, keys, values, before, after, steep, log_total, grad_out, means,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """<p, dp> of the queries of chunk g. means: (B, T, H)
+
+    It is <out, dout>, as FlashAttention computes it, but out is rounded: the sum of da would not
+    be 0, and dq would have a multiple of what all keys share.
+    """
+    g, head = tl.program_id(0), tl.program_id(1)
+    row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
+    control_head = tl.minimum(head, control_heads - 1)
+    place = control_head.to(tl.int64) * total_chunks + g
+    is_steep = tl.load(steep + place) != 0
+    if t0 >= end or is_steep == FACTORED:
+        return
+    q = rows_from(q, q_b, q_h, q_t, row, head, t0)
+    k = rows_from(k, k_b, k_h, k_t, row, head, t0)
+    v = rows_from(v, v_b, v_h, v_t, row, head, t0)
+    grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
+    s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
+    padding += row * length + t0
+    before += place * M
+    after += place * M
+    rows = (row * length + t0) * heads + head
+    place = head.to(tl.int64) * total_chunks + g
+    keys += place * M * D
+    values += place * M * D
+    end -= t0
+    t = tl.arange(0, C)
+
+    scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
+    grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
+    log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
+    mean = tl.zeros((C,), tl.float32)
+    for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
+        slots = m0 + tl.arange(0, BLOCK_M)
+        control, fraction, gain, kept = control_of(
+            s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+        )
+        _, p, y = read_back(
+            q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
+            control, fraction, gain, kept, t, end, slots,
+            D, M, C, FACTORED, TILE, WIDE, PRECISION,
+        )  # fmt: skip
+        mean += tl.sum(y, axis=1)
+    tl.store(means + rows + t * heads, mean, t < end)
+
+
+@triton.jit(do_not_specialize=VARYING)
 def attend_queries(
     q, k, v, s, padding, keys, values, before, after, steep, log_total, grad_out,
-    grad_q, grad_s, reading, grad_logits, sums,
+    means, grad_q, grad_s, reading, grad_logits, sums,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale, group,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
@@ -42,9 +97,8 @@ def attend_queries(
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
     grad_q: (B, T, H, D); grad_s: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
+    means: of `mean_gradients`, which is read if the slots take more than one block
     reading, grad_logits: (B, T, group, M), p and scale da; sums: (group, G, M), of y kept
-    <p, dp> is summed over all slots first. It is <out, dout>, as FlashAttention computes it, but
-    out is rounded: the sum of da would not be 0, and dq had a multiple of what all keys share.
     """
     g, head = tl.program_id(0), tl.program_id(1)
     row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
@@ -76,19 +130,7 @@ def attend_queries(
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
     log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
-    mean = tl.zeros((C,), tl.float32)
-    if M > BLOCK_M:
-        for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
-            slots = m0 + tl.arange(0, BLOCK_M)
-            control, fraction, gain, kept = control_of(
-                s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
-            )
-            _, p, y = read_back(
-                q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-                control, fraction, gain, kept, t, end, slots,
-                D, M, C, FACTORED, TILE, WIDE, PRECISION,
-            )  # fmt: skip
-            mean += tl.sum(y, axis=1)
+    mean = tl.load(means + rows + t * heads, (t < end) & (M > BLOCK_M), other=0.0)
     weights = tl.zeros((C, C), tl.float32)
     low = tl.zeros((C, HALF), tl.float32)
     high = tl.zeros((C, HALF), tl.float32)

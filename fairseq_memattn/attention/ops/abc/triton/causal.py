@@ -49,7 +49,7 @@ def abc_causal(
     keys, values, before, after, *end = _scan_states(launch, k, v, start)
     steep = launch.find_steep(before, after)
     out = launch.by_time(q.shape[3], q.dtype)
-    log_total = launch.log_totals()
+    log_total = launch.by_head()
     launch.each_chunk(
         forward.attend,
         *(q, k, v, control, launch.mask, keys, values, before, after, steep, out, log_total),
@@ -82,7 +82,7 @@ def _(
     launch = Launch(q, control, padding, cu_seqlens, normalised)
     before, after = (launch.masses(control.shape[1]) for _ in range(2))
     out = launch.by_time(q.shape[3], q.dtype)
-    return out.transpose(1, 2), *launch.states(), before, after, launch.forms(), launch.log_totals()
+    return out.transpose(1, 2), *launch.states(), before, after, launch.forms(), launch.by_head()
 
 
 @torch.library.custom_op("memattn::abc_causal_backward", mutates_args=())
@@ -161,10 +161,18 @@ def _gradients_of_heads(
     grad_q, grad_s = (x[:, :, heads] for x in grads[:2])
     reading, grad_logits = (launch.by_time(control.shape[3], keys.dtype) for _ in range(2))
     sums, masses = (launch.masses(q.shape[1]) for _ in range(2))
+    inputs = (q, k, v, control, launch.mask, keys, values, before, after, steep, log_total)
+    means = whole.by_head()
+    if control.shape[3] > launch.sizes.block_m:
+        launch.each_chunk(
+            backward.mean_gradients,
+            *(*inputs, grad_out, means),
+            *strides_of(q, k, v, control, grad_out),
+            last=(scale,),
+        )
     launch.each_chunk(
         backward.attend_queries,
-        *(q, k, v, control, launch.mask, keys, values, before, after, steep, log_total),
-        *(grad_out, grad_q, grad_s, reading, grad_logits, sums),
+        *(*inputs, grad_out, means, grad_q, grad_s, reading, grad_logits, sums),
         *strides_of(q, k, v, control, grad_out),
         last=(scale, q.shape[1]),
     )

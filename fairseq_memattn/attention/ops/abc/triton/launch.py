@@ -261,7 +261,7 @@ class Launch:
             )
         return steep
 
-    def log_totals(self) -> Tensor:
+    def by_head(self) -> Tensor:
         """(B, T, H)."""
         batch, heads, length, _ = self.q.shape
         return self.q.new_empty((batch, length, heads), dtype=torch.float32)
