@@ -187,7 +187,7 @@ def _gradients_of_heads(
     writing = (control, launch.mask, before, after, steep)
     # What the values alone need is freed before the gradient of the keys is allocated.
     passes = [(q, k, grad_logits, keys, True), (grad_out, v, reading, values, False)]
-    del reading, grad_logits, keys, values
+    del inputs, means, reading, grad_logits, keys, values
     for place in (2, 3):
         x, y, weights, later, is_of_keys = passes.pop()
         if place == len(grads):
