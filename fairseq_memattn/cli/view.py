@@ -195,6 +195,13 @@ def shown_document(args: argparse.Namespace) -> str:
     return f"{args.subset or SUBSET}, document {args.document or 0}"
 
 
+def shown_translation(args: argparse.Namespace) -> str:
+    """What the page says about the translation."""
+    if args.reference:
+        return "the reference"
+    return f"that of {args.target.name}" if args.target else "the model's own"
+
+
 def content(
     args: argparse.Namespace,
     loaded: models.Loaded,
@@ -214,7 +221,9 @@ def content(
     task = loaded.task
     return {
         "title": args.text.name if args.text else shown_document(args),
+        "translation": shown_translation(args),
         "kind": view.kind,
+        "layer": view.layer,
         "source": [words(task.source_dictionary, row) for row in source],
         "target": [words(task.target_dictionary, row) for row in target],
         "windows": sentences,

@@ -42,7 +42,7 @@ def sentences(corpus):
 
 def test_slots(document_model, sentences, tmp_path):
     page = viewed(document_model, tmp_path / "x.html", "--document", DOCUMENT, "--reference")
-    assert page["kind"] == "slots"
+    assert (page["kind"], page["layer"], page["translation"]) == ("slots", 2, "the reference")
     assert len(page["source"]) == len(page["target"]) == len(page["windows"]) == len(sentences)
     for place, sentence in enumerate(sentences[:4]):
         window, length = page["windows"][place], len(page["target"][place])
@@ -62,7 +62,7 @@ def test_slots(document_model, sentences, tmp_path):
 def test_a_selector(document_data, sentences, tmp_path):
     trained = train(document_data, tmp_path, *T5MEM, *WINDOWS)
     page = viewed(trained, tmp_path / "x.html", "--document", DOCUMENT, "--reference")
-    assert page["kind"] == "selector"
+    assert (page["kind"], page["layer"]) == ("selector", None)
     for place, sentence in enumerate(sentences[:4]):
         weights, length = page["windows"][place]["weights"], len(page["target"][place])
         plot = plotted(trained, tmp_path, sentence)
@@ -79,6 +79,7 @@ def test_softmax_attention_of_single_sentences(softmax, tmp_path, corpus):
     files = ["--text", tmp_path / "text", "--target", tmp_path / "target"]
     page = viewed(softmax, tmp_path / "x.html", *files)
     assert (page["kind"], page["title"]) == ("softmax", "text")
+    assert page["translation"] == "that of target"
     for place, window in enumerate(page["windows"]):
         assert window["first"] == place
         assert len(window["weights"]) == len(page["target"][place])
@@ -92,6 +93,7 @@ def test_softmax_attention_of_single_sentences(softmax, tmp_path, corpus):
 def test_its_own_translation(document_model, sentences, tmp_path):
     """As fairseq-generate translates the document."""
     page = viewed(document_model, tmp_path / "x.html", "--document", DOCUMENT, "--beam", 2)
+    assert page["translation"] == "the model's own"
     search = ["--beam", 2, "--max-len-a", 0, "--max-len-b", 200]
     expected = hypotheses(generate(document_model, *WINDOWS, *search))
     for place, sentence in enumerate(sentences):
