@@ -3,9 +3,9 @@
     python recipes/bars.py --output FILE.png --label sacreBLEU softmax=32.3,30.4,31.9 abc=31.6±0.8
 
 A bar is the mean of the values of several seeds, or a MEAN±SD; its error bar is the standard
-deviation.
-The axis begins at --from, by default a little below the smallest value, but not below 0 where no
-value is.
+deviation. The mean is at the end of its row. The axis begins at --from, by default a little below
+the smallest value, but not below 0 where no value is. Where it does not begin at 0, points stand in
+place of bars, whose lengths would mislead. Where the label has "%", it ends at 100 at most.
 """
 
 import argparse
@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
+
+COLOUR = "#0072B2"
 
 
 class Bar(NamedTuple):
@@ -56,22 +58,52 @@ def read_bar(given: str) -> Bar:
 
 
 def draw(bars: Sequence[Bar], label: str, start: float | None, output: Path) -> None:
-    """Horizontal bars, the first one above."""
+    """Horizontal bars, the first one above; points where the axis does not begin at 0."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    lowest, highest = min(b.mean - b.spread for b in bars), max(b.mean + b.spread for b in bars)
-    room = (highest - lowest or abs(highest) or 1.0) / 4
-    figure = Figure(figsize=(7, 1 + 0.35 * len(bars)), layout="constrained")
+    axis = limits(bars, label, start)
+    figure = Figure(figsize=(8, 1 + 0.35 * len(bars)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    names = [bar.name for bar in bars]
-    axes.barh(names, [bar.mean for bar in bars], xerr=[bar.spread for bar in bars], capsize=3)
-    axes.invert_yaxis()
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color="0.9")
+    rows = range(len(bars))
+    means, spreads = [bar.mean for bar in bars], [bar.spread for bar in bars]
+    if axis[0] == 0:
+        axes.barh(rows, means, xerr=spreads, capsize=3, color=COLOUR)
+    else:
+        points = axes.errorbar(means, rows, xerr=spreads, fmt="o", capsize=3, color=COLOUR)
+        points[0].set_clip_on(False)  # a point at the end of the axis is whole
+    for row, text in enumerate(shown(means, label)):
+        axes.annotate(
+            text,
+            (1, row),
+            (6, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            va="center_baseline",
+        )
+    what, newline, note = label.partition("\n")
+    axes.set_yticks(rows, [bar.name for bar in bars])
+    axes.set(xlim=axis, ylim=(len(bars) - 0.4, -0.6), xlabel=f"{what} (mean ± SD){newline}{note}")
+    figure.savefig(output, dpi=110)
+
+
+def limits(bars: Sequence[Bar], label: str, start: float | None) -> tuple[float, float]:
+    """Of the axis. Percentages end at 100."""
+    lowest, highest = min(b.mean - b.spread for b in bars), max(b.mean + b.spread for b in bars)
+    room = (highest - lowest or abs(highest) or 1.0) / 4
     if start is None:
         start = lowest - room if min(bar.mean for bar in bars) < 0 else max(0.0, lowest - room)
-    axes.set(xlim=(start, highest + room), xlabel=label)
-    figure.savefig(output, dpi=110)
+    end = highest + room
+    return start, min(end, 100.0) if "%" in label and max(b.mean for b in bars) <= 100 else end
+
+
+def shown(means: Sequence[float], label: str) -> list[str]:
+    """As the tables show them: large numbers and percentages with one decimal."""
+    digits = 1 if "%" in label or max(map(abs, means)) >= 100 else 2
+    return [f"{mean:.{digits}f}" if abs(mean) < 1e6 else f"{mean:.3g}" for mean in means]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("bars", nargs="+", metavar="NAME=VALUES")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--label", required=True, help="what the values are")
+    parser.add_argument(
+        "--label", required=True, help="what the values are; notes on further lines"
+    )
     parser.add_argument("--from", dest="start", type=float, help="where the axis begins")
     args = parser.parse_args(argv)
     try:

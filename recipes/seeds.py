@@ -37,6 +37,7 @@ VALUES = {
     "exact match": rf"^all +[0-9]+ +{NUMBER}",
     "exact match, %": rf"exact match {NUMBER} %",
 }
+PERCENTAGES = ("test error", "exact match")
 Scores = Mapping[int, float]  # by seed
 
 
@@ -157,7 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         value = args.values[0]
         text = table(scores, paper, value, args.comparison)
         write_text(markdown, text)
-        draw([bar(name, row[value]) for name, row in scores.items()], value, None, picture)
+        label = f"{value}, %" if value in PERCENTAGES else value
+        draw([bar(name, row[value]) for name, row in scores.items()], label, None, picture)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +31,7 @@ MODULES = {
     "functions": ("Functions", "fairseq_memattn.attention"),
     "controls": ("Controls", "fairseq_memattn.attention.controls"),
 }
+LONG_CODE = re.compile(r"<code>(?=[^<]{50})")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -50,6 +52,19 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for page, (title, module) in MODULES.items():
         content = module_page(title, module)
         files.append(File.generated(config, f"reference/{page}.md", content=content))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Sets what the front matter of a page would, which GitHub would show."""
+    if page.parent is None:  # a tab of one page
+        page.meta["hide"] = ["navigation"]
+    if page.file.src_uri == "CHANGELOG.md":
+        page.meta["search"] = {"boost": 0.3}
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks code that is too long for one line of a table, for site.css."""
+    return LONG_CODE.sub('<code class="long">', html)
 
 
 def linked_files(pages: Iterable[Path]) -> list[Path]:
@@ -113,7 +128,7 @@ def flags_page() -> str:
 def described(one: dict[str, Any]) -> Iterator[str]:
     yield f"{one['summary']} {one['kind'].capitalize()}, {one['layers']} layers of {one['size']}, "
     yield f"feed-forward {one['feed_forward']}, {one['heads']} heads."
-    yield from ("", "| flag | default | |", "| --- | --- | --- |")
+    yield from ("", "| flag | default | meaning |", "| --- | --- | --- |")
     for option in one["flags"]:
         if option["own"]:
             choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""

@@ -8,12 +8,13 @@ decoding state.
 """
 
 import argparse
+import math
 import re
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairseq_memattn.cli.outputs import check_outputs, write_text
 from fairseq_memattn.evaluation.fairseq_output import read_lines
@@ -21,6 +22,24 @@ from fairseq_memattn.evaluation.plots import check_format
 
 RUN = re.compile(r"(?P<system>.+)-(?P<seed>[0-9]+)\.tsv")
 SOFTMAX = "softmax"  # the system that bytes are compared with
+# In the order of the legend
+NAMES = {
+    SOFTMAX: "softmax attention",
+    "mlp": "ABC-MLP",
+    "random": "random slots",
+    "linformer": "Linformer",
+    "clustering": "clusters",
+    "gated": "gated",
+    "window": "window",
+    "compressive": "compressive",
+    "elu": "ELU",
+    "rfa": "RFA",
+    "t2r": "T2R",
+}
+# Of Okabe and Ito, for all kinds of colour vision; without yellow, which is faint on white
+COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+MARKERS = "os^vDXp<>h*"
+LEGEND = "Numbers are of slots, of the tokens of a window, or of the features of ELU, RFA and T2R"
 
 
 class Test(NamedTuple):
@@ -50,6 +69,28 @@ class Cell(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + (f" ± {self.spread:.1f}" if len(self.accuracies) > 1 else "")
+
+
+class Style(NamedTuple):
+    """How a control is drawn.
+
+    several: whether it has several numbers of slots
+    """
+
+    label: str
+    colour: str
+    marker: str
+    several: bool
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "color": self.colour,
+            "marker": self.marker,
+            "markerfacecolor": "none",
+            "ms": 7,
+            "lw": 1.2,
+        }
 
 
 Form = dict[str, dict[Test, Cell]]  # by system
@@ -122,51 +163,119 @@ def table(form: Form) -> str:
 
 
 def draw(forms: dict[str, Form], output: Path) -> None:
-    """Accuracy against bytes of state: a row for each form, a panel for each test."""
+    """A panel for each test: accuracy against bytes of state.
+
+    A form whose tests differ only in their lengths has one panel: accuracy against length.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = max(len(next(iter(form.values()))) for form in forms.values())
-    figure = Figure(figsize=(4.6 * columns, 4.2 * len(forms)), layout="constrained")
+    panels: list[tuple[str, Form, Test | None]] = []
+    for name, form in forms.items():
+        tests = list(next(iter(form.values())))
+        lengths_alone = len(tests) > 1 and len({test.pairs for test in tests}) == 1
+        panels += [(name, form, test) for test in ([None] if lengths_alone else tests)]
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(5 * columns, 3.8 * rows + 1), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(forms), columns, squeeze=False)
-    colours = {family: f"C{i}" for i, family in enumerate(all_families(forms))}
-    for row, (name, form) in zip(panels, forms.items(), strict=True):
-        for panel, test in zip(row, next(iter(form.values())), strict=False):
-            for family, points in families(form, test).items():
-                sizes, means, spreads, labels = zip(*points, strict=True)
-                style = {"marker": "o", "ms": 4, "lw": 1, "color": colours[family]}
-                panel.errorbar(sizes, means, yerr=spreads, **style)
-                for x, y, label in zip(sizes, means, labels, strict=True):
-                    place = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 6}
-                    panel.annotate(label, (x, y), **place)
-            title = f"{name}: {test.length} symbols, {test.pairs} pairs"
-            panel.set_xscale("log", base=2)
-            panel.margins(x=0.2)
-            panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-            panel.set(ylim=(0, 106), title=title, xlabel="state (KiB)")
-        row[0].set_ylabel("accuracy (%)")
+    styles = styles_of(forms)
+    drawn: dict[str, Any] = {}  # by label
+    for number, (name, form, test) in enumerate(panels, 1):
+        axes = figure.add_subplot(rows, columns, number)
+        axes.set_axisbelow(True)
+        axes.grid(axis="y", color="0.9")
+        if test is None:
+            draw_lengths(axes, form, styles)
+            tested = f"{next(iter(next(iter(form.values())))).pairs} pairs"
+        else:
+            draw_sizes(axes, form, test, styles)
+            tested = f"{test.length} symbols, {test.pairs} pairs"
+        title = f"{name.replace('_', '-')}: {tested}"
+        axes.set(ylim=(0, 106), ylabel="accuracy (%)", title=title)
+        handles, labels = axes.get_legend_handles_labels()
+        drawn |= zip(labels, handles, strict=True)
+    shown = [style.label for style in styles.values()]
+    handles = [drawn[label] for label in shown]
+    figure.legend(handles, shown, loc="outside lower center", ncols=2 * columns, title=LEGEND)
     figure.savefig(output, dpi=110)
 
 
-def families(form: Form, test: Test) -> dict[str, list[tuple[float, float, float, str]]]:
-    """(KiB, mean, spread, label) of each system by control, so that sizes of one are a line."""
-    found: dict[str, list[tuple[float, float, float, str]]] = {}
-    for system, cells in form.items():
-        cell = cells[test]
-        point = (cell.size / 1024, cell.mean, cell.spread, system)
-        found.setdefault(family_of(system), []).append(point)
+def draw_sizes(axes: Any, form: Form, test: Test, styles: dict[str, Style]) -> None:
+    """Accuracy against bytes: the sizes of a control are a line."""
+    if SOFTMAX in form:
+        quarter = form[SOFTMAX][test].size / 4096
+        axes.axvline(quarter, color="0.6", lw=1, ls="--")
+        place = {"xytext": (-4, 0), "textcoords": "offset points", "rotation": 90}
+        axes.annotate("a quarter of softmax", (quarter, 30), ha="right", fontsize=9, **place)
+    for family, systems in families(form).items():
+        cells = [form[system][test] for system in systems]
+        sizes = [cell.size / 1024 for cell in cells]
+        means = [cell.mean for cell in cells]
+        axes.errorbar(sizes, means, [cell.spread for cell in cells], **styles[family].options())
+        if styles[family].several:
+            for system, size, mean in zip(systems, sizes, means, strict=True):
+                label(axes, system, size, mean, left=size < max(sizes))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axes.margins(x=0.15)
+    axes.set_xlabel("state (KiB)")
+
+
+def draw_lengths(axes: Any, form: Form, styles: dict[str, Style]) -> None:
+    """Accuracy against length: a system is a line."""
+    lengths = [test.length for test in next(iter(form.values()))]
+    for system, tests in form.items():
+        style = styles[family_of(system)]
+        means = [cell.mean for cell in tests.values()]
+        axes.errorbar(lengths, means, [c.spread for c in tests.values()], **style.options())
+        if style.several:
+            label(axes, system, lengths[-1], means[-1])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.margins(x=0.1)
+    axes.set_xlabel("symbols")
+
+
+def label(axes: Any, system: str, x: float, y: float, left: bool = False) -> None:
+    """The number of slots beside a point, above it on the left or below it on the right."""
+    place = {"xytext": (-4, 2), "ha": "right"} if left else {"xytext": (5, -3), "va": "top"}
+    axes.annotate(number_of(system), (x, y), textcoords="offset points", fontsize=9, **place)
+
+
+def styles_of(forms: dict[str, Form]) -> dict[str, Style]:
+    """By control. The legend has the number of slots of a control that has only one."""
+    numbers: dict[str, set[str]] = {}
+    for form in forms.values():
+        for system in form:
+            numbers.setdefault(family_of(system), set()).add(number_of(system))
+    styles = {}
+    known = [family for family in NAMES if family in numbers]
+    for index, family in enumerate(dict.fromkeys([*known, *numbers])):
+        name, several = NAMES.get(family, family), len(numbers[family]) > 1
+        label = name if several else f"{name} {next(iter(numbers[family]))}".strip()
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        styles[family] = Style(label, colour, marker, several)
+    return styles
+
+
+def families(form: Form) -> dict[str, list[str]]:
+    """The systems of each control."""
+    found: dict[str, list[str]] = {}
+    for system in form:
+        found.setdefault(family_of(system), []).append(system)
     return found
-
-
-def all_families(forms: dict[str, Form]) -> list[str]:
-    """The controls of all systems, each once."""
-    return sorted({family_of(system) for form in forms.values() for system in form})
 
 
 def family_of(system: str) -> str:
     """A system without its number of slots."""
     return re.sub(r"-[0-9]+", "", system)
+
+
+def number_of(system: str) -> str:
+    """Of slots; empty where a system has none."""
+    found = re.search(r"-([0-9]+)", system)
+    return found[1] if found else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

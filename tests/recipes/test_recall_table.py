@@ -4,6 +4,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 SCRIPT = Path(__file__).parents[2] / "recipes/recall/table.py"
 
@@ -42,6 +43,45 @@ def test_means_and_shares(recall, tmp_path, capsys):
     )
     assert capsys.readouterr().out == table == (tmp_path / "out.md").read_text(encoding="utf-8")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_how_systems_are_drawn(recall):
+    test, cell = recall.Test(8, 2), recall.Cell((90.0,), 1000)
+    systems = ["softmax", "mlp-8", "mlp-4", "rfa-16", "mlp-4-only", "turns-2"]
+    styles = recall.styles_of({"multi_query": {system: {test: cell} for system in systems}})
+    assert {family: (style.label, style.several) for family, style in styles.items()} == {
+        "softmax": ("softmax attention", False),
+        "mlp": ("ABC-MLP", True),
+        "rfa": ("RFA 16", False),
+        "mlp-only": ("mlp-only 4", False),
+        "turns": ("turns 2", False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("tests", "panels"),
+    [
+        ([(8, 2), (16, 2)], ["multi-query: 2 pairs"]),
+        ([(8, 2)], ["multi-query: 8 symbols, 2 pairs"]),
+        (
+            [(8, 2), (16, 2), (16, 4)],
+            [
+                "multi-query: 8 symbols, 2 pairs",
+                "multi-query: 16 symbols, 2 pairs",
+                "multi-query: 16 symbols, 4 pairs",
+            ],
+        ),
+    ],
+)
+def test_one_panel_for_lengths(recall, tmp_path, monkeypatch, tests, panels):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    for system, size in (("softmax-1", 4000), ("mlp-4-1", 1000), ("mlp-8-1", 2000)):
+        write(tmp_path / "multi_query", system, *((*test, 90, size) for test in tests))
+    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
+    assert [axes.get_title() for axes in figures[0].axes] == panels
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["softmax attention", "ABC-MLP"]
 
 
 @pytest.mark.parametrize(
