@@ -82,10 +82,10 @@ class AdaptiveSoftmax(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, V) of x (B, T, E)."""
-        head = self._head(x).log_softmax(dim=-1)
+        head = log_shares(self._head(x))
         words, bands = head.split([self.first, len(self.tails)], dim=-1)
         tails = [
-            tail(x).log_softmax(dim=-1) + band
+            log_shares(tail(x)) + band
             for tail, band in zip(self.tails, bands.split(1, dim=-1), strict=True)
         ]
         return torch.cat([words, *tails], dim=-1)
@@ -117,3 +117,9 @@ class Tail(nn.Module):
         projection = self.projection if self.transposed else self.projection.t()
         out: Tensor = self.words(x @ projection)
         return out
+
+
+def log_shares(logits: Tensor) -> Tensor:
+    """The log-softmax, in float32 at least."""
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    return logits.log_softmax(dim=-1, dtype=exact)

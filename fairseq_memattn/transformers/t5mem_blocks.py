@@ -146,7 +146,9 @@ class T5Projections(nn.Module):
                     q, k, v, attn_mask=mask, dropout_p=self.dropout, scale=1.0
                 )
             )
-        weights = (q @ k.transpose(-2, -1) + mask).softmax(dim=-1)
+        exact = torch.promote_types(q.dtype, torch.float32)
+        logits = q.to(exact) @ k.to(exact).transpose(-2, -1) + mask.to(exact)
+        weights = logits.softmax(dim=-1).to(v.dtype)
         return self.joined(drop(weights, self.dropout) @ v)
 
 

@@ -3,6 +3,7 @@
 A few cases; `--full` runs all lengths, sizes and paddings.
 """
 
+import copy
 import itertools
 
 import pytest
@@ -14,6 +15,7 @@ from pairwise import rows
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.ops import host
 from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous
 from fairseq_memattn.attention.ops.state import MemoryState
@@ -70,12 +72,15 @@ def test_half_precision(dtype, device):
 
 
 @pytest.mark.parametrize("slots", [5, full(33)])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 1e-3)])
-def test_keys_and_values_with_a_mean(dtype, tolerance, slots, device):
+@pytest.mark.parametrize(
+    ("dtype", "mean", "tolerance"),
+    [(torch.bfloat16, 2, 0.05), (torch.float16, 2, 1e-3), (torch.float32, 8, 2e-3)],
+)
+def test_keys_and_values_with_a_mean(dtype, mean, tolerance, slots, device):
     """As those of projections with biases: late slots hold nearly the same keys."""
     given = inputs(Case(200, width=24, slots=slots, heads=1, batch=1))
     for x in (given.k, given.v):
-        x.add_(2)
+        x.add_(mean)
     rounded = given.to(dtype)
 
     def gradients(dtype, device):
@@ -87,6 +92,21 @@ def test_keys_and_values_with_a_mean(dtype, tolerance, slots, device):
     for name, actual in gradients(dtype, device).items():
         late, wanted = (x.double().cpu()[:, :, 100:] for x in (actual, expected[name]))
         assert (late - wanted).norm() <= tolerance * wanted.norm(), name
+
+
+def test_gates_of_long_sequences(device):
+    """The gradient of a gate sums those of all later write logits: bfloat16 had 0.14."""
+    torch.manual_seed(3)
+    layer = ABCAttention(32, 1, slots=8, control="gated", causal=True).eval().bfloat16()
+    exact = copy.deepcopy(layer).double()
+    x = torch.randn(1, 200, 32).add(2).bfloat16()
+    found = []
+    for module, given in ((layer.to(device), x.to(device)), (exact, x.double())):
+        out = module(given)
+        weight = module.control.proj.weight
+        found.append(torch.autograd.grad(out.double().cumsum(1).sin().sum(), weight)[0].cpu())
+    actual, wanted = found
+    assert (actual.double() - wanted).norm() <= 0.03 * wanted.norm()
 
 
 def test_derivatives_in_forward_mode_are_refused(device):

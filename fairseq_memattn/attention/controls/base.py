@@ -14,6 +14,7 @@ from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step,
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
 from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.host import is_immediate
+from fairseq_memattn.attention.ops.precision import over_tokens
 from fairseq_memattn.attention.ops.state import MemoryState, is_written
 
 
@@ -182,7 +183,7 @@ class NormalisedControl(Control):
         log_alpha = self._log_alpha(k, tokens)
         if tokens.key_padding_mask is not None:
             log_alpha = log_alpha.masked_fill(tokens.key_padding_mask[:, None, :, None], -torch.inf)
-        return log_alpha.softmax(dim=2).nan_to_num()
+        return over_tokens(log_alpha).nan_to_num()
 
     def _log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
         return check_slots(self, "log_alpha", self.log_alpha(k, tokens))

@@ -7,12 +7,17 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
+from fairseq_memattn.attention.controls.linear import FloatLinear
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.abc import abc_read, abc_step, abc_write
+from fairseq_memattn.attention.ops.abc import abc_read, abc_step
+from fairseq_memattn.attention.ops.additive import additive_write
+from fairseq_memattn.attention.ops.backends import chosen_backend
+from fairseq_memattn.attention.ops.precision import over_tokens
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState
 
 DAMPING = 16.0
+BLOCK = 512  # tokens, of which normalisers are summed
 
 
 @register_control("gated")
@@ -32,15 +37,13 @@ class GatedControl(Control):
 
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)
-        self.proj = nn.Linear(sizes.embed_dim, self.heads * self.slots)
+        self.proj = FloatLinear(sizes.embed_dim, self.heads * self.slots)
         nn.init.xavier_uniform_(self.proj.weight)
         nn.init.zeros_(self.proj.bias)
 
     def log_gate(self, tokens: Tokens, dropout: float = 0.0) -> Tensor:
         """log g (B, heads, S, M), in float32."""
         logits = self.proj(tokens.x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
-        if logits.dtype != torch.float64:
-            logits = logits.float()
         log_gate = drop_writes(logsigmoid(logits) / DAMPING, dropout, 0.0)
         if tokens.key_padding_mask is None:
             return log_gate
@@ -63,26 +66,36 @@ class GatedControl(Control):
         return self._memory(k, v, self.log_gate(tokens))
 
     def _memory(self, k: Tensor, v: Tensor, log_gate: Tensor) -> MemoryState:
-        memory = abc_write(k, v, write_logits(log_gate))
-        # The zeros that the memory starts from have a share in it, too.
-        share = torch.sigmoid(memory.log_mass).unsqueeze(-1)
-        return MemoryState(memory.keys * share, memory.values * share, log_gate[:, :, 0] * 0)
+        # What follows a token is summed from the end: the sum is small where the token counts.
+        after = log_gate.flip(2).cumsum(dim=2).flip(2) - log_gate
+        memory = additive_write(k, v, -torch.expm1(log_gate) * after.exp())
+        return memory._replace(log_mass=torch.zeros_like(log_gate[:, :, 0]))
 
     def _advance(
         self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor, state: MemoryState | None
     ) -> tuple[Tensor, MemoryState]:
-        log_alpha = write_logits(log_gate)
+        dtype = q.dtype
+        if q.shape[2] > 1 and dtype == torch.bfloat16 and chosen_backend(q, self.slots) == "triton":
+            # A gate's gradient sums the rounding of the kernels' products over all later tokens.
+            q, k, v = (x.float() for x in (q, k, v))
         if state is None:
-            state = MemoryState.empty(k, v, log_alpha)
-            state = state._replace(log_mass=torch.zeros_like(state.log_mass))
-        out, state = abc_step(q, k, v, log_alpha, state)
-        # Only differences of normalisers matter: from 0 anew, they never grow out of precision.
-        return out, state._replace(log_mass=torch.zeros_like(state.log_mass))
+            state = MemoryState.empty(k, v, log_gate)
+        zero = torch.zeros_like(state.log_mass)
+        outs = []
+        # Only differences of normalisers matter: from 0 anew, they never grow out of precision,
+        # nor do the sums over later tokens in the gradients of gates.
+        blocks = (x.split(BLOCK, dim=2) for x in (q, k, v, log_gate))
+        for q_, k_, v_, gates in zip(*blocks, strict=True):
+            before = state._replace(log_mass=zero)
+            out, state = abc_step(q_, k_, v_, write_logits(gates), before)
+            outs.append(out)
+        out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+        return out.to(dtype), state._replace(log_mass=zero)
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         log_alpha = write_logits(self.log_gate(tokens))
         start = torch.zeros_like(log_alpha[:, :, :1])
-        return torch.cat([start, log_alpha], dim=2).softmax(dim=2)[:, :, 1:]
+        return over_tokens(torch.cat([start, log_alpha], dim=2))[:, :, 1:]
 
 
 def write_logits(log_gate: Tensor) -> Tensor:

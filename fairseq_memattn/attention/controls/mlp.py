@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
+from fairseq_memattn.attention.controls.linear import FloatLinear
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import abc_write
@@ -37,7 +38,7 @@ class MLPControl(NormalisedControl):
     def __init__(self, sizes: Sizes, options: MLPOptions) -> None:
         super().__init__(sizes, options)
         self.activation = options.activation
-        self.proj = nn.Linear(sizes.embed_dim, self.heads * self.slots, bias=False)
+        self.proj = FloatLinear(sizes.embed_dim, self.heads * self.slots, bias=False)
         nn.init.normal_(self.proj.weight, std=4 * sizes.embed_dim**-0.5)
 
     def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:

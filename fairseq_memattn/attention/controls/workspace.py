@@ -9,6 +9,7 @@ from torch.nn.functional import layer_norm
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.ops.precision import over_tokens
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
@@ -56,7 +57,7 @@ class WorkspaceControl(NormalisedControl):
         written = log_alpha
         if tokens.key_padding_mask is not None:
             written = log_alpha.masked_fill(tokens.key_padding_mask[:, None, :, None], -torch.inf)
-        phi = written.softmax(dim=2).nan_to_num()
+        phi = over_tokens(written).nan_to_num()
         shared.values[WorkspaceControl, shared.layer] = self.update(memory, x, phi)
         return log_alpha
 

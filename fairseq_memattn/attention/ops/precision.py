@@ -33,6 +33,15 @@ def is_autocast(x: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
+def over_tokens(logits: Tensor) -> Tensor:
+    """The softmax over the tokens of (..., S, M), whose sums torch forms exactly on the last axis.
+
+    Over another axis it adds one term after another on a CPU.
+    """
+    shares: Tensor = logits.transpose(-2, -1).softmax(dim=-1).transpose(-2, -1)
+    return shares
+
+
 def read_scale(q: Tensor, scale: float | None) -> float:
     """The scale of the read logits; None is D ** -0.5."""
     return float(q.shape[-1] ** -0.5) if scale is None else scale

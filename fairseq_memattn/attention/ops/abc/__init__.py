@@ -31,7 +31,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_type,
 )
 from fairseq_memattn.attention.ops.host import is_immediate
-from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.precision import full_precision, over_tokens, scaled
 from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
 
 
@@ -219,7 +219,7 @@ def abc_write(
     """
     check_shapes(None, k, v, log_alpha, key_padding_mask)
     log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
-    control = log_alpha.softmax(dim=2)
+    control = over_tokens(log_alpha)
     # The largest share is that of the largest logit: exp(0) over what the sum then is.
     log_mass = log_alpha.amax(dim=2) - control.amax(dim=2).log()
     control = control * is_written(log_mass).unsqueeze(2)

@@ -267,7 +267,10 @@ def _mean(total: Tensor, mass: Tensor, q: Tensor, z: Tensor | None, floor: float
     q, z: (..., F), of which z is only needed with a floor.
     """
     if z is not None:
-        lowest = vector_norm(q, dim=-1, keepdim=True) * vector_norm(z, dim=-1, keepdim=True)
+        # The squares of a small z would underflow.
+        largest = z.detach().abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(z.dtype).tiny)
+        norm = largest * vector_norm(z / largest, dim=-1, keepdim=True)
+        lowest = vector_norm(q, dim=-1, keepdim=True) * norm
         mass = torch.maximum(mass, floor * lowest)
     nothing = mass <= NOTHING
     return (total / mass.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)

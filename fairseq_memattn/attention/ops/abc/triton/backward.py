@@ -27,6 +27,8 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     sums_to_the_end,
 )
 
+SMALLEST_SUM = tl.constexpr(1e-30)  # of p, which is 0 where nothing is written
+
 
 @triton.jit(do_not_specialize=VARYING)
 def mean_gradients(
@@ -41,7 +43,8 @@ def mean_gradients(
     """<p, dp> of the queries of chunk g. means: (B, T, H)
 
     It is <out, dout>, as FlashAttention computes it, but out is rounded: the sum of da would not
-    be 0, and dq would have a multiple of what all keys share.
+    be 0, and dq would have a multiple of what all keys share. Of p, too, only the sum over the
+    slots is 1 that is formed here.
     """
     g, head = tl.program_id(0), tl.program_id(1)
     row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
@@ -69,6 +72,7 @@ def mean_gradients(
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
     log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
     mean = tl.zeros((C,), tl.float32)
+    total = tl.zeros((C,), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
         control, fraction, gain, kept = control_of(
@@ -80,7 +84,8 @@ def mean_gradients(
             D, M, C, FACTORED, TILE, WIDE, PRECISION,
         )  # fmt: skip
         mean += tl.sum(y, axis=1)
-    tl.store(means + rows + t * heads, mean, t < end)
+        total += tl.sum(p, axis=1)
+    tl.store(means + rows + t * heads, mean / tl.maximum(total, SMALLEST_SUM), t < end)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -146,7 +151,7 @@ def attend_queries(
         )  # fmt: skip
         store_tokens(reading, group * M, t, end, slots, M, p)
         if M <= BLOCK_M:
-            mean = tl.sum(y, axis=1)
+            mean = tl.sum(y, axis=1) / tl.maximum(tl.sum(p, axis=1), SMALLEST_SUM)
         grad = y - p * mean[:, None]
         if NORMALISED:
             y += logits * grad
