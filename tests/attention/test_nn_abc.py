@@ -229,8 +229,11 @@ def test_it_works_under(name, kind, pad, check):
     getattr(layers, f"check_{check}")(given, *x, **options)
 
 
+FEW = [("mlp", "causal"), ("gated", "causal"), ("window", "causal"), ("linformer", "causal")]
+
+
 @pytest.mark.parametrize(
-    "name, kind", [case if case[1] == "causal" else full(*case) for case in every()]
+    "name, kind", [case if tuple(case) in FEW else full(*case) for case in every()]
 )
 def test_second_derivatives(name, kind):
     module, x = layer(name, kind).eval(), inputs(kind)

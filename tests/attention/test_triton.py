@@ -74,7 +74,7 @@ def test_half_precision(dtype, device):
 @pytest.mark.parametrize("slots", [5, full(33)])
 @pytest.mark.parametrize(
     ("dtype", "mean", "tolerance"),
-    [(torch.bfloat16, 2, 0.05), (torch.float16, 2, 1e-3), (torch.float32, 8, 2e-3)],
+    [(torch.bfloat16, 2, 0.05), full(torch.float16, 2, 1e-3), full(torch.float32, 8, 2e-3)],
 )
 def test_keys_and_values_with_a_mean(dtype, mean, tolerance, slots, device):
     """As those of projections with biases: late slots hold nearly the same keys."""

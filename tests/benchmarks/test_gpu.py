@@ -37,6 +37,7 @@ def test_report(tmp_path):
     assert (tmp_path / "report.png").stat().st_size > 0
 
 
+@pytest.mark.full
 def test_one_contender_that_fails_ends_nothing(tmp_path):
     (tmp_path / "fla").mkdir()
     (tmp_path / "fla/__init__.py").touch()

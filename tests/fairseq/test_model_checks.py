@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from full import full
 from harness import PLUGGED, TRANSLATOR, attempt, run
 
 OPPOSITE = "--source-lang and --target-lang are ru and en, but {} was trained from en to ru"
@@ -33,7 +34,7 @@ def test_the_opposite_direction_is_a_warning(command, opposite, translator):
     assert (OPPOSITE.format(translator.checkpoint) in done.stdout) == opposite
 
 
-@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("other", [full(False), True])
 @pytest.mark.parametrize("command", ["validate", "train", "memattn cxmi"])
 def test_another_dictionary_of_the_same_size_is_a_warning(command, other, translator, tmp_path):
     data = tmp_path / "data"
