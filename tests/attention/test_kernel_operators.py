@@ -155,13 +155,13 @@ def test_autocast(device):
 # --- Without waiting for the device
 
 
-def on_meta(case):
-    return inputs(case).leaves(torch.float32, "meta")
+def on_meta(case, dtype=torch.float32):
+    return inputs(case).leaves(dtype, "meta")
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_nothing_is_read_back(packed, no_kernels):
-    given, state = on_meta(Case(70, batch=1)), None
+    given, state = on_meta(Case(70, batch=1), torch.bfloat16), None
     lengths = torch.empty(4, dtype=torch.int32, device="meta") if packed else None
     mask = None if packed else torch.empty(1, 70, dtype=torch.bool, device="meta")
     with Recorder() as recorder:

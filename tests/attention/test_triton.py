@@ -71,17 +71,34 @@ def test_half_precision(dtype, device):
     assert_close_to_exact(Case(41, "both", width=24, slots=5, heads=1), dtype, device)
 
 
+def with_a_mean(case, mean, deviation):
+    """As those of projections with biases: late slots hold nearly the same keys."""
+    given = inputs(case)
+    for x in (given.k, given.v):
+        x.mul_(deviation).add_(mean)
+    return given
+
+
+def assert_late_close(actual, expected, tolerance, first):
+    for name, wanted in expected.items():
+        if wanted.dim() == 4:
+            late, exact = (x.double().cpu()[:, :, first:] for x in (actual[name], wanted))
+            assert (late - exact).norm() <= tolerance * exact.norm(), name
+
+
 @pytest.mark.parametrize("slots", [5, full(33)])
 @pytest.mark.parametrize(
-    ("dtype", "mean", "tolerance"),
-    [(torch.bfloat16, 2, 0.05), full(torch.float16, 2, 1e-3), full(torch.float32, 8, 2e-3)],
+    ("dtype", "mean", "deviation", "tolerance"),
+    [
+        (torch.bfloat16, 3, 0.3, 0.025),
+        full(torch.bfloat16, 0, 1, 0.02),
+        full(torch.float16, 3, 0.3, 1e-3),
+        full(torch.float32, 8, 1, 2e-3),
+    ],
 )
-def test_keys_and_values_with_a_mean(dtype, mean, tolerance, slots, device):
-    """As those of projections with biases: late slots hold nearly the same keys."""
-    given = inputs(Case(200, width=24, slots=slots, heads=1, batch=1))
-    for x in (given.k, given.v):
-        x.add_(mean)
-    rounded = given.to(dtype)
+def test_keys_and_values_with_a_mean(dtype, mean, deviation, tolerance, slots, device):
+    case = Case(200, width=24, slots=slots, heads=1, batch=1)
+    rounded = with_a_mean(case, mean, deviation).to(dtype)
 
     def gradients(dtype, device):
         leaves = rounded.leaves(dtype, device)
@@ -89,9 +106,33 @@ def test_keys_and_values_with_a_mean(dtype, mean, tolerance, slots, device):
 
     with use_backend("naive"):
         expected = gradients(torch.float64, "cpu")
-    for name, actual in gradients(dtype, device).items():
-        late, wanted = (x.double().cpu()[:, :, 100:] for x in (actual, expected[name]))
-        assert (late - wanted).norm() <= tolerance * wanted.norm(), name
+    assert_late_close(gradients(dtype, device), expected, tolerance, 100)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float16)])
+@pytest.mark.parametrize("groups", [1, full(2)])
+def test_means_of_sequences_in_pieces(dtype, groups, device, monkeypatch):
+    """Padding has another mean, a memory is given, and heads share a control."""
+    whole = [slice(0, 2)] if groups == 1 else [slice(0, 1), slice(1, 2)]
+    monkeypatch.setattr(Launch, "groups_of_heads", lambda self: whole)
+    case = Case(150, "both", shared=True, width=16, batch=2)
+    given = with_a_mean(case, 3, 0.3)
+    for x in (given.k, given.v):
+        x.masked_fill_(padding(case)[:, None, :, None], 100)
+    rounded = given.to(dtype)
+
+    def gradients(dtype, device):
+        mask = padding(case, device)
+
+        def steps(*args):
+            out, state = in_pieces(abc_step, args, [70, 80], key_padding_mask=mask)
+            return out, state.keys, state.values
+
+        return run(steps, rounded.leaves(dtype, device))
+
+    with use_backend("naive"):
+        expected = gradients(torch.float64, "cpu")
+    assert_late_close(gradients(dtype, device), expected, 0.03, 40)
 
 
 def test_gates_of_long_sequences(device):

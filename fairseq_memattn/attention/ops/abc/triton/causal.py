@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc.triton import backward, forward
+from fairseq_memattn.attention.ops.abc.triton.centring import (
+    centre_memory,
+    logits_of_mean,
+    mean_of_tokens,
+)
 from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous, strides_of
 
 
@@ -107,11 +112,11 @@ def abc_causal_backward(
     scale: float,
     normalised: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, control, and of the first memory: keys, values and dU (N, H, M).
+    """Gradients of q, k, v, control, and of the first memory: keys, values, and log mass (N, H, M).
 
     The memories are computed once more, of some heads at a time where they are much larger than
-    the inputs. The gradient of a control that heads share has a part (B, H, T, M) of each head.
-    Those of the first memory are empty if there is none.
+    the inputs. The gradients of a control and of a log mass that heads share have a part of each
+    head. Those of the first memory are empty if there is none.
     """
     q, k, v, control, grad_out = (rows_contiguous(x) for x in (q, k, v, control, grad_out))
     launch = Launch(q, control, padding, cu_seqlens, normalised)
@@ -153,6 +158,12 @@ def _gradients_of_heads(
     log_total = kept[3][:, :, heads]
     if start is not None:
         start = tuple(whole.choose(x, heads).contiguous() for x in start)
+    if launch.is_centred:
+        key, value = (mean_of_tokens(x, launch.padding) for x in (k, v))
+        # The kernels index it by all heads.
+        log_total = whole.by_head()[:, :, heads].copy_(log_total - logits_of_mean(q, key, scale))
+        k, v = rows_contiguous(k - key), rows_contiguous(v - value)
+        start = None if start is None else centre_memory(start, key, value)
     keys, values, _, _, *end = _scan_states(launch, k, v, start)
     grads_of_end = tuple(None if x is None else whole.choose(x, heads) for x in grads_of_end)
     ends = _gradients_at_the_end(whole, end, grads_of_end)
@@ -199,7 +210,16 @@ def _gradients_of_heads(
             last=(q.shape[1],),
             OF_KEYS=is_of_keys,
         )
+    if start is not None:
+        starts[2] = _gradient_of_mass(starts, start)
     return starts
+
+
+def _gradient_of_mass(grads: list[Tensor], start: tuple[Tensor, ...]) -> Tensor:
+    """The gradient of the log mass (N, H, M) of a memory from dH, dG and dU."""
+    grad_keys, grad_values, grad_mass = grads
+    keys, values, _ = start
+    return (grad_keys * keys).sum(-1) + (grad_values * values).sum(-1) - grad_mass
 
 
 def _gradients_at_the_end(
@@ -254,15 +274,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors
-    q, _, _, control, _, start_keys, start_values, start_mass, *_ = tensors
+    q, _, _, control, _, start_keys, _, start_mass, *_ = tensors
     grad_out = torch.zeros_like(q) if grads[0] is None else grads[0]
     grad_q, grad_k, grad_v, grad_control, *first = abc_causal_backward(
         grad_out, *grads[1:4], *tensors, ctx.scale, ctx.normalised
     )
     start: list[Tensor | None] = [None] * 3
     if start_keys is not None:
-        mass = (first[0] * start_keys).sum(-1) + (first[1] * start_values).sum(-1) - first[2]
-        start = [*first[:2], _sum_heads(mass, start_mass) if ctx.normalised else None]
+        start = [*first[:2], _sum_heads(first[2], start_mass) if ctx.normalised else None]
     grad_control = _sum_heads(grad_control, control).to(control.dtype)
     return grad_q, grad_k, grad_v, grad_control, None, *start, None, None, None
 

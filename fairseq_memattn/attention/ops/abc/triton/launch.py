@@ -130,6 +130,11 @@ class Launch:
             return self.q.shape[0] * self.chunks
         return self.q.shape[2] // self.sizes.chunk + self.sequences
 
+    @property
+    def is_centred(self) -> bool:
+        """Whether the backward pass takes keys and values without their means."""
+        return self.normalised and self.q.dtype != torch.float32
+
     @cached_property
     def tables(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Ends and first chunks of sequences (N + 1,), starts and ends of chunks (G,)."""
@@ -207,6 +212,7 @@ class Launch:
         slots, size = self.control.shape[3], self.of_memories.itemsize
         of_a_head = 2 * batch * length * slots * size  # read weights and gradients of logits
         of_a_head += 2 * self.total_chunks * slots * (width * size + 4)  # memories and masses
+        of_a_head += 2 * self.q.nbytes // heads if self.is_centred else 0
         inputs = 3 * self.q.nbytes + self.control.nbytes
         step = min(heads, max(1, 2 * inputs // of_a_head))
         return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
