@@ -17,7 +17,7 @@ from cases import (
     saved_for_backward,
 )
 from pairwise import pairwise
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.functional import elu, linear, logsigmoid, normalize
 from torch.testing import assert_close
 
@@ -33,6 +33,7 @@ from fairseq_memattn.attention.ops.kernel.chunked import (
     kernel_step,
     kernel_write,
 )
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,6 +354,7 @@ def test_numerical_derivatives(gate, features, device):
         return causal(*args, **options), *([] if args[3:] else [full(*args, **options)])
 
     assert gradcheck(attend, leaves)
+    assert gradgradcheck(attend, leaves, fast_mode=True)
 
 
 @pytest.mark.parametrize("gate", ["none", "per head"])
@@ -510,7 +512,7 @@ def test_one_interface(name, dtype, device):
     function = features()[name].to(device, dtype)
     x = torch.randn(3, 2, 7, 4, device=device, dtype=dtype, requires_grad=True)
     phi = function(x, is_query=True)
-    assert phi.dtype == dtype and phi.shape == (3, 2, 7, function.feature_size)
+    assert phi.dtype == accumulation_dtype(x) and phi.shape == (3, 2, 7, function.feature_size)
     assert torch.equal(function(x, is_query=False), phi)
     torch.testing.assert_close(function(x[:, :, 2:3], is_query=False), phi[:, :, 2:3])
     (phi * torch.randn_like(phi)).sum().backward()

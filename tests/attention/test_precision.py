@@ -73,6 +73,16 @@ def test_shares_of_many_tokens():
     assert error(over_tokens(logits), logits.double().softmax(dim=2)) < 2e-5
 
 
+@pytest.mark.parametrize("causal", [True, full(False)])
+def test_features_that_float16_cannot_hold(causal):
+    """exp(-14), of which float16 has one bit: its gradient was 0 or NaN."""
+    module = layer("elu", causal).half()
+    for proj in (module.q_proj, module.k_proj):
+        torch.nn.init.constant_(proj.bias, -14)
+    errors = relative_errors(module, with_mean(0, 1, 64, 16).half())
+    assert max(errors.values()) < 1e-2, errors
+
+
 def test_the_floor_of_small_normalisers():
     """RFA's gates are nearly closed, so that the squares of the normaliser underflow."""
     torch.manual_seed(3)

@@ -5,6 +5,7 @@ from torch import Tensor
 from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
 class ELUFeatures(FeatureMap):
@@ -18,8 +19,9 @@ class ELUFeatures(FeatureMap):
         self.feature_size = head_dim
 
     def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
+        x = x.to(accumulation_dtype(x))
         # Not elu(x) + 1 as it stands: exp(x) - 1 + 1 rounds to 0 where x is far below 0.
-        return (x.clamp(max=0).exp() + x.relu()).to(x.dtype)
+        return x.clamp(max=0).exp() + x.relu()
 
 
 @register_control("elu")

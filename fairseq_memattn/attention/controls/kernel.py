@@ -29,7 +29,10 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
-        """x: queries or keys (B, H, T, D); draw: of `draw`. Returns (B, H, T, F) in x's dtype."""
+        """x: queries or keys (B, H, T, D); draw: of `draw`.
+
+        Returns (B, H, T, F) in float32 (float64 for float64): float16 has no small features.
+        """
 
     def draw(self) -> Tensor | None:
         """What is random in the features, drawn anew: once for each forward pass in training.
@@ -81,12 +84,12 @@ class KernelControl(Control):
             key_padding_mask=tokens.key_padding_mask,
             log_gate=self._log_gate(tokens.x) if causal else None,
             floor=self.features.floor,
-        )
+        ).to(q.dtype)
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
-        return kernel_step(
+        out, state = kernel_step(
             self.features(q, is_query=True),
             self.features(k, is_query=False),
             v,
@@ -95,12 +98,14 @@ class KernelControl(Control):
             log_gate=self._log_gate(tokens.x),
             floor=self.features.floor,
         )
+        return out.to(q.dtype), state
 
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         return kernel_write(self.features(k, is_query=False), v, tokens.key_padding_mask)
 
     def read(self, q: Tensor, state: KernelState) -> Tensor:
-        return kernel_read(self.features(q, is_query=True), state, floor=self.features.floor)
+        phi_q = self.features(q, is_query=True)
+        return kernel_read(phi_q, state, floor=self.features.floor).to(q.dtype)
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         phi: Tensor = self.features(k, is_query=False)

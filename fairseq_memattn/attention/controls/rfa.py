@@ -93,20 +93,19 @@ class RandomFeatures(FeatureMap):
 def fourier_features(x: Tensor, w: Tensor) -> Tensor:
     """Features of exp(-|sigma * (x - y)|^2 / 2) for unit x (Peng et al., 2021, theorem 1).
 
-    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, 2 samples) in x's dtype.
+    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, 2 samples) in float32 or float64.
     """
     angles = _project(x, w)
-    features = torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(w.shape[1])
-    return features.to(x.dtype)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(w.shape[1])
 
 
 @full_precision
 def arccos_features(x: Tensor, w: Tensor) -> Tensor:
     """Features of the arc-cosine kernel of order 1 (Cho and Saul, 2009) for unit x.
 
-    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, samples) in x's dtype.
+    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, samples) in float32 or float64.
     """
-    return (_project(x, w).relu() * math.sqrt(2 / w.shape[1])).to(x.dtype)
+    return _project(x, w).relu() * math.sqrt(2 / w.shape[1])
 
 
 def _project(x: Tensor, w: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
 class T2RFeatures(FeatureMap):
@@ -31,7 +32,7 @@ class T2RFeatures(FeatureMap):
     def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
         # Not a product that broadcasts, which copies the weights for every row.
         projected = torch.einsum("bhtd,hfd->bhtf", x, self.weight) + self.bias.unsqueeze(1)
-        return projected.relu().to(x.dtype)
+        return projected.relu().to(accumulation_dtype(x))
 
 
 @register_control("t2r")

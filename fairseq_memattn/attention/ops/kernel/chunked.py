@@ -95,7 +95,7 @@ def kernel_attention(
         anything; a feature map says what it needs. With 0 (for features that are not negative)
         the output is the weighted mean of the values, exactly
 
-    Returns (B, H, T, D) in phi_q's dtype. A query whose normaliser is not above 0 (nothing was
+    Returns (B, H, T, D) in phi_q's dtype. A query whose normaliser is not above 1e-30 (nothing was
     written, or nothing that it matches) gets zeros. Sums are kept in float32 (float64 for float64
     inputs).
 
@@ -267,9 +267,11 @@ def _mean(total: Tensor, mass: Tensor, q: Tensor, z: Tensor | None, floor: float
     q, z: (..., F), of which z is only needed with a floor.
     """
     if z is not None:
-        # The squares of a small z would underflow.
-        largest = z.detach().abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(z.dtype).tiny)
-        norm = largest * vector_norm(z / largest, dim=-1, keepdim=True)
+        # The squares of a small z would underflow, and the norm of 0 has no second derivative.
+        largest = z.detach().abs().amax(dim=-1, keepdim=True)
+        empty = largest < torch.finfo(z.dtype).tiny
+        scaled = z.masked_fill(empty, 1.0) / largest.masked_fill(empty, 1.0)
+        norm = largest * vector_norm(scaled, dim=-1, keepdim=True)
         lowest = vector_norm(q, dim=-1, keepdim=True) * norm
         mass = torch.maximum(mass, floor * lowest)
     nothing = mass <= NOTHING
