@@ -460,7 +460,7 @@ def test_a_reference_is_aligned_to_itself(case, name):
     ],
 )
 def test_the_lines_of_a_real_system(case, name, swap, precision, recall, before, after):
-    """The figures of docs/evaluation.md: DeepL beside subtitles, 30 examples as a document."""
+    """The figures of docs/alignment.md: DeepL beside subtitles, 30 examples as a document."""
     file = f"ctxpro-en-de/{{}}{name}.opensubtitles.en-de.test.{{}}"
     examples = json.loads((DATA / file.format("", "json")).read_text(encoding="utf-8"))
     references = [example["ref segment"] for example in examples]

@@ -595,8 +595,8 @@ def test_flat_lines_that_do_not_fit(tmp_path, sources, targets, message):
 
 
 def test_a_set_is_added_by_an_entry(tmp_path, monkeypatch):
-    """The example of docs/evaluation.md, "Adding a contrastive set"."""
-    text = (DOCS / "evaluation.md").read_text(encoding="utf-8")
+    """The example of docs/context_sets.md, "Adding a contrastive set"."""
+    text = (DOCS / "context_sets.md").read_text(encoding="utf-8")
     example = text.partition("### Adding a contrastive set")[2].partition("```python")[2]
     names: dict = {}
     exec(example.partition("```")[0], names)
