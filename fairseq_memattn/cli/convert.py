@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.average import write
-from fairseq_memattn.cli.model_flags import model_flags
+from fairseq_memattn.cli.model_flags import training_flags
 from fairseq_memattn.cli.models import (
     UNBUILDABLE,
     check_paths,
@@ -63,19 +63,23 @@ def run(args: argparse.Namespace) -> None:
     check_paths(args.data, args.path)
     state, task = open_checkpoint(args.path, args.data)
     old = architecture(state)
-    new, train_flags = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
+    new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
+    model, *others = training_flags(args.arch, state["cfg"])
+    others = [option for option in others if not option.startswith("--finetune-from-model ")]
     write(state, args.output)
     print(f"converted {old} to {args.arch}: {args.output}")
     print(f"new weights, to be trained: {', '.join(new) or 'none'}")
-    print(f"to train it: --finetune-from-model {args.output} {shlex.join(train_flags)}")
+    print(f"to train it, with the other flags of the training of {args.path}:")
+    user_dir = args.user_dir or fairseq_memattn.__path__[0]
+    start = ["fairseq-train", args.data, "--user-dir", user_dir]
+    start += ["--finetune-from-model", str(args.output)]
+    print(" \\\n  ".join(filter(None, [shlex.join(start), model, " ".join(others)])))
 
 
 def converted(
     state: dict[str, Any], task: Any, arch: str, flags: list[str], seed: int
-) -> tuple[list[str], list[str]]:
-    """Makes the checkpoint `state` one of `arch`.
-
-    Returns the names of the weights that are new, and the flags that build the model again.
+) -> list[str]:
+    """Makes the checkpoint `state` one of `arch`. Returns the names of the weights that are new.
 
     task: the checkpoint's, as `open_checkpoint` gives it
 
@@ -89,7 +93,6 @@ def converted(
 
     check_kind(str(architecture(state)), arch)
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
-    train_flags = model_flags(arch, model_args)
     trained = state["model"]
     # Older releases of fairseq gave some weights other names.
     built(task, deepcopy(state["cfg"]["model"]), "--path").upgrade_state_dict(trained)
@@ -119,7 +122,7 @@ def converted(
     state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
-    return new, train_flags
+    return new
 
 
 def built(task: Any, options: Any, what: str) -> Any:

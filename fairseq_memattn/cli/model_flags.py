@@ -1,6 +1,7 @@
 """The flags by which fairseq-train builds a model again."""
 
 import argparse
+import re
 import shlex
 from dataclasses import MISSING, fields
 from typing import Any
@@ -29,26 +30,28 @@ def model_flags(arch: str, args: Any, left_out: tuple[str, ...] = ("max_position
     kind = ARCH_MODEL_REGISTRY[arch]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     kind.add_args(parser)
-    config = getattr(kind, "__dataclass", None)
+    configs = (vars(base).get("__dataclass") for base in kind.__mro__)
+    config = next(filter(None, configs), None)
     if config:  # fairseq's parser lacks its defaults, which hold where the architecture has none
         parser.set_defaults(**{entry.name: _default(entry) for entry in fields(config)})
     actions = [action for action in parser._actions if action.dest not in left_out]
     wanted = {action.dest: getattr(args, action.dest, None) for action in actions}
     chosen: dict[str, Any] = {}
     while True:
-        # Some defaults are the values of other options.
+        # Some defaults are the values of other options: one is chosen at a time.
         defaults = argparse.Namespace(**chosen)
         ARCH_CONFIG_REGISTRY[arch](defaults)
-        others = {
-            action.dest: wanted[action.dest]
+        others = (
+            action.dest
             for action in actions
             if action.dest not in chosen
             and wanted[action.dest] is not None
             and wanted[action.dest] != getattr(defaults, action.dest, action.default)
-        }
-        if not others:
+        )
+        other = next(others, None)
+        if other is None:
             break
-        chosen |= others
+        chosen[other] = wanted[other]
     flags = ["--arch", arch]
     for action in actions:
         if action.dest not in chosen:
@@ -84,7 +87,7 @@ def training_flags(arch: str, cfg: Any) -> list[str]:
             flags.append(f"{flag(name)} {chosen}")
             groups.append((values, registry.get(chosen)))
     for values, config in groups:
-        flags += _other_than_defaults(values, config) if config else []
+        flags += _other_than_defaults(values, config, cfg) if config else []
     return list(dict.fromkeys(flags))
 
 
@@ -100,14 +103,13 @@ def _values(cfg: Any, group: str) -> dict[str, Any]:
     return dict(vars(values) if isinstance(values, argparse.Namespace) else values or {})
 
 
-def _other_than_defaults(values: dict[str, Any], config: Any) -> list[str]:
+def _other_than_defaults(values: dict[str, Any], config: Any, cfg: Any) -> list[str]:
     flags = []
     for entry in fields(config):
         value = values.get(entry.name)
-        default = _default(entry)
+        default = _resolved(_default(entry), cfg)
         value = ",".join(map(str, value)) if isinstance(value, list) else value
-        of_another_group = isinstance(default, str) and default.startswith("${")
-        if entry.name in LOCAL or entry.name == "_name" or value is None or of_another_group:
+        if entry.name in LOCAL or entry.name == "_name" or value is None:
             continue
         if value == default or _plain(value) == _plain(default):
             continue
@@ -120,6 +122,12 @@ def _default(entry: Any) -> Any:
     """The default of a field of a dataclass, of an enumeration its value."""
     default = entry.default if entry.default_factory is MISSING else entry.default_factory()
     return getattr(default, "value", default)
+
+
+def _resolved(default: Any, cfg: Any) -> Any:
+    """The value of another option, for a default such as ${optimization.max_update}."""
+    other = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", default) if isinstance(default, str) else None
+    return _values(cfg, other[1]).get(other[2]) if other else default
 
 
 def _plain(value: Any) -> str:

@@ -106,6 +106,14 @@ def train(data: Path, folder: Path, *flags: object, **options: Any) -> Trained:
     return Trained(data, folder / "checkpoint_last.pt", done.stdout)
 
 
+def flags_of(shown: str) -> list[str]:
+    """The flags of the training that `memattn convert` shows, after those of every command."""
+    command = shown.rpartition("\nfairseq-train ")[2].replace("\\\n", " ")
+    data, option, folder, *flags = shlex.split(command)
+    assert option == "--user-dir"
+    return flags
+
+
 def start_on(processes: int, folder: Path, command: str, *args: object) -> list[Forked]:
     """Starts a command on the CPU in processes that find each other as those of torchrun do.
 

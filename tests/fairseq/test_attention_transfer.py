@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness import COMMON, attempt, logged, run, train, train_on
+from harness import COMMON, attempt, flags_of, logged, run, train, train_on
 from test_modules import PAD, TINY, WORDS, build, language_model, prefix, source, translator
 
 from fairseq_memattn.attention.nn.abc import BoundedAttention
@@ -181,7 +181,7 @@ def test_transfer_then_tuning(softmax, tmp_path):
     start = tmp_path / "start.pt"
     path = ["--path", softmax.checkpoint, "--arch", "abc_mlp_transformer", "--output", start]
     done = run("memattn", "convert", softmax.data, *path, f"--flags={' '.join(map(str, slots))}")
-    told = done.stdout.splitlines()[-1].removeprefix("to train it: ").split()
+    told = flags_of(done.stdout)
     transfer = ["--criterion", "attention_transfer", "--attention-teacher", softmax.checkpoint]
     fast = ["--lr", 0.1, "--max-update", 30]
     first = train(softmax.data, tmp_path / "one", *COMMON, *told, *transfer, *fast)

@@ -9,6 +9,7 @@ from harness import (
     LM_SIZES,
     SOFTMAX,
     attempt,
+    flags_of,
     generate,
     hypotheses,
     logged,
@@ -49,7 +50,7 @@ def test_a_window_longer_than_all_texts_predicts_as_before(norm, monolingual, tm
     window = "abc_window_transformer_lm"
     output, shown = convert(softmax, tmp_path, window, "--abc-causal-slots 200")
     assert "new weights, to be trained: none" in shown
-    told = shlex.split(shown.splitlines()[-1].removeprefix("to train it: "))
+    told = flags_of(shown)
     on = train(monolingual, tmp_path / "on", *COMMON, *TEXTS, *told, "--max-update", 1, "--lr", 0)
     before, *after = (
         perplexity(monolingual, path) for path in (softmax.checkpoint, output, on.checkpoint)
@@ -80,9 +81,8 @@ def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
     assert all(torch.equal(new[name], weight) for name, weight in old.items())
     added = [name for name in new if name not in old]
     assert added and all("features" in name for name in added)
-    *_, named, line = shown.splitlines()
-    assert named == f"new weights, to be trained: {', '.join(added)}"
-    told = shlex.split(line.removeprefix("to train it: "))
+    assert f"\nnew weights, to be trained: {', '.join(added)}\n" in shown
+    told = flags_of(shown)
     assert told[:4] == ["--finetune-from-model", str(output), "--arch", "t2r_transformer"]
 
     finetuned = train(softmax.data, tmp_path / "finetuned", *COMMON, *told, "--max-update", 20)

@@ -13,7 +13,18 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
-from harness import COMMON, PLUGGED, SIZES, WINDOWS, generate, hypotheses, logged, run, train
+from harness import (
+    COMMON,
+    PLUGGED,
+    SIZES,
+    WINDOWS,
+    flags_of,
+    generate,
+    hypotheses,
+    logged,
+    run,
+    train,
+)
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
@@ -490,10 +501,10 @@ def test_from_roberta(tmp_path, capsys, caplog):
         state = torch.load(output, weights_only=False)["model"]
         assert any(name.endswith(shown) for name in state)
         assert all(torch.equal(state[name], x) for name, x in theirs.state_dict().items())
-    told = capsys.readouterr().out.splitlines()[-1]
-    assert told.endswith(
-        "--gmat-chunk 4 --gmat-memory 3 --gmat-memory-projections qkv"
-    ) and told.startswith(f"to train it: --finetune-from-model {output} --arch gmat_bert ")
+    told = flags_of(capsys.readouterr().out)
+    assert told[:4] == ["--finetune-from-model", str(output), "--arch", "gmat_bert"]
+    flags = "--gmat-chunk 4 --gmat-memory 3 --gmat-memory-projections qkv"
+    assert flags in shlex.join(told)
     # The memory can still be left out, and the chunk be as long as the text.
     with caplog.at_level("WARNING"):
         model, _ = loaded(output, path.parent, gmat_memory=0, gmat_chunk=512)

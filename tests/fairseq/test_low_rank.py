@@ -1,12 +1,22 @@
 """`--abc-low-rank`: low-rank updates of a trained model, whose weights are frozen."""
 
 import copy
-import shlex
 from types import SimpleNamespace
 
 import pytest
 import torch
-from harness import COMMON, SOFTMAX, Trained, attempt, generate, hypotheses, preprocess, run, train
+from harness import (
+    COMMON,
+    SOFTMAX,
+    Trained,
+    attempt,
+    flags_of,
+    generate,
+    hypotheses,
+    preprocess,
+    run,
+    train,
+)
 from test_attention_transfer import criterion, pair
 from test_attention_transfer import sample as batch
 from test_modules import TINY, build, encode, language_model, prefix, source, step_by_step
@@ -238,7 +248,7 @@ def data(tmp_path_factory):
 def convert(data, path, output, flags):
     given = ["--path", path, "--arch", "abc_mlp_transformer", "--output", output]
     done = run("memattn", "convert", data, *given, f"--flags={flags}")
-    return shlex.split(done.stdout.splitlines()[-1].removeprefix("to train it: "))
+    return flags_of(done.stdout)
 
 
 @pytest.fixture(scope="module")
