@@ -110,8 +110,8 @@ def judge(groups: Sequence[Group], scores: Sequence[float]) -> list[str]:
     "repeated": the correct candidate's text is also an incorrect candidate. Their scores can only
         differ by rounding, if they are scored in different batches.
 
-    Raises ValueError for another number of scores than lines, for NaN, and if all scores are above
-    0, because such scores are losses.
+    Raises ValueError for another number of scores than lines, for NaN, and for scores above 0 of
+    which none is below 0, because such scores are losses.
     """
     lines = sum(len(group.candidates) for group in groups)
     values = [float(score) for score in scores]
@@ -120,10 +120,10 @@ def judge(groups: Sequence[Group], scores: Sequence[float]) -> list[str]:
     for number, value in enumerate(values, start=1):
         if math.isnan(value):
             raise ValueError(f"the score of line {number} of {lines} is NaN")
-    if values and min(values) > 0:
+    if values and min(values) >= 0 and max(values) > 0:
         raise ValueError(
-            f"scores must be log-likelihoods, which are at most 0, but all are above 0, the "
-            f"smallest is {min(values)}: are they losses?"
+            f"scores must be log-likelihoods, which are at most 0, but none is below 0, and the "
+            f"largest is {max(values)}: are they losses?"
         )
     verdicts = []
     start = 0

@@ -160,7 +160,7 @@ def test_a_right_candidate_that_is_also_a_wrong_one_is_never_right(scores):
     [
         ([-1.0, -2.0, math.nan, -1.0], "the score of line 3 of 4 is NaN"),
         ([-1.0] * 3, "there are 3 scores for 4 lines"),
-        ([1.0, 2.0, 0.5, 1.0], "but all are above 0, the smallest is 0.5: are they losses"),
+        ([1.0, 2.0, 0.0, 1.0], "but none is below 0, and the largest is 2.0: are they losses"),
     ],
 )
 def test_scores_that_cannot_be(scores, message):

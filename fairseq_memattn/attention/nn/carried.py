@@ -78,7 +78,7 @@ class SentenceGate(nn.Module):
 
     def forward(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """source: (B, S, source_dim); key_padding_mask: (B, S), True at padding."""
-        logits = self.bias.float().expand(len(source), -1)
+        logits = self.bias.to(accumulation_dtype(self.bias)).expand(len(source), -1)
         if self.weight is not None:
             logits = logits + nn.functional.linear(_mean(source, key_padding_mask), self.weight)
         log_gate: Tensor = logsigmoid(logits).unflatten(1, (self.heads, self.slots))
