@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+from fairseq_memattn.errors import TRACEBACK
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk or quota
 
@@ -22,17 +25,18 @@ class DataError(Exception):
 def run_command(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a preparation; returns the exit status.
 
-    The status is 1 after a DataError or OSError, whose message is printed. After a signal that
-    ends the command it is 128 and the number of the signal, as in shells: 130 after Ctrl-C.
+    The status is 1 after a DataError or OSError, whose message is printed, and its traceback
+    before it if the user asks for it. After a signal that ends the command it is 128 and the
+    number of the signal, as in shells: 130 after Ctrl-C.
     """
     try:
         with ended_by(signal.SIGTERM, signal.SIGHUP):
             work(args)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {reason(error)}", file=sys.stderr)
+    except (DataError, OSError) as error:
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        said = reason(error) if isinstance(error, OSError) else error
+        print(f"error: {said}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         print("\ninterrupted; run the same command again to continue", file=sys.stderr)

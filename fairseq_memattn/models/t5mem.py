@@ -52,7 +52,8 @@ class T5MemConfig(T5Config):
         default="embedding",
         metadata={
             "help": "query of the sequence selector: the embedded previous token, with one "
-            "selection for all layers (embedding), or each layer's self-attention output (layer)"
+            "selection for all layers (embedding), or the input of each layer's cross attention "
+            "(layer)"
         },
     )
 

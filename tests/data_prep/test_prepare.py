@@ -140,6 +140,19 @@ def test_what_is_wrong_in_a_command_line(
     assert capsys.readouterr().err.splitlines()[-1] == told
 
 
+def test_the_traceback_is_shown_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for wanted in ("", "1"):
+        monkeypatch.setenv("MEMATTN_TRACEBACK", wanted)
+        with pytest.raises(SystemExit):
+            main(["prepare", "documents", "check", str(tmp_path / "none"), "--langs", "en"])
+        said.append(capsys.readouterr().err)
+    assert said[0].startswith("error: ")
+    assert said[1].startswith("Traceback") and said[1].endswith(said[0])
+
+
 def test_neither_torch_nor_fairseq_is_imported() -> None:
     modules = [f"data_prep.{module}" for module in MODULES.values()]
     code = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; "

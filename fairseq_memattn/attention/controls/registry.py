@@ -35,8 +35,8 @@ def register_control(name: str) -> Callable[[C], C]:
         )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(
-            "the name of a control must consist of lower-case letters, digits and underscores, "
-            f"but is {name!r}"
+            "the name of a control must consist of lower-case letters, digits and underscores, and "
+            f"begin with a letter, but is {name!r}"
         )
 
     def register(cls: C) -> C:

@@ -119,7 +119,7 @@ class Sparsity:
 
 
 class GlobalMemoryAttention(nn.Module):
-    """Self-attention of a sequence and a global memory, in time and memory O(S (C + M)).
+    """Self-attention of a sequence and a global memory, in time and memory linear in S.
 
     Tokens attend to nearby tokens and to the memory, the memory attends to itself and to all
     tokens (equation 3). Information travels between distant tokens through the memory alone. The
