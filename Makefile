@@ -135,4 +135,4 @@ coverage: $(DEVELOP)
 	$(BIN)/coverage report
 
 clean:
-	rm -rf demo outputs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.*
+	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.*

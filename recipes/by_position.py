@@ -22,10 +22,11 @@ Range = tuple[int, int]  # from so many tokens to so many, the latter not includ
 Perplexities = dict[Range, list[float]]  # of the seeds
 
 
-def read(folder: Path, system: str) -> Perplexities:
+def read(folder: Path, system: str, seeds: Sequence[int] = ()) -> Perplexities:
     """Raises ValueError where there is no file, and for one of something else."""
-    name = re.compile(rf"{re.escape(system)}-[0-9]+\.json")
-    paths = sorted(path for path in folder.glob("*.json") if name.fullmatch(path.name))
+    name = re.compile(rf"{re.escape(system)}-([0-9]+)\.json")
+    runs = [(path, name.fullmatch(path.name)) for path in sorted(folder.glob("*.json"))]
+    paths = [path for path, run in runs if run and (not seeds or int(run[1]) in seeds)]
     if not paths:
         raise ValueError(f"{folder}: there is no file {system}-SEED.json")
     found: Perplexities = {}
@@ -46,9 +47,11 @@ def read(folder: Path, system: str) -> Perplexities:
     return found
 
 
-def read_all(folder: Path, systems: Sequence[str]) -> dict[str, Perplexities]:
+def read_all(
+    folder: Path, systems: Sequence[str], seeds: Sequence[int] = ()
+) -> dict[str, Perplexities]:
     """Raises ValueError as `read` does, and for systems with blocks of different lengths."""
-    found = {system: read(folder, system) for system in systems}
+    found = {system: read(folder, system, seeds) for system in systems}
     for system, ranges in found.items():
         if ranges.keys() != found[systems[0]].keys():
             raise ValueError(f"{folder}: {system} and {systems[0]} have blocks of other lengths")
@@ -90,11 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="the files SYSTEM-SEED.json")
     parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[], metavar="SEED", help="default: all in FOLDER"
+    )
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
         text, picture = check_output(args.output)
-        found = read_all(args.folder, args.systems)
+        found = read_all(args.folder, args.systems, args.seeds)
         write_text(text, table(found))
         draw(found, picture)
     except ValueError as error:

@@ -47,6 +47,11 @@ one_budget() {
   touch "$1/started-$2"
 }
 
+# of_budget FOLDER: false for a training of other UPDATES, if these are given; its script then refuses them
+of_budget() {
+  [ -z "${UPDATES:-}" ] || ! begun "$1" || [ -e "$1/trained-$UPDATES" ]
+}
+
 # one_setting FOLDER NAME...: the same of other variables that a training is set by
 one_setting() {
   local folder=$1 name now=

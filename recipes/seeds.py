@@ -41,14 +41,19 @@ PERCENTAGES = ("test error", "exact match")
 Scores = Mapping[int, float]  # by seed
 
 
-def read_scores(folder: Path, system: str, value: str) -> dict[int, float]:
-    """A value of each seed. Raises ValueError where there is none, and for a file without it."""
+def read_scores(
+    folder: Path, system: str, value: str, seeds: Sequence[int] = ()
+) -> dict[int, float]:
+    """A value of each of the seeds, or of every seed that has a file.
+
+    Raises ValueError where there is none, and for a file without it.
+    """
     stem = folder / system
     name = re.compile(rf"{re.escape(stem.name)}-([0-9]+)\.score")
     found = {}
     for path in sorted(stem.parent.glob("*.score")):
         run = name.fullmatch(path.name)
-        if run:
+        if run and (not seeds or int(run[1]) in seeds):
             score = re.search(VALUES[value], path.read_text(encoding="utf-8"), re.MULTILINE)
             if score is None:
                 raise ValueError(f"{path}: has no {value}")
@@ -132,6 +137,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="the files SYSTEM-SEED.score")
     parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
     parser.add_argument("--values", nargs="+", required=True, choices=VALUES, help="the columns")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[], metavar="SEED", help="default: all in FOLDER"
+    )
     parser.add_argument("--paper", nargs="+", default=[], metavar="SYSTEM=FIGURE")
     comparison = parser.add_mutually_exclusive_group()
     for flag, value, text in (
@@ -152,7 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         markdown, picture = check_output(args.output)
         paper = read_paper(args.paper, args.systems)
         scores = {
-            system: {value: read_scores(args.folder, system, value) for value in args.values}
+            system: {
+                value: read_scores(args.folder, system, value, args.seeds) for value in args.values
+            }
             for system in args.systems
         }
         value = args.values[0]

@@ -18,7 +18,8 @@
 #   CONTINUED    updates after the conversion, those of the transfer included (default: 5 % of UPDATES)
 #   TRANSFERRED  updates of attention transfer (default: two thirds of CONTINUED)
 #   RANK         default 8
-#   LR           of the training after the conversion (default: 1e-3 if plain or low-rank, else 1e-4)
+#   LR           of the training after the conversion (default: 1e-3 if plain or low-rank, else 1e-4;
+#                1e-4 for softmax, clustering and windows, which begin near the minimum)
 #
 # DATA, WORK, SEED, DEVICE and BIN are in translation.sh. The score is in
 # $WORK/conversion/KIND/SYSTEM-METHOD-SEED.score, that of softmax attention in softmax-SEED.score. A step
@@ -38,6 +39,7 @@ whole UPDATES "$UPDATES" 20
 CONTINUED=${CONTINUED:-$((UPDATES / 20))}
 whole CONTINUED "$CONTINUED" 1
 TRANSFERRED=${TRANSFERRED:-$((2 * CONTINUED / 3))} RANK=${RANK:-8}
+case $system in softmax|clustering-*|window-*) LR=${LR:-1e-4} ;; esac
 whole RANK "$RANK" 1
 case $method in
   plain|low-rank) TRANSFERRED=0 LR=${LR:-1e-3} ;;

@@ -41,17 +41,13 @@ done
 
 systems=softmax folder=$WORK/conversion/$kind
 for conversion in $CONVERSIONS; do
-  system=${conversion%:*} method=${conversion#*:} lr=${LR:-}
-  # Controls without weights leave the model near its minimum; a larger rate would train it away.
-  case $system in
-    softmax|clustering-*|window-*) lr=${lr:-1e-4} ;;
-  esac
+  system=${conversion%:*} method=${conversion#*:}
   systems="$systems $system-$method"
   for seed in $SEEDS; do
     if [ -e "$folder/$system-$method-$seed.score" ]; then continue; fi
     printf '\n== %s, %s, seed %s\n' "$system" "$method" "$seed"
-    SEED=$seed LR=$lr recipes/abc/conversion.sh "$kind" "$system" "$method"
+    SEED=$seed recipes/abc/conversion.sh "$kind" "$system" "$method"
   done
 done
 "$BIN"/python recipes/seeds.py "$folder" --systems $systems --values $values $relative \
-  --output "$WORK/conversion-$kind"
+  --seeds $SEEDS --output "$WORK/conversion-$kind"

@@ -65,7 +65,7 @@ language_model_perplexity() {
   local rows cpu
   cpu=$(grep -o -e --cpu <<< "$DEVICE" || true)
   rows=$("$BIN"/memattn perplexity "$data/bin" --path "$run/checkpoint_last.pt" --subset "$1" $cpu \
-    "${@:2}")
+    "${@:2}") || return
   echo "$rows" >&2
   awk 'END { print $(NF - 3) }' <<< "$rows"
 }

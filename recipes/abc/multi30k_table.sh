@@ -19,7 +19,8 @@ for system in $SYSTEMS; do choose_arch "$system"; done
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  if [ -e "$WORK/multi30k/$system-$seed.score" ]; then continue; fi
+  run=$WORK/multi30k/$system-$seed
+  if [ -e "$run.score" ] && of_budget "$run"; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   DATA=$DATA WORK=$WORK SEED=$seed UPDATES=${UPDATES:-2000} DEVICE=$DEVICE BIN=$BIN \
     recipes/abc/multi30k.sh "$system"
@@ -31,4 +32,4 @@ paper="softmax=27.2 abc-16-16=27.3 abc-16-4=27.1 linformer-16-16=26.6 random-16-
 shown=
 for figure in $paper; do case " $SYSTEMS " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac; done
 "$BIN"/python recipes/seeds.py "$WORK/multi30k" --systems $SYSTEMS --values BLEU perplexity chrF \
-  --output "$WORK/multi30k" ${shown:+--paper $shown}
+  --seeds $SEEDS --output "$WORK/multi30k" ${shown:+--paper $shown}

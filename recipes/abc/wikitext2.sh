@@ -18,6 +18,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/language_model.sh
 system=$1 UPDATES=${UPDATES:-1200} CONTEXTS=${CONTEXTS:-0} LENGTH=${LENGTH:-512}
+whole UPDATES "$UPDATES" 1
 choose_language_model "$system"
 segment LENGTH "$LENGTH"
 run=$(language_model "$system" "$LENGTH" "$SEED")

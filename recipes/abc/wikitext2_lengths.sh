@@ -43,11 +43,11 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
   rows="$rows $system-$length"
   for seed in $SEEDS; do
     score=$WORK/lengths/$system-$length-$seed.score positions=${score%.score}.json
-    if [ -e "$score" ] && [ -e "$positions" ]; then continue; fi
+    run=$(language_model "$system" "$length" "$seed")
+    if [ -e "$score" ] && [ -e "$positions" ] && of_budget "$run"; then continue; fi
     printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
     DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length DEVICE=$DEVICE BIN=$BIN \
       recipes/abc/wikitext2.sh "$system"
-    run=$(language_model "$system" "$length" "$seed")
     whole="--stateful --positions restart --tokens-per-sample $length"
     if [ "$system" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi
     {
@@ -58,6 +58,6 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
     mv "$score.evaluating" "$score"
   done
 done; done
-"$BIN"/python recipes/seeds.py "$WORK/lengths" --systems $rows --output "$WORK/lengths" \
+"$BIN"/python recipes/seeds.py "$WORK/lengths" --systems $rows --seeds $SEEDS --output "$WORK/lengths" \
   --values "segments of 2048" "segments of 512" "the whole text"
-"$BIN"/python recipes/by_position.py "$WORK/lengths" --systems $rows --output "$WORK/positions"
+"$BIN"/python recipes/by_position.py "$WORK/lengths" --systems $rows --seeds $SEEDS --output "$WORK/positions"

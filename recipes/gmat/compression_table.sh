@@ -24,14 +24,14 @@ done
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
   printf '\n== %s, seed %s\n' "$system" "$seed"
-  if [ ! -e "$folder/$system-$seed.score" ]; then
+  if [ ! -e "$folder/$system-$seed.score" ] || ! of_budget "$folder/$system-$seed"; then
     DATA=$DATA WORK=$WORK SEED=$seed BIN=$BIN recipes/gmat/wikitext2.sh "$system"
   fi
   if [[ $system == *-c* && ! -s $folder/$system-$seed.recovered.txt ]]; then
     WORK=$WORK SEED=$seed BIN=$BIN recipes/gmat/compress.sh "$system"
   fi
 done; done
-"$BIN"/python recipes/seeds.py "$folder" --systems $SYSTEMS --output "$WORK/compression" \
+"$BIN"/python recipes/seeds.py "$folder" --systems $SYSTEMS --seeds $SEEDS --output "$WORK/compression" \
   --values "test perplexity" "test error"
 for seed in $SEEDS; do for system in $SYSTEMS; do
   if [[ $system == *-c* ]]; then echo "$system-$seed: $(tail -1 "$folder/$system-$seed.recovered.txt")"; fi

@@ -41,5 +41,5 @@ done
 paper="512-1-lsh-0=92 512-1-lsh-8=100 512-3-lsh-0=86 512-3-lsh-8=98 8192-1-lsh-0=15 8192-1-lsh-8=98"
 shown=
 for figure in $paper; do case " $CELLS " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac; done
-"$BIN"/python recipes/seeds.py "$WORK/majority" --systems $CELLS --output "$WORK/majority" \
+"$BIN"/python recipes/seeds.py "$WORK/majority" --systems $CELLS --seeds $SEEDS --output "$WORK/majority" \
   --values "exact match, %" --several-tasks ${shown:+--paper $shown}

@@ -29,9 +29,10 @@ row() {
 rows=
 for system in $SYSTEMS; do rows="$rows $(row "$system")"; done
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  if [ -s "$WORK/numbers/$(row "$system")-$seed.score" ]; then continue; fi
+  run=$WORK/numbers/$(row "$system")-$seed
+  if [ -s "$run.score" ] && of_budget "$run"; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   SEED=$seed recipes/gmat/numeric_reasoning.sh "$system"
 done; done
-"$BIN"/python recipes/seeds.py "$WORK/numbers" --systems $rows --output "$WORK/numbers" \
+"$BIN"/python recipes/seeds.py "$WORK/numbers" --systems $rows --seeds $SEEDS --output "$WORK/numbers" \
   --values "exact match, %"

@@ -20,7 +20,7 @@ export SENTENCES WORK BIN
 names=
 for system in $SYSTEMS; do names="$names $SENTENCES-sentences-$system"; done
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  if [ -s "$table-$system-$seed.score" ]; then continue; fi
+  if [ -s "$table-$system-$seed.score" ] && of_budget "$table-$system-$seed"; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   SEED=$seed recipes/gmat/stories.sh "$system"
 done; done
@@ -31,4 +31,4 @@ for figure in $paper; do
   case " $SYSTEMS " in *" ${figure%=*} "*) shown="$shown $SENTENCES-sentences-$figure" ;; esac
 done
 "$BIN"/python recipes/seeds.py "$WORK/stories" --systems $names --values "exact match" \
-  --output "$table" ${shown:+--paper $shown}
+  --seeds $SEEDS --output "$table" ${shown:+--paper $shown}

@@ -33,7 +33,7 @@ for seed in $SEEDS; do for system in $SYSTEMS; do
     recipes/long_documents/run.sh "$system"
 done; done
 "$BIN"/python recipes/seeds.py "$folder" --systems $SYSTEMS --values d-BLEU s-BLEU perplexity \
-  --output "$folder"
+  --seeds $SEEDS --output "$folder"
 runs=()
 for system in $SYSTEMS; do runs+=("$system=$folder/$system-${SEEDS%% *}/checkpoint_last.pt"); done
 "$BIN"/python recipes/long_documents/speed.py "$folder/bin" --runs "${runs[@]}" --repeats "$REPEATS" \

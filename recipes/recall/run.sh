@@ -50,6 +50,7 @@ if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATE
 whole UPDATES "$UPDATES" 1
 run=$WORK/$form/$system-$SEED
 programs
+one_budget "$run" "$UPDATES"
 if [ -e "$run.tsv" ]; then
   cat "$run.tsv"
   exit

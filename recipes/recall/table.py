@@ -96,22 +96,25 @@ class Style(NamedTuple):
 Form = dict[str, dict[Test, Cell]]  # by system
 
 
-def read(folder: Path) -> dict[str, Form]:
+def read(folder: Path, seeds: Sequence[int] = ()) -> dict[str, Form]:
     """The results by form. Raises ValueError for a folder without any, and for another file."""
-    forms = {path.name: read_form(path) for path in sorted(folder.glob("*")) if path.is_dir()}
+    folders = [path for path in sorted(folder.glob("*")) if path.is_dir()]
+    forms = {path.name: read_form(path, seeds) for path in folders}
     forms = {name: form for name, form in forms.items() if form}
     if not forms:
         raise ValueError(f"{folder}/FORM has no file SYSTEM-SEED.tsv")
     return forms
 
 
-def read_form(folder: Path) -> Form:
+def read_form(folder: Path, seeds: Sequence[int] = ()) -> Form:
     """The systems of a folder, those with the largest state first."""
     found: dict[str, dict[Test, list[tuple[float, int]]]] = {}
     for path in sorted(folder.glob("*.tsv")):
         run = RUN.fullmatch(path.name)
         if run is None:
             raise ValueError(f"{path}: must be named SYSTEM-SEED.tsv")
+        if seeds and int(run["seed"]) not in seeds:
+            continue
         tests = found.setdefault(run["system"], {})
         for test, accuracy, size in read_run(path):
             tests.setdefault(test, []).append((accuracy, size))
@@ -284,13 +287,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="the results, with a folder for each form")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[], metavar="SEED", help="default: all in FOLDER"
+    )
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
         outputs = {s: args.output.with_name(args.output.name + s) for s in (".md", ".png")}
         check_format("--output", outputs[".png"])
         check_outputs({f"--output {path}": path for path in outputs.values()}, [])
-        forms = read(args.folder)
+        forms = read(args.folder, args.seeds)
         text = "\n".join(f"{name}\n\n{table(form)}" for name, form in forms.items())
         write_text(outputs[".md"], text)
         draw(forms, outputs[".png"])

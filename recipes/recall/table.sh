@@ -20,4 +20,4 @@ for seed in $SEEDS; do
   for system in $SYSTEMS; do SEED=$seed recipes/recall/run.sh multi_query "$system"; done
   for system in $NEEDLES; do SEED=$seed recipes/recall/run.sh needle "$system"; done
 done
-"$BIN"/python recipes/recall/table.py "$WORK" --output "$WORK/recall"
+"$BIN"/python recipes/recall/table.py "$WORK" --seeds $SEEDS --output "$WORK/recall"

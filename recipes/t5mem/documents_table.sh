@@ -10,7 +10,7 @@
 #
 # The other variables are in documents.sh, except UPDATES, which its stages have each their own of. A
 # run that has its score is not repeated. The table is in $WORK/CORPUS.md, the picture in
-# $WORK/CORPUS.png. A run takes two to six minutes on one core.
+# $WORK/CORPUS.png. A run takes five to twelve minutes on one core.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 WORK=${WORK:-outputs/t5mem}
@@ -43,5 +43,5 @@ paper="t5-agnostic=25.65 v1-agnostic=26.73 v2-agnostic=26.44 v3-agnostic=26.71 v
   v1-finetuned=26.62 v2-finetuned=26.12 v3-finetuned=26.36 v4-finetuned=26.58"
 shown=
 for figure in $paper; do case " $rows " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac; done
-"$BIN"/python recipes/seeds.py "$data" --systems $rows --values s-BLEU d-BLEU --output "$data" \
-  ${shown:+--paper $shown}
+"$BIN"/python recipes/seeds.py "$data" --systems $rows --values s-BLEU d-BLEU \
+  --seeds $SEEDS --output "$data" ${shown:+--paper $shown}

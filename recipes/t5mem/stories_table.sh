@@ -24,7 +24,7 @@ stories=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-}
 export FACTS SENTENCES WORK BIN
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  if [ -e "$stories/$system-$seed.score" ]; then continue; fi
+  if [ -e "$stories/$system-$seed.score" ] && of_budget "$stories/$system-$seed"; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   SEED=$seed recipes/t5mem/stories.sh "$system"
 done; done
@@ -34,4 +34,5 @@ for seed in $SEEDS; do for system in $SYSTEMS; do
   "$BIN"/python recipes/t5mem/selected_chunks.py "$stories" \
     --path "$stories/$system-$seed/checkpoint_last.pt" > "$stories/$system-$seed.selected"
 done; done
-"$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "exact match" --output "$stories"
+"$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "exact match" --seeds $SEEDS \
+  --output "$stories"

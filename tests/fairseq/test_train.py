@@ -182,6 +182,7 @@ TASKS = {
         "monolingual",
         {
             **{key: value for key, value in SMALL.items() if "decoder" in key},
+            **{"model.decoder_input_dim": 32, "model.decoder_output_dim": 32},
             "task.tokens_per_sample": 32,
         },
     ),

@@ -41,6 +41,23 @@ def test_means_and_differences(seeds, tmp_path, capsys):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_some_of_the_seeds(seeds, tmp_path, capsys):
+    for seed, bleu in enumerate((30, 32, 60), 1):
+        write(tmp_path, f"softmax-{seed}", bleu, 8)
+    args = [
+        str(tmp_path),
+        "--systems",
+        "softmax",
+        "--values",
+        "BLEU",
+        "--output",
+        str(tmp_path / "o"),
+    ]
+    assert seeds.main([*args, "--seeds", "1", "2"]) == 0
+    assert "| `softmax` | 2 | 31.00 ± 1.41 |" in capsys.readouterr().out
+    assert seeds.main([*args, "--seeds", "4"]) == 2
+
+
 def test_scientific_notation(seeds, tmp_path, capsys):
     write(tmp_path, "a-1", 30, "1.2e+17")
     args = [str(tmp_path), "--systems", "a", "--values", "perplexity"]

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ ROOT = Path(__file__).parents[2]
             "error: SEED must be a whole number",
         ),
         ("t5mem/documents.sh chat v1 agnostic", {}, "error: no folder "),
+        ("abc/multi30k.sh softmax", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
+        (
+            "abc/wikitext2.sh softmax",
+            {"UPDATES": "0"},
+            "error: UPDATES must be a whole number of 1",
+        ),
         ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but there are 2"),
         (
             "abc/conversion.sh abc-32-8 plain",
@@ -410,6 +417,20 @@ def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
     )
     (tmp_path / "run" / "settings").unlink()
     assert "is a training of 16 updates, not of 8; keep to them" in begin("8").stderr
+
+
+def test_a_score_of_another_budget_is_no_row(tmp_path):
+    """The script of one system refuses the folder, or does not find its corpus."""
+    run = tmp_path / "work" / "multi30k" / "softmax-1"
+    run.mkdir(parents=True)
+    (run / "trained-2000").touch()
+    run.with_suffix(".score").write_text("BLEU|nrefs:1 = 30 60/40/30/20\nppl 8\nchrF2|x = 50\n")
+    settings = {"SYSTEMS": "softmax", "SEEDS": "1", "BIN": str(Path(sys.executable).parent)}
+    for updates, ended in ((None, 0), ("2000", 0), ("50", 2)):
+        given = settings if updates is None else settings | {"UPDATES": updates}
+        done = script(tmp_path, "abc/multi30k_table.sh", given)
+        assert done.returncode == ended, done.stderr
+        assert ("| `softmax` | 1 | 30.00 |" in done.stdout) == (ended == 0)
 
 
 def test_the_demo_trains_the_model_of_its_yaml():

@@ -1,0 +1,74 @@
+"""The overrides that the tables of the recipes name, and what fairseq makes of the recipes."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
+OVERRIDE = re.compile(
+    r"(?<!\S)(?:~[a-z_]+\.[a-z0-9_]+|\+{0,2}[a-z_]+\.[a-z0-9_]+=[^\s,]+)(?=[\s,]|$)"
+)
+
+
+def rows(recipe: Path) -> list[tuple[Path, list[str]]]:
+    """The overrides of each row of the table, with those of the row before for "the same"."""
+    found: list[tuple[Path, list[str]]] = []
+    column, before = -1, []
+    for line in recipe.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.removeprefix("#").split("|")]
+        if "overrides" in cells:
+            column = cells.index("overrides")
+        elif line.startswith("# |") and column > 0 and not set(cells[column]) <= set("-"):
+            own = OVERRIDE.findall(cells[column])
+            before = [*before, *own] if "the same" in cells[column] else own
+            if own:
+                found.append((recipe, before))
+    return found
+
+
+ROWS = [row for recipe in RECIPES for row in rows(recipe)]
+
+
+def composed(recipe: Path, overrides: list[str]):
+    """The configuration as fairseq-hydra-train reads it."""
+    from fairseq.dataclass.initialize import hydra_init
+
+    hydra_init(recipe.stem)
+    with initialize_config_dir(str(recipe.parent), version_base=None):
+        return compose(recipe.stem, overrides=overrides)
+
+
+def test_there_are_rows():
+    assert {recipe.stem for recipe, _ in ROWS} >= {"mlm_512", "qa_hotpotqa", "mlm_bert", "majority"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"), ROWS, ids=[f"{path.stem} {' '.join(row)}" for path, row in ROWS]
+)
+def test_overrides_are_options(recipe, overrides):
+    import fairseq_memattn
+    from fairseq_memattn.model_options import check_model_options
+
+    fairseq_memattn.register()
+    check_model_options(composed(recipe, overrides))
+
+
+def test_the_softmax_model_of_wikitext_103_is_the_papers():
+    """fairseq fills in the options of a model with a dataclass before the architecture does."""
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq.dataclass.initialize import add_defaults
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    cfg = composed(ROOT / "recipes/abc/wikitext103_softmax.yaml", [])
+    add_defaults(cfg)
+    wanted = Namespace()
+    ARCH_CONFIG_REGISTRY["transformer_lm_wiki103"](wanted)
+    unlike = {key for key, value in vars(wanted).items() if cfg.model.get(key, value) != value}
+    assert unlike <= {"base_shuffle"}  # has no effect without base layers
+    assert (cfg.model.decoder_layers, cfg.model.decoder_embed_dim) == (16, 1024)
