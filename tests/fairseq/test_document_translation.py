@@ -6,11 +6,14 @@ import re
 import shlex
 import shutil
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 import torch
 from fairseq.logging import metrics
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 from full import full
 from harness import (
     PLUGGED,
@@ -256,6 +259,17 @@ def test_a_batch_of_empty_translations_counts_in_bleu():
             validation_bleu.log_bleu([log])
     together = sacrebleu.corpus_bleu(sum(hypotheses, []), [sum(references, [])], tokenize="none")
     assert whole.get_smoothed_values()["bleu"] == pytest.approx(together.score, abs=0.005)
+
+
+def test_statistics_are_in_the_order_of_a_batch(monkeypatch):
+    """fairseq adds those of processes by their place: counts would be added to totals."""
+    score = sacrebleu.corpus_bleu(["a b c d e"], [["a b c d x"]])
+    monkeypatch.setattr(FairseqTask, "valid_step", lambda *args: (0.0, 1, {}))
+    monkeypatch.setattr(TranslationTask, "_inference_with_bleu", lambda *args: score)
+    task = TranslationTask.__new__(TranslationTask)
+    task.cfg, task.sequence_generator = SimpleNamespace(eval_bleu=True), None
+    _, _, log = TranslationTask.valid_step(task, None, None, None)
+    assert list(log) == validation_bleu.STATISTICS
 
 
 def test_validate_as_training_did(document_model):
