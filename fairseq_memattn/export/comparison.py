@@ -24,7 +24,9 @@ LEFT_OUT = ("src_lengths", "context_padding_mask", "src_id")
 
 
 class Difference(NamedTuple):
-    """logits: the largest difference; tokens: compared; others: of them with another argmax"""
+    """logits: the largest difference, or NaN if one is; tokens: compared; others: of them with
+    another argmax
+    """
 
     logits: float
     tokens: int
@@ -43,7 +45,7 @@ def compare(
     dataset = load(task, subset)
     model.eval()
     converted.eval()
-    largest, tokens, others = 0.0, 0, 0
+    largest, tokens, others = torch.zeros(()), 0, 0
     rows = tqdm(
         samples(dataset, model, batches), total=batches, desc="checking", unit="batch", disable=None
     )
@@ -51,12 +53,12 @@ def compare(
         for sample in rows:
             first, second, kept = outputs(model, converted, sample["net_input"], task)
             difference = (first - second).abs()[kept]
-            largest = max(largest, difference.max().item())
+            largest = torch.maximum(largest, difference.max().cpu())  # of NaN it is NaN
             tokens += int(kept.sum())
             others += int((first.argmax(-1) != second.argmax(-1))[kept].sum())
     if not tokens:
         raise MemAttnError("--check: the data have no example that the model can read")
-    return Difference(largest, tokens, others)
+    return Difference(largest.item(), tokens, others)
 
 
 def load(task: Any, subset: str | None) -> Any:

@@ -117,6 +117,18 @@ def test_a_difference_is_an_error(prepared, tmp_path, capsys, monkeypatch):
     assert export(prepared, tmp_path / "out", "--check", 1, "--limit", 0.6) == 0
 
 
+def test_logits_that_are_not_a_number_are_an_error(prepared, tmp_path, capsys, monkeypatch):
+    def other(model, task):
+        made = stand_in(model, task)
+        made.lm_head.bias.data[5] = torch.nan
+        return made
+
+    monkeypatch.setitem(CONVERTERS, ROBERTA, other)
+    assert export(prepared, tmp_path / "out", "--check", 2) == 1
+    assert "differ by at most nan, and" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
 def test_nothing_is_left_of_an_export_that_fails(prepared, tmp_path, capsys, monkeypatch):
     def full(*args, **options):
         raise OSError(28, "No space left on device")
