@@ -1,6 +1,6 @@
 """Strict reading of line-aligned text and document ids; shared by all preparations."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, zip_longest
 from pathlib import Path
@@ -61,12 +61,13 @@ def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence
 def with_unique_ids(sentences: Iterable[Sentence], counts: Counter[str]) -> Iterator[Sentence]:
     """The sentences; the id of an earlier document gets a number: talk, talk.2, talk.3."""
     seen: set[str] = set()
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
     before = current = None
     for sentence in sentences:
         if sentence.begins or sentence.document != before:
             before = current = sentence.document
             if current in seen:
-                candidates = (f"{before}.{number}" for number in count(2))
+                candidates = (f"{before}.{number}" for number in numbers[before])
                 current = next(name for name in candidates if name not in seen)
                 counts["document ids that occurred before, made unique"] += 1
             seen.add(current)

@@ -49,7 +49,8 @@ def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool =
     one.
     """
     path = folder / archive.name if given is None else given
-    if given is None and not path.exists():
+    is_new = given is None and not path.exists()
+    if is_new:
         if archive.url is None:
             raise DataError(
                 f"{archive.name} can only be downloaded with a browser; download it from "
@@ -59,7 +60,12 @@ def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool =
     if not path.exists():
         raise DataError(f"--archive {path}: no such file or folder")
     if path.is_file() and not unchecked:
-        check(path, archive)
+        try:
+            check(path, archive)
+        except DataError:
+            if is_new:  # or the next run would take it for the archive
+                path.unlink()
+            raise
     return path
 
 

@@ -9,6 +9,7 @@ import regex
 
 # Endings such as 'll, words, numbers and other signs with the space before them, and white space.
 TOKEN = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+MOST_KNOWN = 500_000  # tokens whose numbers are kept
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
 
 
@@ -37,6 +38,8 @@ class GPT2BPE:
         found: list[int] = []
         for token in TOKEN.findall(text):
             if token not in self.known:
+                if len(self.known) >= MOST_KNOWN:
+                    self.known.clear()
                 self.known[token] = [self.numbers[piece] for piece in self.pieces(token)]
             found += self.known[token]
         return found

@@ -13,7 +13,10 @@ def differences(files: tuple[object, object], options: tuple[object, object]) ->
     files: the checksums by name; options: the values by name; each is a pair, of the record, which
         may be damaged, and of this run
     """
-    found = [*_changed_options(*map(_flat, options)), *_changed_files(*map(_flat, files))]
+    before, now = map(_flat, files)
+    found = [*_changed_options(*map(_flat, options)), *_changed_files(before, now)]
+    if not found and list(before) != list(now):
+        found = [f"the order of the files was {', '.join(before)} and is {', '.join(now)}"]
     found = found or ["the version of the command"]
     return ", ".join([*found[:MOST], *(["..."] if len(found) > MOST else [])])
 

@@ -50,9 +50,11 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     text = "\n".join(raw_lines(path, counts))
     document = None
     begins = True
-    found = 0
+    found = before = 0
+    line = 1
     for mark in MARK.finditer(text):
-        line = text.count("\n", 0, mark.start()) + 1
+        line += text.count("\n", before, mark.start())
+        before = mark.start()
         if mark[2] is None:
             document, begins = " ".join(mark[1].split()), True
             if not document:

@@ -136,6 +136,7 @@ class Stages:
             found = json.loads(record.read_text(encoding="utf-8"))
             made = {**made_from, "counts": found["counts"]}
             same = {key: found[key] for key in made} == json.loads(json.dumps(made))
+            same = same and json.dumps(found["inputs"]) == json.dumps(made["inputs"])  # in order
             changed = [
                 path
                 for path in outputs

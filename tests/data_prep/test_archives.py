@@ -158,6 +158,17 @@ def test_checksums(
             obtain(archive, path, tmp_path)
 
 
+def test_a_wrong_download_is_not_kept(site: Site, tmp_path: Path) -> None:
+    right = f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+    archive = Archive("corpus.tgz", "page", site.url, None, right)
+    site.content = b"<html>the proxy is tired</html>"
+    with pytest.raises(DataError, match="download it again"):
+        obtain(archive, None, tmp_path)
+    assert not [*tmp_path.iterdir()]
+    site.content = CONTENT
+    assert obtain(archive, None, tmp_path).read_bytes() == CONTENT
+
+
 def test_several_archives_are_known_by_their_names(site: Site, tmp_path: Path) -> None:
     mine = tmp_path / "a.tgz"
     mine.write_bytes(b"mine")

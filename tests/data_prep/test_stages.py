@@ -156,6 +156,27 @@ def test_what_differs(
     assert differences(files, options) == told
 
 
+def test_inputs_in_another_order(tmp_path: Path) -> None:
+    """As of two languages whose files were exchanged."""
+    first, second = tmp_path / "a.sgm", tmp_path / "b.sgm"
+    output = tmp_path / "out" / "text"
+    for path in (first, second):
+        path.write_text(path.name)
+
+    def join(*paths: Path) -> None:
+        def work() -> None:
+            output.write_text("".join(path.read_text() for path in paths))
+
+        stages = Stages(output.parent, force=False)
+        output.parent.mkdir(exist_ok=True)
+        stages.run("text", paths, [output], work)
+
+    join(first, second)
+    join(first, second)
+    with pytest.raises(DataError, match="order of the files was a.sgm, b.sgm and is b.sgm, a.sgm"):
+        join(second, first)
+
+
 def test_a_stage_refuses_to_overwrite_its_input(text: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="would overwrite an input; change --output"):
         Stages(tmp_path).run("copy", [text], [text], dict)
