@@ -67,9 +67,13 @@ class Corpus:
 
     def tokens(self, piece: Piece) -> Tensor:
         """The tokens of a piece, (L,)."""
-        text = torch.cat([self.lines[line] for line in piece.lines]).long()
+        ends = np.cumsum(self.lines.sizes[piece.lines.start : piece.lines.stop])
         end = piece.first + piece.length - len(self.bos)
-        return torch.cat([torch.tensor(self.bos, dtype=torch.long), text[piece.first : end]])
+        first, last = np.searchsorted(ends, [piece.first, end - 1], side="right")
+        text = torch.cat([self.lines[line] for line in piece.lines[first : last + 1]]).long()
+        start = piece.first - int(ends[first - 1] if first else 0)
+        text = text[start : start + end - piece.first]
+        return torch.cat([torch.tensor(self.bos, dtype=torch.long), text])
 
 
 def documents_of(how: str, name: str, sizes: Any, docids: Path) -> list[tuple[str, range]]:

@@ -24,7 +24,7 @@ from torch.testing import assert_close
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.hf_checkpoint import checkpoint
 from fairseq_memattn.compression.compress import record_of
-from fairseq_memattn.compression.corpus import Piece, batches, documents_of
+from fairseq_memattn.compression.corpus import Corpus, Piece, batches, documents_of
 from fairseq_memattn.compression.repair import faults
 from fairseq_memattn.compression.shard import Damaged, Header, Record, Shard, mark
 from fairseq_memattn.compression.store import Store, open_for_writing
@@ -150,6 +150,36 @@ def test_tokens_of_chosen_documents(made, tmp_path):
         with torch.no_grad():
             filled = model.encoder.lm_head(whole(model, lines[number])).argmax(dim=1)
         assert line == f"test-{number}\t" + " ".join(words[token] for token in filled)
+
+
+class Lines(list):
+    """A data set of lines, which counts those that are read."""
+
+    read = 0
+
+    @property
+    def sizes(self):
+        return np.array([len(line) for line in self])
+
+    def __getitem__(self, line):
+        self.read += 1
+        return super().__getitem__(line)
+
+
+@pytest.mark.parametrize("bos", [None, 0])
+@pytest.mark.parametrize("limit", [2, 3, 5, 40])
+def test_pieces_read_their_own_lines(bos, limit):
+    lines = Lines(torch.arange(3 * n, 3 * n + 1 + n % 3) + 1 for n in range(12))
+    corpus = Corpus(lines, [("a", range(1, 4)), ("b", range(4, 12))], bos)
+    pieces = corpus.pieces(limit, split=True)
+    lines.read = 0
+    found = [corpus.tokens(piece) for piece in pieces]
+    assert [len(text) for text in found] == [piece.length for piece in pieces]
+    assert lines.read <= len(lines) + len(pieces)
+    begins = 0 if bos is None else 1
+    assert all(text[:begins].tolist() == [bos] * begins for text in found)
+    together = torch.cat([text[begins:] for text in found])
+    assert torch.equal(together, torch.cat(list(lines)[1:]))
 
 
 def test_documents_of_several_lines_and_pieces(made, tmp_path, capsys):
