@@ -21,8 +21,8 @@ from fairseq_memattn.errors import MemAttnError, read_json_object
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
 BY_ORDER = ("_bleu_counts", "_bleu_totals")
-# The statistics that a batch logs. They are summed over batches and processes; fairseq sums those of
-# processes by their place in the log, so that the order is that of its `valid_step`.
+# The statistics that a batch logs, which are summed over batches and processes. fairseq sums those
+# of processes by their places: the order is that of its `valid_step`.
 STATISTICS = [*LENGTHS, *(f"{kind}_{n}" for n in range(EVAL_BLEU_ORDER) for kind in BY_ORDER)]
 
 
