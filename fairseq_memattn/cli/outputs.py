@@ -3,9 +3,12 @@
 import json
 import math
 import os
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
@@ -60,36 +63,73 @@ def _files_in(path: Path) -> list[Path]:
 def replacing(path: Path) -> Iterator[Path]:
     """The path of a temporary file, which takes the place of `path` if the body does not fail.
 
-    It is in the same folder and has the same suffix. Devices and pipes, such as /dev/stdout, are
-    written directly.
+    It has the same suffix. Devices and pipes are written directly, and an open file of a process,
+    such as /dev/stdout, gets the content after what it has already.
 
     Raises MemAttnError, which names the device or the file and its folder, if it cannot be written.
     """
-    target = Path(os.path.realpath(path))
-    device = _is_device(path)
-    own_name = f"{target.name}.{os.getpid()}.tmp{target.suffix}"
-    unfinished = path.absolute() if device else target.with_name(own_name)
+    target, opened = Path(os.path.realpath(path)), _open_file(path)
+    place, unfinished = "", path.absolute()
+    way: AbstractContextManager[Path]
+    if opened:
+        way = _appended(opened, path.suffix)
+    elif _is_device(path):
+        way = nullcontext(unfinished)
+    else:
+        place = f" in the folder {target.parent}"
+        unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp{target.suffix}")
+        way = _renamed(unfinished, target)
     try:
-        yield unfinished
-        if not device:
-            os.replace(unfinished, target)
+        with way as unfinished:
+            yield unfinished
     except OSError as error:
         # Python names no file where a write fails.
         if error.filename not in (None, str(unfinished)):
             raise
-        place = "" if device else f" in the folder {target.parent}"
         raise MemAttnError(
-            f"{path if device else target.name} cannot be written{place}: {error.strerror or error}"
+            f"{target.name if place else path} cannot be written{place}: {error.strerror or error}"
         ) from error
+
+
+@contextmanager
+def _renamed(unfinished: Path, target: Path) -> Iterator[Path]:
+    """A file in the folder of `target`, whose name it gets."""
+    try:
+        yield unfinished
+        os.replace(unfinished, target)
     finally:
-        if not device:
-            unfinished.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _appended(opened: Path, suffix: str) -> Iterator[Path]:
+    """A temporary file, whose content goes to the end of an open file, after what was printed."""
+    with TemporaryDirectory() as folder:
+        unfinished = Path(folder, f"output{suffix}")
+        yield unfinished
+        sys.stdout.flush()
+        # A descriptor of this process has the place at which what is printed later goes on.
+        own = opened.parent == Path(os.path.realpath("/dev/fd"))
+        file = os.dup(int(opened.name)) if own else opened
+        with open(unfinished, "rb") as content, open(file, "ab") as stream:
+            shutil.copyfileobj(content, stream)
+
+
+def _open_file(path: Path) -> Path | None:
+    """The path of a process's open file that `path` is or leads to, as /dev/stdout does."""
+    place = Path(os.path.realpath(path.parent), path.name)
+    if not path.exists():
+        return None
+    if place.parent.name == "fd" and place.parts[1] in ("proc", "dev"):
+        return place
+    return _open_file(place.parent / place.readlink()) if place.is_symlink() else None
 
 
 def _is_device(path: Path) -> bool:
-    """Whether a path is a device or a pipe, such as /dev/stdout."""
+    """Whether a path is a device, a pipe or an open file, such as /dev/stdout."""
     target = Path(os.path.realpath(path))
-    return path.exists() and (not path.is_file() or target.is_relative_to("/proc"))
+    special = _open_file(path) is not None or target.is_relative_to("/proc")
+    return path.exists() and (not path.is_file() or special)
 
 
 def write_text(path: Path, text: str) -> None:

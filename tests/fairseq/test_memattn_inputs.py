@@ -4,7 +4,7 @@ import json
 import os
 import resource
 from argparse import Namespace
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,23 @@ def full_disk(free=0):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def in_place_of_stdout(folder, mode):
+    """A file with one line, at whose end the standard output of this process goes on."""
+    path, before = folder / "stdout", os.dup(1)
+    path.write_text("before\n")
+    with open(path, mode) as file, open(1, "w", closefd=False) as stdout:
+        file.seek(0, os.SEEK_END)
+        os.dup2(file.fileno(), 1)
+        try:
+            with redirect_stdout(stdout):
+                yield path
+        finally:
+            stdout.flush()
+            os.dup2(before, 1)
+            os.close(before)
 
 
 # ---------------------------------------------------------------------------------- JSON
@@ -127,6 +144,29 @@ def test_a_link_is_kept_and_a_pipe_is_written_directly(tmp_path):
     with replacing(pipe) as unfinished:
         assert unfinished == pipe
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("mode", ["ab", "r+b"])
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "LINK"])
+def test_what_an_open_file_has_is_kept(name, mode, tmp_path):
+    """The standard output goes on behind what was written, with >> and with > of a shell."""
+    link = tmp_path / "link"
+    link.symlink_to("/dev/stdout")
+    with in_place_of_stdout(tmp_path, mode) as file:
+        print("first")
+        path = link if name == "LINK" else Path(name)
+        check_outputs({"--output": path})
+        write_text(path, "second\n")
+        print("third")
+    assert file.read_text() == "before\nfirst\nsecond\nthird\n"
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
+def test_a_file_behind_the_working_folder_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").write_text("old")
+    write_text(Path("/proc/self/cwd/out"), "new")
+    assert (tmp_path / "out").read_text() == "new"
 
 
 def test_a_file_with_a_temporary_name_is_kept(tmp_path):
