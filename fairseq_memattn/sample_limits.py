@@ -121,14 +121,21 @@ def _whole(get_valid_iterator: Callable[..., Any]) -> Callable[..., Any]:
     return get_valid_iterator_
 
 
+def _lacking(dataset: Any) -> str:
+    """What a loss needs and a data set does not have; nothing if it has all."""
+    dataset = getattr(dataset, "dataset", dataset)  # of several processes, or of --stream
+    targets = "target sentences, but its target file is missing"
+    needed = {"tgt": targets, "target": targets, "answers": "answers, but they are not public"}
+    return next((what for name, what in needed.items() if getattr(dataset, name, 0) is None), "")
+
+
 def _with_targets(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_iterator)
     def get_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
         for split, dataset in self.task.datasets.items():
-            if getattr(dataset, "tgt", dataset) is None:
-                raise MemAttnError(
-                    f"the split {split} must have target sentences, but its target file is missing"
-                )
+            lacking = _lacking(dataset)
+            if lacking:
+                raise MemAttnError(f"the split {split} must have {lacking}")
         return get_iterator(self, *args, **kwargs)
 
     return get_iterator_

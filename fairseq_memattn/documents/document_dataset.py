@@ -149,7 +149,8 @@ class DocumentDataset(FairseqDataset):
         if not self.training:
             return np.arange(len(self))
         order = np.random.permutation(len(self))
-        order = order[np.argsort(self._target_windows[order], kind="mergesort")]
+        if self.target_sizes is not None:
+            order = order[np.argsort(self._target_windows[order], kind="mergesort")]
         return order[np.argsort(self._source_windows[order], kind="mergesort")]
 
     def set_epoch(self, epoch: int) -> None:

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+from full import full
 from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, lines_of, logged, run
 
 SHORT = ["--max-source-positions", 5, "--max-target-positions", 1024]
@@ -85,14 +87,22 @@ def test_a_batch_too_small_for_a_sentence(bilingual, tmp_path):
     assert re.search(words, done.stderr.splitlines()[-1])
 
 
-def test_a_split_without_targets(bilingual, tmp_path):
+WINDOWS = ["--task", "document_translation", "--source-context", 1]
+STREAM = [*WINDOWS[:2], "--stream", "--source-context", 0, "--target-context", 0]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("task", [[], full(WINDOWS), full(STREAM)])
+def test_a_split_without_targets(task, split, bilingual, document_data, tmp_path):
+    """Also a second split of the validation, which comes after an epoch."""
     data = tmp_path / "data"
     data.mkdir()
-    for file in bilingual.iterdir():
-        if not file.name.startswith("train.en-ru.ru"):
+    for file in (document_data if task else bilingual).iterdir():
+        if not file.name.startswith(f"{split}.en-ru.ru"):
             (data / file.name).symlink_to(file)
-    done = attempt("fairseq-train", data, *TRANSLATOR, "--save-dir", tmp_path / "saved")
-    assert_refused(done, "the split train must have target sentences, but its target file is")
+    flags = [*TRANSLATOR, *task, "--valid-subset", "valid,test", "--save-dir", tmp_path / "saved"]
+    done = attempt("fairseq-train", data, *flags)
+    assert_refused(done, f"the split {split} must have target sentences, but its target file is")
     assert not list((tmp_path / "saved").iterdir())
 
 
