@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers import trained_weights
 from fairseq_memattn.transformers.document_search import DocumentSearch, Separators
 from fairseq_memattn.transformers.translation_settings import SearchOptions, settings_of
 
@@ -55,8 +55,8 @@ class DocumentTranslator:
 
         options: of the model's `from_pretrained`, such as `dtype`
 
-        Raises MemAttnError for another folder, damaged weights, a tokenizer that lacks files, and a
-        model of another task.
+        Raises MemAttnError for another folder, weights that are damaged, missing or not finite, a
+        tokenizer that lacks files, and a model of another task.
         """
         if not Path(folder, "config.json").is_file():
             raise MemAttnError(
@@ -75,13 +75,7 @@ class DocumentTranslator:
         except ValueError as error:
             reason = str(error).partition("\n")[0]
             raise MemAttnError(f"{folder}: the tokenizer cannot be read: {reason}") from None
-        try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(
-                folder, **{"trust_remote_code": False} | options
-            )
-        except SafetensorError as error:
-            raise MemAttnError(f"{folder}: the weights cannot be read: {error}") from None
-        return cls(model.to(device), tokenizer)
+        return cls(trained_weights.load(folder, **options).to(device), tokenizer)
 
     def translate(
         self, documents: Sequence[Sequence[str]], *, progress: bool = False, **options: Any
