@@ -181,6 +181,13 @@ def translations(args: argparse.Namespace, examples: Sequence[Example]) -> list[
     search = {name: SEARCH[name] if value is None else value for name, value in given.items()}
     work = _with_folder if args.path is None else _with_checkpoints
     found = work(args, examples, search)
+    empty = [number for number, sentences in enumerate(found, 1) if not sentences[-1].strip()]
+    if empty:
+        print(
+            f"warning: the translation of {len(empty)} of {len(found)} tested sentences is empty, "
+            f"first example {empty[0]}; ctxpro's rule then judges the sentence before",
+            file=sys.stderr,
+        )
     pairs = zip(examples, found, strict=True)
     return [example.joined(sentences) for example, sentences in pairs]
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from argparse import Namespace
 from itertools import groupby
 
 import pytest
@@ -21,7 +22,8 @@ from harness import (
 )
 from test_document_translator import export, untrained
 
-from fairseq_memattn.cli import main
+from fairseq_memattn.cli import generated_text, main
+from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.text_columns import read_column
 
 pytest.importorskip("sentence_splitter")
@@ -114,6 +116,15 @@ def test_whole_documents_of_fairseq_generate(document_model, ctxpro, generated, 
     assert whole["system"] == str(document_model.checkpoint)
     parts = [next(iter({"rule", "distance"} & part.keys())) for part in results[1:]]
     assert parts == ["rule", "rule", "distance"]
+
+
+def test_empty_translations_are_counted(monkeypatch, capsys):
+    monkeypatch.setattr(generated_text, "_with_folder", lambda *args: [["a", "b"], ["c", " "]])
+    args = Namespace(path=None, **dict.fromkeys(generated_text.SEARCH))
+    examples = [Example("a", "set", "gender")] * 2
+    assert generated_text.translations(args, examples) == ["a b", "c  "]
+    wanted = "warning: the translation of 1 of 2 tested sentences is empty, first example 2; "
+    assert capsys.readouterr().err.startswith(wanted)
 
 
 def test_the_models_number_of_context_sentences_can_be_lowered(
