@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converted
 from fairseq_memattn.transformers.vocabulary import Vocabulary
 
@@ -140,14 +141,36 @@ def options_of(content: Mapping[str, Any]) -> dict[str, Any]:
     return dict(cfg)
 
 
-def write_dictionaries(content: Mapping[str, Any], folder: Path, output: Path) -> None:
-    """Writes the dictionaries of a folder, without the symbols that the task adds."""
+def check_embeddings(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Raises MemAttnError for embeddings of another number of symbols than their dictionary has.
+
+    weights: fairseq's; folder: has the dictionaries
+    """
+    for name, weight in weights.items():
+        if not name.endswith("embed_tokens.weight"):
+            continue
+        path = _vocabulary_file(folder, "target" if name.startswith("decoder.") else "source")
+        symbols = len(Vocabulary.load(path))
+        if len(weight) != symbols:
+            raise MemAttnError(
+                f"{folder}: the weight `{name}` has embeddings of {len(weight)} symbols, but the "
+                f"dictionary {path.name} has {symbols}; fairseq needs one embedding for each symbol"
+            )
+
+
+def _vocabulary_file(folder: Path, side: str) -> Path:
+    """The dictionary of a side, which is the source's where the target has none of its own."""
     from fairseq_memattn.transformers.tokenizer import FILES
 
+    target = folder / FILES["tgt_vocab_file"]
+    separate = side == "target" and target.is_file()
+    return target if separate else folder / FILES["src_vocab_file"]
+
+
+def write_dictionaries(content: Mapping[str, Any], folder: Path, output: Path) -> None:
+    """Writes the dictionaries of a folder, without the symbols that the task adds."""
     for name, entry in content["dictionaries"].items():
-        target = folder / FILES["tgt_vocab_file"]
-        separate = entry["side"] == "target" and target.is_file()
-        whole = Vocabulary.load(target if separate else folder / FILES["src_vocab_file"])
+        whole = Vocabulary.load(_vocabulary_file(folder, entry["side"]))
         count = entry["symbols"]
         path = output / name
         path.parent.mkdir(parents=True, exist_ok=True)

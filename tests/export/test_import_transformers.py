@@ -9,6 +9,7 @@ import pytest
 import torch
 from harness import run
 from tiny_roberta import FLAGS, export, prepare, registered, stand_in
+from transformers import AutoModelForMaskedLM
 
 from fairseq_memattn import cli
 from fairseq_memattn.compat import read_checkpoint
@@ -107,6 +108,21 @@ def test_other_folders(folder, tmp_path, capsys):
     (tmp_path / "dictionaries").mkdir()
     said = said_of(folder, tmp_path / "again.pt", capsys)
     assert said == f"--dictionaries {tmp_path}/dictionaries exists; it must be a new folder"
+
+
+@pytest.mark.parametrize("more", [3, -2])
+def test_embeddings_of_other_symbols_than_the_dictionary(more, folder, tmp_path, capsys):
+    changed = tmp_path / "changed"
+    shutil.copytree(folder, changed)
+    model = AutoModelForMaskedLM.from_pretrained(folder)
+    symbols = model.config.vocab_size
+    model.resize_token_embeddings(symbols + more, mean_resizing=False)
+    model.save_pretrained(changed)
+    assert said_of(changed, tmp_path / "again.pt", capsys) == (
+        f"{changed}: the weight `encoder.sentence_encoder.embed_tokens.weight` has embeddings of "
+        f"{symbols + more} symbols, but the dictionary dict.source.txt has {symbols}; fairseq "
+        "needs one embedding for each symbol"
+    )
 
 
 def test_a_weight_in_another_form_is_a_warning(prepared, tmp_path, capsys, monkeypatch):
