@@ -45,18 +45,17 @@ class DocumentDecoder:
     def hypotheses(self, sentences: Sequence[int], translate: Translate) -> list[Hypotheses]:
         """The hypotheses of sentences, best first.
 
-        translate: translates sentences of different documents in one call
+        translate: translates sentences of different documents in one call. If it raises an error,
+            the same sentences can be requested again
 
         Raises RuntimeError for a sentence that was requested before, or is in no document of
         `order`.
         """
-        found = []
         for sentence in sentences:
             while sentence not in self.ready:
                 if not self._advance(translate):
                     raise RuntimeError(f"sentence {sentence} was requested twice or out of order")
-            found.append(self.ready.pop(sentence))
-        return found
+        return [self.ready.pop(sentence) for sentence in sentences]
 
     def _advance(self, translate: Translate) -> bool:
         """Translates the next sentence of every active document; False if there is none."""
@@ -70,11 +69,12 @@ class DocumentDecoder:
                 self.active.append(position)
         if not self.active:
             return False
-        sentences = [position.todo.popleft() for position in self.active]
+        sentences = [position.todo[0] for position in self.active]
         contexts = [list(position.context) for position in self.active]
         translated = translate(sentences, contexts)
         for position, sentence, hypotheses in zip(self.active, sentences, translated, strict=True):
             self.ready[sentence] = hypotheses
+            position.todo.popleft()
             position.context.append(hypotheses[0]["tokens"])
         if self.progress:
             self.progress(len(sentences), sum(not position.todo for position in self.active))

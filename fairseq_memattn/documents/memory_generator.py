@@ -71,7 +71,8 @@ class MemoryGenerator:
     A memory holds the sentences before with their best translations, or with `references`.
 
     generator: fairseq's generator over a `MemoryEnsemble`, or its scorer of references
-    memories: of the open documents, which a call replaces; a document without one begins
+    memories: of the open documents, which a call replaces unless it raises an error; a document
+        without one begins
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
     """
 
@@ -99,14 +100,19 @@ class MemoryGenerator:
         An empty sentence has an empty translation, and is not written into the memory.
         """
         found: dict[int, Hypotheses] = {}
+        after: Memories = {}
         sizes = self.dataset.source_sizes
         for batch in self._batches([i for i in sentences if sizes[i] > 1]):
             with torch.no_grad():
-                found |= zip(batch, self._translate(batch), strict=True)
+                hypotheses, memories = self._translate(batch)
+            found |= zip(batch, hypotheses, strict=True)
+            after |= memories
+        self.memories |= after
         empty = [empty_hypothesis(self.dataset.options.eos)]
         return [found.get(sentence, empty) for sentence in sentences]
 
-    def _translate(self, sentences: list[int]) -> list[Hypotheses]:
+    def _translate(self, sentences: list[int]) -> tuple[list[Hypotheses], Memories]:
+        """The hypotheses of each sentence, and the memories of their documents after it."""
         dataset = self.dataset
         inputs = dataset.collate.source_rows([dataset.source[i] for i in sentences])
         inputs = self._moved(inputs)
@@ -119,8 +125,7 @@ class MemoryGenerator:
         read = [best[0]["tokens"] for best in hypotheses]
         if self.references:
             read = [dataset.reference(sentence) for sentence in sentences]
-        self._read(sentences, inputs, read, memories)
-        return hypotheses
+        return hypotheses, self._read(sentences, inputs, read, memories)
 
     def _begin(self, sentences: list[int]) -> list[DocumentMemory]:
         """The memory of each model, with a row for each sentence."""
@@ -149,8 +154,8 @@ class MemoryGenerator:
         inputs: dict[str, Tensor],
         targets: Sequence[Tensor],
         memories: list[DocumentMemory],
-    ) -> None:
-        """Writes sentences and their translations into the memories."""
+    ) -> Memories:
+        """The memories with sentences and their translations."""
         _, shifted = self._targets(targets)
         after = []
         for model, memory in zip(self.models, memories, strict=True):
@@ -162,8 +167,8 @@ class MemoryGenerator:
                 features_only=True,
             )
             after.append(extra["memory"].rows())
-        for sentence, *row in zip(sentences, *after, strict=True):
-            self.memories[self.dataset.documents.of(sentence)] = row
+        documents = [self.dataset.documents.of(sentence) for sentence in sentences]
+        return {number: row for number, *row in zip(documents, *after, strict=True)}
 
     def _targets(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         targets, inputs = self.dataset.collate.targets([[row.cpu()] for row in rows], True)

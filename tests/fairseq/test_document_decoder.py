@@ -1,6 +1,8 @@
 """The order in which documents are decoded, and what each sentence is told."""
 
+import contextlib
 import io
+import itertools
 
 import pytest
 import torch
@@ -74,6 +76,29 @@ def test_known_translations_are_context_and_are_not_made_again():
     documents.hypotheses([2, 3])
     assert documents.translate.contexts[2] == [7, 8]
     assert 0 not in documents.translate.contexts
+
+
+@pytest.mark.parametrize("batch", [1, 3, 16])
+def test_sentences_can_be_requested_again_after_an_error(batch):
+    """As fairseq's validation does where it runs out of memory: twice in a row, for each round."""
+    documents = Decoder(2)
+    translate, calls = documents.translate, itertools.count()
+
+    def out_of_memory(*requested):
+        if next(calls) % 3 < 2:
+            raise torch.OutOfMemoryError
+        return translate(*requested)
+
+    found = []
+    while len(found) < 16:
+        sentences = range(len(found), min(len(found) + batch, 16))
+        with contextlib.suppress(torch.OutOfMemoryError):
+            found += documents.decoder.hypotheses(sentences, out_of_memory)
+    assert [int(h[0]["tokens"]) for h in found] == [100 + i for i in range(16)]
+    undisturbed = Decoder(2)
+    undisturbed.hypotheses(range(16))
+    assert translate.rounds == undisturbed.translate.rounds
+    assert translate.contexts == undisturbed.translate.contexts
 
 
 def test_progress_counts_sentences_and_documents():

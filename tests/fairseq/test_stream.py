@@ -1,9 +1,11 @@
 """Translation with memories that are carried from sentence to sentence (--stream)."""
 
+import contextlib
 import json
 import math
 import shutil
 from argparse import Namespace
+from random import Random
 
 import pytest
 import sacrebleu
@@ -204,6 +206,32 @@ def test_a_second_pass_begins_again_and_keeps_no_memory(loaded, found):
         texts = [task.tgt_dict.string(one[0]["tokens"]) for one in ours]
         assert texts == [one.text for one in found.values()]
         assert task.sessions["test"].memories == {}
+
+
+def test_a_batch_that_ran_out_of_memory_is_translated_again(loaded, found, monkeypatch):
+    """Also where some of its sentences had been translated, a few together."""
+    task = loaded.task
+    batches = task.get_batch_iterator(
+        loaded.dataset, max_sentences=2, max_positions=task.max_positions()
+    )
+    options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=LONGER)
+    generator = task.build_generator([loaded.model], options)
+    generate, random, failures = generator.generate, Random(1), []
+
+    def out_of_memory(models, sample):
+        if random.random() < 0.3:
+            failures.append(sample["id"])
+            raise torch.OutOfMemoryError
+        return generate(models, sample)
+
+    monkeypatch.setattr(generator, "generate", out_of_memory)
+    ours = []
+    for batch in batches.next_epoch_itr(shuffle=False):
+        while len(ours) <= int(batch["id"]):
+            with contextlib.suppress(torch.OutOfMemoryError):
+                ours += task.inference_step(generator, [loaded.model], batch)
+    assert [task.tgt_dict.string(h[0]["tokens"]) for h in ours] == [h.text for h in found.values()]
+    assert len(failures) > 5
 
 
 def test_references_are_scored_as_a_segment_scores_them(stream_model, loaded):
