@@ -1,5 +1,6 @@
 """Document translation: every sentence with the previous sentences of its document as context."""
 
+import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -282,6 +283,8 @@ class DocumentTranslationTask(TranslationTask):
         Outside training it begins the session that translates the data set.
         Raises MemAttnError for a sentence that does not fit: leaving it out would lose a line.
         """
+        if num_workers:
+            gc.collect()  # the last iterator, whose workers live on in a reference cycle
         batching = {"max_tokens": max_tokens, "max_sentences": max_sentences}
         loading = {"seed": seed, "num_workers": num_workers, "epoch": epoch}
         if isinstance(dataset, SegmentDataset):

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from argparse import Namespace
+from multiprocessing import active_children
 from types import SimpleNamespace
 
 import pytest
@@ -216,6 +217,20 @@ def test_a_second_pass_over_the_same_batches_begins_again(loaded, generated):
             assert task.sessions["test"].is_past(int(batch["id"][0]))
         texts = [task.tgt_dict.string(one[0]["tokens"]) for one in found]
         assert texts == [h.text for h in generated["beam"].values()]
+
+
+def test_a_validation_ends_the_worker_of_the_last(loaded):
+    limits, before = loaded.task.max_positions(), set(active_children())
+
+    def workers():
+        """The number of workers after all batches."""
+        batches = loaded.task.get_batch_iterator(
+            loaded.dataset, max_positions=limits, num_workers=1, data_buffer_size=10
+        )
+        assert len(list(batches.next_epoch_itr(shuffle=False))) == len(loaded.dataset)
+        return len(set(active_children()) - before)
+
+    assert [workers() for _ in range(3)] == [1, 1, 1]
 
 
 def test_bleu_in_validation_is_that_of_the_translations(
