@@ -150,7 +150,7 @@ class DocumentSearch:
         inputs = self._sources(rows) | self._padded(starts, "decoder_input_ids", left=True)
         prompt = inputs["decoder_input_ids"].shape[1]
         limits = torch.tensor([row.length for row in rows], device=device)
-        processors: list[Any] = [OwnLimits(limits, prompt, self.pad, self.eos)]
+        processors: list[Any] = [OwnLimits(limits, self.pad, self.eos)]
         if self.separators.target is not None:
             forbidden = [self.separators.target]
             processors.append(SuppressTokensLogitsProcessor(forbidden, device=device))

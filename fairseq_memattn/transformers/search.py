@@ -1,5 +1,6 @@
 """`generate` of transformers with the limits of `fairseq-generate`."""
 
+import copy
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ DEFAULTS: dict[str, Any] = {
 # Arguments of transformers' own models that these do not take.
 VECTORS = ("inputs_embeds", "decoder_inputs_embeds")
 
+# What may take the place of the tokens of the source.
+ENCODED = ("encoder_outputs", "inputs_embeds")
+
 
 def refuse_vectors(*given: Any) -> None:
     """Raises ValueError for `VECTORS` that are not None."""
@@ -32,14 +36,17 @@ class OwnLimits(LogitsProcessor):
     """Never pad; nothing but eos for a row that has as many new tokens as it may have.
 
     limits: (B,), new tokens without eos. eos keeps its own log probability, as in fairseq
-    prompt: the tokens that the decoder reads at first
+    eos: one or several, as transformers take it
     """
 
-    def __init__(self, limits: Tensor, prompt: int, pad: int, eos: int) -> None:
-        self.limits, self.prompt, self.pad, self.eos = limits, prompt, pad, eos
+    def __init__(self, limits: Tensor, pad: int, eos: int | list[int] | Tensor) -> None:
+        self.limits, self.pad, self.eos = limits, pad, eos
+        self.prompt: int | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """input_ids: (B beams, T); scores: (B beams, V)."""
+        """input_ids: (B beams, T), in the first call the prompt; scores: (B beams, V)."""
+        if self.prompt is None:  # transformers may have put the start token before the given one
+            self.prompt = input_ids.shape[1]
         limits = self.limits.repeat_interleave(len(input_ids) // len(self.limits))
         ended = input_ids.shape[1] - self.prompt >= limits
         others = torch.ones(scores.shape[1], dtype=torch.bool, device=scores.device)
@@ -92,7 +99,7 @@ class FairseqSearch:
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
-        is_known = source is not None or kwargs.get("encoder_outputs") is not None
+        is_known = source is not None or any(kwargs.get(name) is not None for name in ENCODED)
         if is_known and not self._is_limited(kwargs) and (a is not None or b is not None):
             lengths = (a or 0) * self._lengths(source, kwargs).double() + (b or 0)
             most = limits.get("max_target_positions")
@@ -102,15 +109,16 @@ class FairseqSearch:
         return super().generate(inputs, *given, *args, **kwargs)  # type: ignore[misc]
 
     def _lengths(self, source: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
-        """(B,), the tokens of each source, which may be given as the encoder's outputs."""
+        """(B,), the tokens of each source, which may be given as one of `ENCODED`."""
         if source is not None:
             return self.source_lengths(**kwargs)
-        outputs = kwargs["encoder_outputs"]
+        outputs = kwargs.get("encoder_outputs")
         mask = getattr(outputs, "attention_mask", None)  # T5Mem's, of all sequences
         if mask is None:
             mask = kwargs.get("attention_mask")
         if mask is None:
-            mask = torch.ones(outputs[0].shape[:2], dtype=torch.long, device=outputs[0].device)
+            vectors = kwargs["inputs_embeds"] if outputs is None else outputs[0]
+            mask = torch.ones(vectors.shape[:2], dtype=torch.long, device=vectors.device)
         return mask.flatten(1).sum(dim=1)
 
     def source_lengths(self, attention_mask: Tensor, **kwargs: Any) -> Tensor:
@@ -118,22 +126,27 @@ class FairseqSearch:
         return attention_mask.sum(dim=1)
 
     def _is_limited(self, kwargs: dict[str, Any]) -> bool:
-        """Whether the call, or the `GenerationConfig` that it follows, has transformers' limits."""
+        """Whether the call, or a `GenerationConfig` that it follows, has transformers' limits."""
         limits = ("max_new_tokens", "max_length")
         return any(self._option(name, kwargs) is not None for name in limits)
 
     def _option(self, name: str, kwargs: dict[str, Any]) -> Any:
-        """An option of the call, or of the `GenerationConfig` that it follows."""
-        config = kwargs.get("generation_config") or self.generation_config
-        value = kwargs.get(name)
-        return getattr(config, name, None) if value is None else value
+        """An option of the call, of the `GenerationConfig` that it is given, or of the model's."""
+        configs = (kwargs.get("generation_config"), self.generation_config)
+        values = (kwargs.get(name), *(getattr(config, name, None) for config in configs))
+        return next((value for value in values if value is not None), None)
 
     def _limit(self, limits: Tensor, kwargs: dict[str, Any]) -> None:
         """Adds the limits (B,) to the arguments of `generate`."""
-        prompt = kwargs.get("decoder_input_ids")
-        length = 1 if prompt is None else prompt.shape[1]
-        pad, eos = self.config.pad_token_id, self.config.eos_token_id
+        eos = self._option("eos_token_id", kwargs)
+        if eos is None:
+            eos = self.config.eos_token_id
         others = kwargs.pop("logits_processor", None) or []
-        processor = OwnLimits(limits, length, pad, eos)
+        processor = OwnLimits(limits, self.config.pad_token_id, eos)
         kwargs["logits_processor"] = LogitsProcessorList([*others, processor])
         kwargs["max_new_tokens"] = int(limits.max()) + 1
+        if kwargs.get("generation_config") is not None:
+            # transformers deprecates options beside it.
+            config = copy.deepcopy(kwargs["generation_config"])
+            config.max_new_tokens = kwargs.pop("max_new_tokens")
+            kwargs["generation_config"] = config

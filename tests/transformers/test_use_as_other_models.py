@@ -1,10 +1,13 @@
 """What programs for models of transformers do with these: loading, training, PEFT, generation."""
 
+import logging
+
 import pytest
 import test_t5mem_generation as t5mem
 import torch
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessorList
+from transformers.generation.utils import logger
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fairseq_memattn.transformers import (
@@ -209,6 +212,71 @@ def test_limits_of_a_search():
     for more in ({"attention_mask": mask}, {}):
         found = model.generate(encoder_outputs=outputs, **more, **options)
         assert found.shape[1] == 32
+
+
+ENDS = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": EOS}
+GREEDY = {"num_beams": 1, "do_sample": False}
+
+
+@torch.no_grad()
+def test_a_limit_of_the_model_holds_beside_another_configuration():
+    model = translator(generation_limits={"max_len_a": 0.0, "max_len_b": 30})
+    model.generation_config.max_new_tokens = 3
+    given = GenerationConfig(num_beams=1, **ENDS)
+    assert model.generate(rows(6, 4), given).shape[1] == 4
+    assert model.generate(rows(6, 4), given, max_new_tokens=5, min_new_tokens=5).shape[1] == 6
+
+
+@torch.no_grad()
+def test_a_configuration_alone_is_no_deprecated_use(caplog):
+    model = translator(generation_limits={"max_len_a": 0.0, "max_len_b": 30})
+    given = GenerationConfig(**GREEDY, **ENDS, min_new_tokens=30)
+    logger.warning_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert model.generate(rows(6, 4), given).shape[1] == 32
+    assert "deprecated" not in caplog.text
+    assert given.max_new_tokens is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", [False, True])
+def test_limits_of_a_source_of_vectors(masked):
+    """They are those of its tokens."""
+    model = genbert(generation_limits={"max_len_a": 3.0, "max_len_b": 10})
+    source = rows(6, 4) if masked else rows(6, 6)
+    mask = {"attention_mask": source.ne(PAD).long()} if masked else {}
+    vectors = model.get_input_embeddings()(source)
+    options = GREEDY | mask | {"min_new_tokens": 22}
+    expected = model.generate(source, **options)
+    assert expected.shape[1] > 23
+    assert torch.equal(model.generate(inputs_embeds=vectors, **options), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["translator", "t5"])
+def test_limits_after_a_prompt_without_the_start(kind):
+    """transformers adds the start."""
+    model = translator() if kind == "translator" else t5mem.build("t5")
+    source, prompt = rows(6, 4), rows(3, 3, seed=4)
+    start = torch.full((2, 1), model.config.decoder_start_token_id)
+    options = GREEDY | {"max_len_b": 5, "min_new_tokens": 5}
+    expected = model.generate(
+        source, decoder_input_ids=torch.cat([start, prompt], dim=1), **options
+    )
+    found = model.generate(source, decoder_input_ids=prompt, **options)
+    assert found.shape == (2, 4 + 6) and torch.equal(found, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("eos", [7, [7], torch.tensor(7)])
+def test_a_row_ends_with_the_given_eos(eos):
+    model = translator()
+    options = GREEDY | {"max_len_b": 5, "min_new_tokens": 5}
+    assert model.generate(rows(6, 4), **options)[:, -1].tolist() == [EOS, EOS]
+    found = model.generate(rows(6, 4), eos_token_id=eos, **options)
+    assert found.shape[1] == 7 and found[:, -1].tolist() == [7, 7]
+    given = GenerationConfig(**GREEDY, **ENDS | {"eos_token_id": eos}, min_new_tokens=5)
+    assert torch.equal(model.generate(rows(6, 4), given, max_len_b=5), found)
 
 
 def test_searches_that_the_models_cannot_do():
