@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import io
 import logging
 import os
 import signal
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if the reader of the standard output has closed the pipe, or 143 after SIGTERM.
     """
     argv = sys.argv[1:] if argv is None else argv
+    _escape_other_characters()
     try:
         _run(argv)
         sys.stdout.flush()
@@ -113,6 +115,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _fail(argv, f"error: {unforeseen(error)}")
     return 0
+
+
+def _escape_other_characters() -> None:
+    """Lets the output have escapes for characters that its encoding lacks, and never fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class _Version(argparse.Action):

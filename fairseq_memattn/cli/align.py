@@ -122,7 +122,6 @@ def run(args: argparse.Namespace) -> None:
         for pair in tqdm(pairs, desc="aligning", unit="document", disable=None)
     ]
     report = report_of(documents, references, alignments)
-    print_report(args, report)
     columns = {"docid": docid_of_each_line(documents)} if args.docids else {}
     columns["ref"] = references
     columns["hyp"] = [line for alignment in alignments for line in alignment.lines]
@@ -132,6 +131,7 @@ def run(args: argparse.Namespace) -> None:
         if args.json:
             settings = {"system": str(args.system), "reference": str(args.reference)}
             write_json(args.json, settings | {"boundary_cost": args.boundary_cost} | report)
+    print_report(args, report)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -83,10 +83,7 @@ def run(args: argparse.Namespace) -> None:
     loaded = models.load(args)
     scores = _score(groups, loaded, segment)
     summary = results(groups, scores)
-    print(results_text(summary))
-    print(
-        f"{loaded.described_context}; natural log-likelihood of the last sentence, ties never right"
-    )
+    # First the files: nobody may read what is printed.
     if args.scores:
         write_text(args.scores, "".join(f"{score:.9g}\n" for score in scores))
     if args.json:
@@ -97,6 +94,10 @@ def run(args: argparse.Namespace) -> None:
             "exchanged": reports,
         }
         write_json(args.json, {"settings": settings, "results": summary})
+    print(results_text(summary))
+    print(
+        f"{loaded.described_context}; natural log-likelihood of the last sentence, ties never right"
+    )
 
 
 def judge_scores(args: argparse.Namespace) -> None:
@@ -115,8 +116,6 @@ def judge_scores(args: argparse.Namespace) -> None:
         summary = results(groups, scores)
     except ValueError as error:
         raise ValueError(f"--scores {args.scores}: {error}") from None
-    print(results_text(summary))
-    print(f"log-likelihoods of {args.scores}, ties never right")
     if args.json:
         settings = {
             "scores": str(args.scores),
@@ -124,6 +123,8 @@ def judge_scores(args: argparse.Namespace) -> None:
             "exchanged": reports,
         }
         write_json(args.json, {"settings": settings, "results": summary})
+    print(results_text(summary))
+    print(f"log-likelihoods of {args.scores}, ties never right")
 
 
 def read_scores(path: Path) -> list[float]:

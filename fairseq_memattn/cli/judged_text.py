@@ -71,12 +71,12 @@ def run(args: argparse.Namespace) -> None:
         for entry in accuracies(examples, verdicts, baseline):
             entries.append({"system": name, **entry})
         baseline = baseline or verdicts
+    if args.json:
+        write_json(args.json, entries)
     print(accuracies_text(entries))
     print("an output is correct if its last sentence has the expected form, without case")
     if len(texts) > 1:
         print(f"p: McNemar's exact test against {next(iter(texts))}")
-    if args.json:
-        write_json(args.json, entries)
 
 
 def _check(args: argparse.Namespace, paths: Mapping[str, Path]) -> None:

@@ -133,9 +133,12 @@ def _is_device(path: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file as a whole. Raises MemAttnError as `replacing` does."""
+    """Writes a text file as a whole. Raises MemAttnError as `replacing` does.
+
+    Names of files that are not UTF-8 keep their bytes.
+    """
     with replacing(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def columns_text(columns: Mapping[str, Sequence[str]], text: str, kind: str) -> str:
@@ -153,15 +156,22 @@ def columns_text(columns: Mapping[str, Sequence[str]], text: str, kind: str) -> 
 def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
     """Writes a JSON file as a whole. Raises MemAttnError as `replacing` does.
 
-    NaN and infinity, which JSON cannot express, become null.
+    NaN and infinity, which JSON cannot express, become null, and texts are `printable`.
     """
-    text = json.dumps(_finite(content), indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_expressible(content), indent=indent, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
 
 
-def _finite(content: Any) -> Any:
+def printable(text: str) -> str:
+    """A text with escapes, such as \\udce4, for the bytes of a name of a file that is not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _expressible(content: Any) -> Any:
     if isinstance(content, float):
         return content if math.isfinite(content) else None
+    if isinstance(content, str):
+        return printable(content)
     if isinstance(content, Mapping):
-        return {key: _finite(value) for key, value in content.items()}
-    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
+        return {_expressible(key): _expressible(value) for key, value in content.items()}
+    return [*map(_expressible, content)] if isinstance(content, list | tuple) else content

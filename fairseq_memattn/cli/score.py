@@ -8,12 +8,18 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli import document_options
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_json, write_text
+from fairseq_memattn.cli.outputs import (
+    check_outputs,
+    columns_text,
+    printable,
+    write_json,
+    write_text,
+)
 from fairseq_memattn.cli.score_tables import (
     breakdown_text,
     cohesion_text,
@@ -42,6 +48,8 @@ from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result
+
+    from fairseq_memattn.evaluation.breakdown import Breakdown
 
 RESAMPLES = 1000
 LARGEST_SEED = 2**32 - 1  # numpy's
@@ -186,9 +194,12 @@ def run(args: argparse.Namespace) -> None:
     columns |= {f"ref{number}": lines for number, lines in enumerate(more.values(), start=2)}
     columns["hyp"] = next(iter(systems.values()))
     content = columns_text(columns, "hyp", format_of(args.output))
-    score(args, systems, references, sources, documents, [*more.values()])
+    scored = score(args, systems, references, sources, documents, [*more.values()])
+    # First the files: nobody may read what is printed.
     if args.output:
         write_text(args.output, content)
+    write_files(args, scored)
+    print("\n\n".join(scored.tables))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -212,11 +223,11 @@ def check(args: argparse.Namespace) -> None:
 def system_paths(args: argparse.Namespace) -> dict[str, Path]:
     """The file of each system by its name, the baseline first."""
     if args.generated:
-        return {str(args.generated): args.generated}
+        return {printable(str(args.generated)): args.generated}
     paths: dict[str, Path] = {}
     for given in args.system:
         name, path = named_file("--system", given)
-        name = given if name is None else name
+        name = printable(given if name is None else name)
         if name in paths:
             raise ValueError(f"--system {name} is given twice")
         paths[name] = path
@@ -345,6 +356,14 @@ def warn_of_tokenizer(args: argparse.Namespace, references: Sequence[str]) -> No
         print(f"warning: --reference {args.reference}: {warning}", file=sys.stderr)
 
 
+class Scored(NamedTuple):
+    """The scores as tables, those by position and length, and all of them for JSON."""
+
+    tables: list[str]
+    breakdowns: "list[Breakdown]"
+    report: dict[str, Any]
+
+
 def score(
     args: argparse.Namespace,
     systems: Mapping[str, list[str]],
@@ -352,8 +371,8 @@ def score(
     sources: list[str],
     documents: list[Document] | None,
     more_references: list[list[str]],
-) -> None:
-    """Compute and print the scores, and write --json and --plot.
+) -> Scored:
+    """Compute the scores.
 
     systems, references, sources, more_references: line-aligned text
     """
@@ -398,11 +417,17 @@ def score(
     for name, each in breakdowns.items():
         report[name] = each._asdict()
         shown.append(breakdown_text(each))
-    print("\n\n".join(shown))
-    if args.plot:
-        score_breakdowns.plot(args.plot, list(breakdowns.values()))
+    return Scored(shown, list(breakdowns.values()), report)
+
+
+def write_files(args: argparse.Namespace, scored: Scored) -> None:
+    """Write --json and --plot."""
     if args.json:
-        write_json(args.json, report)
+        write_json(args.json, scored.report)
+    if args.plot:
+        from fairseq_memattn.cli import score_breakdowns
+
+        score_breakdowns.plot(args.plot, scored.breakdowns)
 
 
 def bootstrap_resamples(args: argparse.Namespace, systems: int) -> int:

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         write_text(args.output, text)
     else:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(text.encode("utf-8"))
 
 
 def load(folder: Path, device: str | None) -> "DocumentTranslator":
