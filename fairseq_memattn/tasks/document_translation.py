@@ -148,6 +148,7 @@ class DocumentTranslationTask(TranslationTask):
         for dictionary in dictionaries:
             dictionary.add_symbol(cfg.context_separator)
         self.takes_sequences = False
+        self.positions = self.max_positions()  # of the longest windows that all models take
         self.computes_loss = False
         self.warned: set[str] = set()
         self.sessions: dict[str, DocumentSession] = {}
@@ -165,6 +166,7 @@ class DocumentTranslationTask(TranslationTask):
         self._check_stream(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.adapt_to(model)
+        self.positions = utils.resolve_max_positions(self.positions, model.max_positions())
         return model
 
     def _check_stream(self, model_cfg: Any) -> None:
@@ -227,10 +229,11 @@ class DocumentTranslationTask(TranslationTask):
         if self.separator_in_text:
             check_separator(dataset, cfg.context_separator)
         logger.info(f"{split}: {len(dataset)} sentences in {len(dataset.documents)} documents")
-        for side, count in ({} if cfg.stream else dataset.cropped).items():
+        cropped = {} if cfg.stream else dataset.cropped
+        for (side, count), limit in zip(cropped.items(), self.positions, strict=False):
             logger.info(
                 f"{split}: {count} of {len(dataset)} windows lost {side} context to "
-                f"--max-{side}-positions {getattr(cfg, f'max_{side}_positions')}"
+                f"--max-{side}-positions {limit}"
             )
         self.datasets[split] = dataset
         if cfg.stream and combine:
@@ -238,11 +241,12 @@ class DocumentTranslationTask(TranslationTask):
 
     def _windows(self) -> WindowOptions:
         cfg = self.cfg
+        max_source, max_target = self.positions
         return WindowOptions(
             source_context=cfg.source_context,
             target_context=cfg.target_context,
-            max_source=cfg.max_source_positions,
-            max_target=cfg.max_target_positions,
+            max_source=max_source,
+            max_target=max_target,
             source_separator=self.src_dict.index(cfg.context_separator),
             target_separator=self.tgt_dict.index(cfg.context_separator),
             pad=self.src_dict.pad(),

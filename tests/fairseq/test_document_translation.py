@@ -481,6 +481,18 @@ def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_windows_are_no_longer_than_those_of_training(document_data, document_model, tmp_path):
+    limits = ["--max-source-positions", 20, "--max-target-positions", 18]
+    learned = ["--encoder-learned-pos", "--decoder-learned-pos", "--max-update", 1]
+    short = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *limits, *learned)
+    again, given = (translate(short, *SEARCHES["greedy"], *more) for more in ([], limits))
+    assert_same(hypotheses(again), hypotheses(given))
+    assert len(re.findall(r"[1-9]\d* of 34 windows lost \w+ context", again)) == 2
+    both = Trained(document_data, f"{short.checkpoint}:{document_model.checkpoint}", "")
+    together, given = (translate(both, *SEARCHES["greedy"], *more) for more in ([], limits))
+    assert_same(hypotheses(together), hypotheses(given))
+
+
 def test_other_windows_than_in_training_are_pointed_out(document_model):
     path = ["--path", document_model.checkpoint, "--source-context", 1, "--max-len-b", 3]
     done = run("fairseq-generate", document_model.data, *PLUGGED, *WINDOWS, *path)
