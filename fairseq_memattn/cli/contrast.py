@@ -13,7 +13,7 @@ from typing import Any
 
 from fairseq_memattn.cli import generated_text, judged_text, models, segmentation
 from fairseq_memattn.cli.inputs import require_file
-from fairseq_memattn.cli.outputs import check_outputs, write_json, write_text
+from fairseq_memattn.cli.outputs import check_outputs, check_outside, write_json, write_text
 from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
@@ -77,7 +77,9 @@ def run(args: argparse.Namespace) -> None:
         args.sentencepiece_model,
         args.subword_nmt,
     ]
-    check_outputs({"--json": args.json, "--scores": args.scores}, inputs)
+    outputs = {"--json": args.json, "--scores": args.scores}
+    check_outputs(outputs, inputs)
+    check_outside(outputs, {"--sets": args.sets})
     groups, reports = _read(args)
     segment = segmentation.segmenter(args)
     loaded = models.load(args)
@@ -110,6 +112,7 @@ def judge_scores(args: argparse.Namespace) -> None:
             "give the data and --path of a model, or --scores or --translations without one"
         )
     check_outputs({"--json": args.json}, [*args.sets, args.scores])
+    check_outside({"--json": args.json}, {"--sets": args.sets})
     groups, reports = _read(args)
     scores = read_scores(args.scores)
     try:

@@ -9,10 +9,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli import generated_text
+from fairseq_memattn.cli import generated_text, models
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_json, write_text
+from fairseq_memattn.cli.outputs import (
+    check_outputs,
+    check_outside,
+    columns_text,
+    write_json,
+    write_text,
+)
 from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.generative import (
     SEPARATOR,
@@ -97,8 +103,11 @@ def _check(args: argparse.Namespace, paths: Mapping[str, Path]) -> None:
         raise ValueError("--lang is missing; JSON files of ctxpro need the language of the text")
     if args.generate and _model_name(args) in paths:
         raise ValueError(f"--translations {_model_name(args)} has the name of the model")
-    inputs = [*args.sets, *paths.values(), *generated_text.inputs(args)]
-    check_outputs({"--json": args.json, "--translations-out": args.translations_out}, inputs)
+    model = models.folders(args.data) if args.data else []
+    inputs = [*args.sets, *paths.values(), *model, *generated_text.inputs(args)]
+    outputs = {"--json": args.json, "--translations-out": args.translations_out}
+    check_outputs(outputs, inputs)
+    check_outside(outputs, {"--sets": args.sets, "--documents": [args.documents]})
 
 
 def _model_name(args: argparse.Namespace) -> str:

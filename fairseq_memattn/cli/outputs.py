@@ -18,7 +18,8 @@ from fairseq_memattn.evaluation.text_columns import file_of, table_lines
 READ = (
     *("dict*.txt", "*.bin", "*.idx", "*.docids", "binarised.json"),
     *("*config.json", "*.safetensors", "*.index.json", "tokenizer*", "*.model", "fairseq.json"),
-    *("onnx.json", "*.onnx", "shard-*", "*.py"),
+    *("onnx.json", "*.onnx", "*.onnx.data", "shard-*", "*.py"),
+    *("encoder.json", "truecase.*.txt"),
 )
 
 
@@ -52,6 +53,27 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
         first = taken.setdefault(os.path.realpath(path), option)
         if first != option:
             raise ValueError(f"{option} {path} is the file of {first} as well")
+
+
+def check_outside(
+    outputs: Mapping[str, Path | None], folders: Mapping[str, Iterable[Path | None]]
+) -> None:
+    """Raises ValueError for outputs inside folders of which a command may read any file.
+
+    outputs: the path of each option; folders: the paths of each option; a file is passed over
+    """
+    for option, paths in folders.items():
+        for folder in filter(None, paths):
+            for output, path in outputs.items():
+                if path and folder.is_dir() and _is_inside(path, folder):
+                    raise ValueError(
+                        f"{output} {path} must not be inside {option} {folder}, whose files are "
+                        "read"
+                    )
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _files_in(path: Path) -> list[Path]:

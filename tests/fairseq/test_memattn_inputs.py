@@ -199,6 +199,51 @@ def test_a_file_of_a_folder_that_is_read_is_not_overwritten(tmp_path):
         (tmp_path / "ppl.json").touch()
 
 
+@pytest.mark.parametrize(
+    "name", ["encoder.json", "truecase.source.txt", "step.onnx.data", "config.json"]
+)
+def test_a_file_of_an_exported_folder_is_not_overwritten(name, tmp_path):
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=f"--output .* would overwrite the input .*{name}"):
+        check_outputs({"--output": tmp_path / name}, [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("--scores text --json set/set.json", "--json set/set.json must not be inside --sets set"),
+        ("--scores text --json set/new", "--json set/new must not be inside --sets set"),
+        ("--translations text --json link", "--json link must not be inside --sets set"),
+        ("--generate data --json data/config.json", "would overwrite the input data/config.json"),
+        (
+            "--generate data --translations-out set/set.text.en",
+            "--translations-out set/set.text.en must not be inside --sets set",
+        ),
+        (
+            "--generate data --sets list.json --documents documents --source-lang en --lang de "
+            "--json documents/a.en",
+            "--json documents/a.en must not be inside --documents documents, whose files are read",
+        ),
+        (
+            "data --path model.pt --scores set/sentence_groups.txt",
+            "--scores set/sentence_groups.txt must not be inside --sets set",
+        ),
+    ],
+)
+def test_files_of_sets_models_and_documents_are_not_overwritten(
+    command, told, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("set/set.text.en", "set/set.json", "data/config.json", "documents/a.en", "text"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("kept")
+    Path("list.json").write_text("[]")
+    Path("link").symlink_to("set/set.text.en")
+    sets = [] if "--sets" in command else ["--sets", "set"]
+    assert told in error_of(capsys, "contrast", *command.split(), *sets)
+    assert Path("set/set.json").read_text() == Path("data/config.json").read_text() == "kept"
+
+
 def test_json_without_numbers_that_it_does_not_have(tmp_path):
     write_json(tmp_path / "x.json", {"a": [1.5, float("nan")], "b": (float("-inf"), "NaN", 2)})
     content = json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
