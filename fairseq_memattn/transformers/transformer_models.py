@@ -41,7 +41,7 @@ class BoundedTransformer(PreTrainedModel):
     config: Any
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
+    _no_split_modules = ["Encoder", "Decoder"]  # layers need the controls of their stack
     _supports_sdpa = True
     accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
     # transformers then refuses searches with an assistant: memories cannot take tokens back.

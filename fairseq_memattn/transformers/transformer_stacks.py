@@ -104,6 +104,18 @@ class Stack(nn.Module):
             getattr(layer, "gradient_checkpointing", False) for layer in self.layers
         )
 
+    def bind(self, attention: str, controls: ControlPool | None) -> None:
+        """Gives the layers of a replica of `nn.DataParallel` the controls of the replica.
+
+        torch replicates modules, but not the references of the layers to the controls.
+
+        attention: name of the layers' attention that the controls are for
+        """
+        if controls is None or not getattr(self, "_is_replica", False):
+            return
+        for number, layer in enumerate(self.layers):
+            getattr(layer, attention).layer_control = controls.for_layer(number)
+
     def sharing(self, controls: ControlPool | None) -> Any:
         """A context in which the layers share what a control computes once.
 
@@ -153,6 +165,7 @@ class Encoder(Stack):
 
         Raises ValueError for more positions than the model has.
         """
+        self.bind("self_attn", self.controls)
         self.check_length(tokens.shape[1])
         start = torch.zeros(tokens.shape[0], dtype=torch.long, device=tokens.device)
         x = self.embed(tokens, padding, start)
@@ -208,6 +221,8 @@ class Decoder(Stack):
                 "`use_cache` and `past_key_values` must be left out in training with gradient "
                 "checkpointing, which would write to the cache twice."
             )
+        self.bind("self_attn", self.causal_controls)
+        self.bind("encoder_attn", self.cross_controls)
         batch, length = tokens.shape
         past = 0 if cache is None else cache.get_seq_length()
         self.check_length(past + length)

@@ -78,8 +78,8 @@ class ControlPool(nn.ModuleList):
         super().__init__()
         self.specs, self.tied = tuple(specs), tied
         self.scope = ForwardScope()
-        self.layers = 0
-        self.shared: dict[ControlSpec, Control] = {}
+        self.places: list[int | None] = []  # of the control of each layer in the pool
+        self.shared: dict[ControlSpec, int] = {}
 
     @property
     def spec(self) -> ControlSpec | None:
@@ -93,19 +93,29 @@ class ControlPool(nn.ModuleList):
 
     def for_next_layer(self) -> LayerControl | None:
         """The control of the next layer. The first call is for the lowest layer."""
-        layer, spec = self.layers, self.specs[self.layers % len(self.specs)]
-        self.layers += 1
-        return None if spec is None else LayerControl(self._control(spec), layer, self.scope)
+        layer = len(self.places)
+        spec = self.specs[layer % len(self.specs)]
+        self.places.append(None if spec is None else self._place(spec))
+        return self.for_layer(layer)
 
-    def _control(self, spec: ControlSpec) -> Control:
+    def for_layer(self, layer: int) -> LayerControl | None:
+        """The control of a layer, by its number from 0, which `for_next_layer` has made."""
+        place = self.places[layer]
+        if place is None:
+            return None
+        control = self[place]
+        assert isinstance(control, Control)
+        return LayerControl(control, layer, self.scope)
+
+    def _place(self, spec: ControlSpec) -> int:
+        """The place of the control of the next layer, which is made if no layer has made it."""
         if spec in self.shared:
             return self.shared[spec]
-        make = control_class(spec.name)
-        control = make(spec.sizes, spec.options.for_layer(len(self)))
-        self.append(control)
+        make, place = control_class(spec.name), len(self)
+        self.append(make(spec.sizes, spec.options.for_layer(place)))
         if self.tied and make.can_tie:
-            self.shared[spec] = control
-        return control
+            self.shared[spec] = place
+        return place
 
     def limit(self, positions: int) -> int:
         """The smaller of `positions` and the maximum length of the controls."""
