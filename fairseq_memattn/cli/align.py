@@ -116,16 +116,18 @@ def run(args: argparse.Namespace) -> None:
             f"--reference {args.reference}": references,
         }
     )
+    columns = {"docid": docid_of_each_line(documents)} if args.docids else {}
+    columns["ref"] = references
+    kind = format_of(args.output)
+    columns_text(columns, "ref", kind)  # what the format cannot store is an error before the work
     pairs = list(zip(sentences, texts, strict=True))
     alignments = [
         align(*pair, args.boundary_cost)
         for pair in tqdm(pairs, desc="aligning", unit="document", disable=None)
     ]
     report = report_of(documents, references, alignments)
-    columns = {"docid": docid_of_each_line(documents)} if args.docids else {}
-    columns["ref"] = references
     columns["hyp"] = [line for alignment in alignments for line in alignment.lines]
-    content = columns_text(columns, "hyp", format_of(args.output))
+    content = columns_text(columns, "hyp", kind)
     with replacing(args.output) as unfinished:
         unfinished.write_text(content, encoding="utf-8")
         if args.json:

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     fairseq_memattn.register()
     from transformers.utils.logging import disable_progress_bar
 
-    from fairseq_memattn.export import folder
+    from fairseq_memattn.export import comparison, folder
     from fairseq_memattn.export.converters import converted, import_converters
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
@@ -109,6 +109,8 @@ def run(args: argparse.Namespace) -> None:
     scores = read_scores(args.score_file)
     segmented = given_segmentation(args)
     state, task = open_checkpoint(args.path, args.data)
+    if args.check:
+        comparison.load(task, args.subset)  # one that the data lack is an error before the work
     model = load_model(args.path, args.data, state, task).float().eval()
     merge_updates(model)
     made = converted(model, task)

@@ -391,10 +391,9 @@ def score(
     if len(systems) == 1:
         lines = [scores.standard_line(measure, *systems) for measure in measures]
         shown.append("\n".join(lines))
-    # Inputs of these measures may be wrong, so they come before those that take long.
-    words = word_measures(args, texts)
-    measured = scores.measure_all(measures, draws, args.seed, test)
-    measured |= segment_measures(args, texts)
+    # Inputs and models of these measures may be wrong, so they come before the bootstrap.
+    words, segments = word_measures(args, texts), segment_measures(args, texts)
+    measured = scores.measure_all(measures, draws, args.seed, test) | segments
     if len(systems) > 1 or draws or len(measured) > len(measures):
         shown.append(results_text(measured, draws, args.seed, test))
     report: dict[str, Any] = {

@@ -387,6 +387,16 @@ def test_no_lines_without_the_report(case):
     assert "/dev/full cannot be written" in case.run([FIRST, SECOND], "--json", "/dev/full")
 
 
+@pytest.mark.parametrize("column", ["ref", "docid"])
+def test_what_a_table_cannot_store_is_told_before_the_work(column, case, monkeypatch):
+    name = {"ref": "reference", "docid": "ids"}[column]
+    lines = (case.folder / name).read_text(encoding="utf-8").splitlines()
+    case.write(name, [f"{line}\tx" for line in lines])
+    monkeypatch.setattr("fairseq_memattn.cli.align.align", pytest.fail)
+    printed = case.run([FIRST, SECOND], "--output", str(case.folder / "out.tsv"))
+    assert f"line 1: '{column}' contains a tab, which tab-separated values cannot" in printed
+
+
 def test_references_and_ids_of_a_table_and_a_table_as_output(case):
     table = [
         json.dumps({"docid": name, "ref": line}, ensure_ascii=False)

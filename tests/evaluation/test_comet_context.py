@@ -202,3 +202,12 @@ def test_slide_joins_the_sentences_of_each_window(run):
 def test_slide_of_single_sentences_is_comet(run):
     measures = run("--slide-window 1", Comet()).report["measures"]
     assert measures["SLIDE-COMET"]["systems"] == measures["COMET"]["systems"]
+
+
+@pytest.mark.parametrize("options", ["", "--comet-context 2"])
+def test_a_wrong_model_is_told_before_the_bootstrap(options, run, monkeypatch):
+    comet = Comet(takes_context=False)
+    if not options:
+        comet.load_from_checkpoint = None
+    monkeypatch.setattr("fairseq_memattn.evaluation.scores.measure_all", pytest.fail)
+    assert "--comet Some/model cannot" in run(options, comet).err
