@@ -210,8 +210,10 @@ def check_finite(what: str, weights: Mapping[str, "Tensor"]) -> None:
 
 def unbuildable(what: str, error: Exception) -> ValueError:
     """The error for options from which no model can be built. what: begins the message"""
-    reason = str(error).partition("\n")[0]
-    return ValueError(f"{what}: the model cannot be built ({type(error).__name__}: {reason})")
+    lines = [line.strip() for line in str(error).split("\n")]
+    # torch lists what is wrong with the weights in the lines after the first.
+    reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return ValueError(f"{what}: the model cannot be built ({type(error).__name__}: {reason:.300})")
 
 
 def _task(settings: Any, data: str) -> Any:
@@ -236,13 +238,13 @@ def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
 
     try:
         (model,), _, _ = load_model_ensemble_and_task([path], task=task, state=state)
-    except RuntimeError as error:
+    except UNBUILDABLE as error:
+        if "size mismatch" not in str(error):
+            raise unbuildable(f"--path {path}", error) from error
         reason = str(error).splitlines()[-1].strip()
         raise ValueError(
             f"--path {path}: the model does not fit the dictionaries of {data} ({reason})"
         ) from None
-    except UNBUILDABLE as error:
-        raise unbuildable(f"--path {path}", error) from error
     return model
 
 

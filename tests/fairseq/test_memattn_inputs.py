@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 from argparse import Namespace
 from contextlib import contextmanager, redirect_stdout
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.average import average, write
+from fairseq_memattn.cli.models import load_model
 from fairseq_memattn.cli.named_files import named_file
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json, write_text
 from fairseq_memattn.cli.segmentation import segmenter
@@ -336,12 +339,39 @@ def option(name, value):
         (lambda state: state.update(cfg=None), "its configuration has no `task`"),
         (lambda state: state["cfg"].pop("task"), "its configuration has no `task`"),
         (lambda state: state["cfg"].pop("model"), "its configuration has no `model`"),
+        (
+            lambda state: state["model"].pop("decoder.layers.0.fc1.weight"),
+            "the model cannot be built (RuntimeError: Error(s) in loading state_dict for ",
+        ),
     ],
 )
 def test_configurations_of_checkpoints(change, told, language_model, tmp_path, capsys):
     path = changed(language_model, tmp_path, change)
     flags = ["--path", path, "--context-window", 0, "--cpu"]
     assert told in error_of(capsys, "perplexity", language_model.data, *flags)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("[enforce fail] not enough memory", "cannot be built (RuntimeError: [enforce fail] not"),
+        (
+            "Error(s) in loading state_dict for X:\n\tMissing key(s): a. \n\tUnexpected key(s): b.",
+            "(RuntimeError: Error(s) in loading state_dict for X: Missing key(s): a.)",
+        ),
+        (
+            "Error(s) in loading state_dict for X:\n\tMissing key(s): a. \n\tsize mismatch for b",
+            "the model does not fit the dictionaries of data (size mismatch for b)",
+        ),
+    ],
+)
+def test_only_other_sizes_are_those_of_the_dictionaries(error, told, monkeypatch):
+    def load(*args, **options):
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(checkpoint_utils, "load_model_ensemble_and_task", load)
+    with pytest.raises(ValueError, match=f"^--path model.pt: .*{re.escape(told)}"):
+        load_model("model.pt", "data", {}, None)
 
 
 def diverged(state):
