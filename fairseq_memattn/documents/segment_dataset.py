@@ -44,9 +44,8 @@ class SegmentDataset(FairseqDataset):
             sizes += [longest] * (count // longest) + [count % longest] * (count % longest > 0)
         self.sizes_of_segments = np.array(sizes, dtype=np.int64)
         self.ends = self.sizes_of_segments.cumsum()
-        self.tokens = self.sizes_of_segments * np.maximum.reduceat(
-            self.lengths, self.ends - self.sizes_of_segments
-        )
+        starts_of_segments = self.ends - self.sizes_of_segments
+        self.longest = np.maximum.reduceat(self.lengths, starts_of_segments)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -96,10 +95,7 @@ class SegmentDataset(FairseqDataset):
 
     def num_tokens(self, index: int) -> int:
         """Of a segment whose sentences are padded to the longest."""
-        return int(self.tokens[index])
-
-    def num_tokens_vec(self, indices: Indices) -> Indices:
-        return self.tokens[indices]
+        return int(self.sizes_of_segments[index] * self.longest[index])
 
     def size(self, index: int) -> tuple[int, int]:
         """The tokens of the longest sentence of either side."""
@@ -109,11 +105,43 @@ class SegmentDataset(FairseqDataset):
         return source, target
 
     def ordered_indices(self) -> Indices:
-        """In training sorted by tokens, equal numbers shuffled; otherwise in order."""
+        """In training sorted by sentences, then tokens, equal ones shuffled; otherwise in order."""
         if not self.training:
             return np.arange(len(self))
         order = np.random.permutation(len(self))
-        return order[np.argsort(self.tokens[order], kind="mergesort")]
+        return order[np.lexsort((self.longest[order], self.sizes_of_segments[order]))]
+
+    def batch_by_size(
+        self,
+        indices: Indices,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> list[Indices]:
+        """fairseq's hook: batches whose tensors have at most max_tokens elements.
+
+        A batch is padded to the largest number of sentences of its segments and to its longest
+        sentence. No segment is left out, whatever the required multiple; `check_sizes` tells of
+        segments that do not fit.
+
+        max_sentences: the largest number of segments in a batch
+        """
+        batches = []
+        while len(indices):
+            most = self._fitting(indices, max_tokens, max_sentences or len(indices))
+            whole = most // required_batch_size_multiple * required_batch_size_multiple
+            batch, indices = np.split(indices, [whole or most])
+            batches.append(batch)
+        return batches
+
+    def _fitting(self, indices: Indices, max_tokens: int | None, most: int) -> int:
+        """The number of the first segments that fit into one batch, from 1 to `most`."""
+        if max_tokens:
+            most = min(most, max_tokens // self.num_tokens(indices[0]))
+        first = indices[:most]
+        rows = np.arange(1, len(first) + 1) * np.maximum.accumulate(self.sizes_of_segments[first])
+        tokens = rows * np.maximum.accumulate(self.longest[first])
+        return max(1, int(np.searchsorted(tokens, max_tokens or np.inf, side="right")))
 
     def check_sizes(self, max_tokens: int | None) -> None:
         """Raises MemAttnError for a segment that --max-tokens excludes, in any epoch."""

@@ -5,8 +5,10 @@ import json
 import math
 import shutil
 from argparse import Namespace
+from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
@@ -351,9 +353,8 @@ def test_segments_of_an_epoch_are_the_corpus(loaded):
                 assert dataset.documents.of(row[0]) == dataset.documents.of(row[-1])
             seen.add(tuple(map(len, rows)))
             longest = [max(map(max, zip(*map(dataset.size, row), strict=True))) for row in rows]
-            assert parts.tokens.tolist() == [
-                len(row) * size for row, size in zip(rows, longest, strict=True)
-            ]
+            sizes = [len(row) * size for row, size in zip(rows, longest, strict=True)]
+            assert list(map(parts.num_tokens, range(len(parts)))) == sizes
     finally:
         dataset.training = False
     assert len(seen) > 1
@@ -363,6 +364,32 @@ def test_segments_of_an_epoch_are_the_corpus(loaded):
     ]
     assert whole.of_documents(range(1, 3)).tolist() == [1, 2]
     assert len(parts.of_documents(range(0, 0))) == 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("multiple, most", [(1, None), (1, 3), (3, None), (8, None)])
+def test_batches_fit_with_their_padding(multiple, most, training, loaded, monkeypatch):
+    """And hold every segment. Without other limits, the next segment would not fit."""
+    loaded.task.load_dataset("train", combine=True)
+    dataset = loaded.task.datasets["train"].dataset
+    monkeypatch.setattr(dataset, "training", training)
+    limit, parts = 120, SegmentDataset(dataset, 4)
+
+    def padded(batch):
+        """The elements of the larger of the batch's two tensors."""
+        collated = parts.collater([parts[number] for number in batch])
+        return max(x.numel() for x in (collated["net_input"]["src_tokens"], collated["target"]))
+
+    order = parts.ordered_indices()
+    batches = parts.batch_by_size(order, limit, most, multiple)
+    assert np.concatenate(batches).tolist() == order.tolist()
+    assert max(map(padded, batches)) <= limit
+    sizes = list(map(len, batches))
+    assert max(sizes) == most or most is None
+    assert all(size < multiple or size % multiple == 0 for size in sizes)
+    if multiple == 1 and most is None:
+        assert all(padded([*one, after[0]]) > limit for one, after in pairwise(batches))
+    assert len(parts.batch_by_size(order)) == 1
 
 
 def test_validate_as_training_did(stream_model):
