@@ -9,6 +9,7 @@ the previous sentences and its own translations of them.
 """
 
 import argparse
+import io
 import sys
 from dataclasses import asdict
 from itertools import groupby
@@ -115,7 +116,9 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         write_text(args.output, text)
     else:
-        sys.stdout.buffer.write(text.encode("utf-8"))
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(text)
 
 
 def load(folder: Path, device: str | None) -> "DocumentTranslator":
