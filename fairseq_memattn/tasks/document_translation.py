@@ -179,7 +179,16 @@ class DocumentTranslationTask(TranslationTask):
             )
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Commands with a criterion evaluate windows; those without one translate sentences."""
+        """Commands with a criterion evaluate windows; those without one translate sentences.
+
+        Raises MemAttnError for a loss per sentence with --stream, of which fairseq counts the rows
+        that fill up shorter segments.
+        """
+        if self.cfg.stream and getattr(cfg, "sentence_avg", False):
+            raise MemAttnError(
+                "--sentence-avg does not work with --stream, whose batches have empty rows beside "
+                "those of sentences; leave it out"
+            )
         self.computes_loss = True
         return super().build_criterion(cfg, from_checkpoint)
 
@@ -380,16 +389,26 @@ class DocumentTranslationTask(TranslationTask):
         session = self.sessions[LINES]
         return session.translate_lines(generator, models, len(lines), lines.device)
 
-    # Validation.
+    # Training and validation.
+
+    def train_step(self, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """fairseq's train_step, with the number of sentences of `sample` in its log."""
+        loss, size, output = super().train_step(sample, *args, **kwargs)
+        return loss, size, output | {"nsentences": sample["nsentences"]}
 
     def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: nn.Module) -> Any:
-        """fairseq's valid_step; with --eval-bleu, translations as fairseq-generate prints them."""
+        """fairseq's valid_step, with the number of sentences of `sample` in its log.
+
+        With --eval-bleu, it translates as fairseq-generate does.
+        """
         if not sample:  # fairseq-validate, in a process that has fewer batches than others
             return 0, 0, {}
         if self.cfg.eval_bleu and self._is_stand_in(sample):
             loss, size, output = super(TranslationTask, self).valid_step(sample, model, criterion)
-            return loss, size, output | dict.fromkeys(validation_bleu.STATISTICS, 0)
-        return super().valid_step(sample, model, criterion)
+            output |= dict.fromkeys(validation_bleu.STATISTICS, 0)
+        else:
+            loss, size, output = super().valid_step(sample, model, criterion)
+        return loss, size, output | {"nsentences": sample["nsentences"]}
 
     def _is_stand_in(self, sample: dict[str, Any]) -> bool:
         """Whether a batch only stands in for one that another process validates.

@@ -366,6 +366,16 @@ def test_segments_of_an_epoch_are_the_corpus(loaded):
     assert len(parts.of_documents(range(0, 0))) == 0
 
 
+def test_the_log_counts_sentences(stream_model, corpus):
+    """Without the rows that fill up shorter segments: together, those of an epoch."""
+    updates = logged(stream_model.log, "train_inner")
+    first = [float(one["bsz"]) for one in updates if one["epoch"] == 1]
+    assert 1 < len(first) < len(updates)
+    assert sum(first) == len(lines_of(corpus / "train.en"))
+    validated = logged(stream_model.log, "valid")[-1]
+    assert float(validated["valid_bsz"]) == len(lines_of(corpus / "valid.en"))
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("multiple, most", [(1, None), (1, 3), (3, None), (8, None)])
 def test_batches_fit_with_their_padding(multiple, most, training, loaded, monkeypatch):
@@ -443,6 +453,7 @@ def test_either_memory_and_every_gate(gate, slots, document_data, tmp_path):
         (["--max-tokens", 30], "padded to its longest sentence; raise --max-tokens or lower"),
         (["--abc-cross-slots", 0, "--abc-causal-slots", 0], "must not all be 0"),
         (["--abc-document-gate", "x"], "--abc-document-gate"),
+        (["--sentence-avg", "--max-update", 1], "--sentence-avg does not work with --stream, w"),
         (["--checkpoint-activations"], "--checkpoint-activations does not work with --stream"),
         (["--arch", "abc_clustering_transformer"], "--stream does not work with the control clust"),
     ],
