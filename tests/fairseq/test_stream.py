@@ -402,6 +402,18 @@ def test_batches_fit_with_their_padding(multiple, most, training, loaded, monkey
     assert len(parts.batch_by_size(order)) == 1
 
 
+def test_a_resumed_training_is_the_uninterrupted_one(document_data, tmp_path):
+    """From the middle of an epoch into the next."""
+    flags = [*TRANSLATOR, *STREAM, "--disable-validation", "--max-tokens", 3000, "--max-update"]
+    whole = train(document_data, tmp_path / "whole", *flags, 9)
+    epochs = [one["epoch"] for one in logged(whole.log, "train_inner")]
+    assert epochs[2:4] == [1, 1] and epochs[-1] == 2
+    for updates in (3, 9):
+        parts = train(document_data, tmp_path / "parts", *flags, updates)
+    ours, theirs = (torch.load(one.checkpoint)["model"] for one in (parts, whole))
+    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+
+
 def test_validate_as_training_did(stream_model):
     path = ["--path", stream_model.checkpoint, "--max-tokens", 1000, "--log-format", "json"]
     done = run("fairseq-validate", stream_model.data, *PLUGGED, *STREAM, *path)
