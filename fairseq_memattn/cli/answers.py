@@ -69,12 +69,12 @@ def run(args: argparse.Namespace) -> None:
         ]
     )
     empty = sum(not prediction.strip() for prediction in predictions)
-    print(results_text(rules, len(records), empty, score))
     if args.predictions:
         write_json(args.predictions, official_answers(predictions, records))
     if args.json:
         counts = {"rules": rules, "questions": len(records), "empty_predictions": empty}
         write_json(args.json, counts | score._asdict())
+    print(results_text(rules, len(records), empty, score))
 
 
 def check_records(path: Path, records: Sequence[Record]) -> None:

@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> None:
     found = matching(architectures(), args.names)
     if args.all_flags and len(found) > 1:
         raise ValueError(f"--all-flags needs one architecture, but there are {len(found)}")
+    if args.json:
+        write_json(args.json, [as_json(one) for one in found])
     if len(found) == 1:
         print(described(found[0], args.all_flags, args.user_dir or "fairseq_memattn"))
     else:
         print(listed(found, args.names))
-    if args.json:
-        write_json(args.json, [as_json(one) for one in found])
 
 
 def matching(found: "Sequence[Architecture]", names: Sequence[str]) -> "list[Architecture]":

@@ -61,8 +61,6 @@ def run(args: argparse.Namespace) -> None:
     kinds = _kinds(loaded.source_context, loaded.target_context)
     scores = {contexts: corpus.score(*contexts) for contexts in [(0, 0), *kinds]}
     rows = _rows(scores, kinds, corpus.has_context())
-    header = ["source", "target", "nats a sentence", "nats a token", "sentences helped"]
-    print(table([header, *([_shown(value) for value in row.values()] for row in rows)]))
     everything = (loaded.source_context, loaded.target_context)
     if args.json:
         settings = {"data": args.data, "path": args.path, "subset": args.subset}
@@ -71,6 +69,8 @@ def run(args: argparse.Namespace) -> None:
         corpus.write_tokens(args.tokens, scores[0, 0], scores[everything])
     if args.picture:
         corpus.draw(args.picture, args.document, scores[0, 0], scores[everything])
+    header = ["source", "target", "nats a sentence", "nats a token", "sentences helped"]
+    print(table([header, *([_shown(value) for value in row.values()] for row in rows)]))
 
 
 def _kinds(source: int, target: int) -> list[Contexts]:

@@ -170,11 +170,11 @@ def run(args: argparse.Namespace) -> None:
     rows = [in_blocks(args, model, task, window) for window in args.context_window]
     if args.stateful:
         rows.append(as_stream(args, model, task, streams))
+    if args.json:
+        write_json(args.json, [row._asdict() for row in rows])
     print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
     if args.by_position:
         print(f"\n{table(positions_table(rows))}")
-    if args.json:
-        write_json(args.json, [row._asdict() for row in rows])
 
 
 def result(way: str, losses: "LossByPosition", read: int, start: float) -> Row:

@@ -115,13 +115,13 @@ def run(args: argparse.Namespace) -> None:
     ]
     predictions = [best_text(answers) for answers in listed]
     facts = predicted_facts(texts, found) if texts.dataset.tags is not None else None
-    report(args, texts.records, predictions, facts)
     if args.nbest:
         best = {
             record.id: [answer._asdict() for answer in answers]
             for record, answers in zip(texts.records, listed, strict=True)
         }
         write_json(args.nbest, best)
+    report(args, texts.records, predictions, facts)
 
 
 def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
@@ -160,11 +160,10 @@ def report(
     predictions: Sequence[str],
     facts: Sequence[list[Fact]] | None,
 ) -> None:
-    """Prints the table and writes the files of the options."""
+    """Writes the files of the options and prints the table."""
     rows = scores_by_type(records, predictions)
     if facts is not None and any(record.facts for record in records):
         rows |= scores_with_facts(records, predictions, facts)
-    print(results_text(records, predictions, rows))
     if args.predictions:
         content = official_answers(predictions, records)
         if facts is not None and records[0].rules == HOTPOTQA:
@@ -175,6 +174,7 @@ def report(
             name: {"questions": size} | score._asdict() for name, (size, score) in rows.items()
         }
         write_json(args.json, content)
+    print(results_text(records, predictions, rows))
 
 
 def scores_by_type(

@@ -18,6 +18,7 @@ COMMANDS = {
     "score": "score --system hyp --reference ref --docids ids --per-document --positions "
     "--resamples 20 --json report --output output --plot plot.png",
     "contrast of scores": "contrast --sets groups.json --scores scores --json report",
+    "archs": "archs abc_mlp_transformer --json report",
     "contrast of text": "contrast --sets examples.json --translations text --lang en --json report",
 }
 
