@@ -39,7 +39,7 @@ def composed(recipe: Path, overrides: list[str]):
     from fairseq.dataclass.initialize import hydra_init
 
     hydra_init(recipe.stem)
-    with initialize_config_dir(str(recipe.parent), version_base=None):
+    with initialize_config_dir(str(recipe.parent), version_base="1.1"):  # as fairseq
         return compose(recipe.stem, overrides=overrides)
 
 
