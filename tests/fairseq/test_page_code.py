@@ -33,7 +33,15 @@ def ran(page: str, number: int, **names: object) -> dict:
 
 def test_every_page_with_python_has_a_test():
     counts = {path.stem: len(blocks(path.stem)) for path in (ROOT / "docs").glob("*.md")}
-    here = {"export": 5, "evaluation": 3, "gmat": 2, "data": 1, "documents": 1, "equations": 1}
+    here = {
+        "export": 5,
+        "evaluation": 1,
+        "context_sets": 2,
+        "gmat": 2,
+        "data": 1,
+        "documents": 1,
+        "equations": 1,
+    }
     elsewhere = {"library": 8, "controls": 1, "language_models": 2}
     assert {page: count for page, count in counts.items() if count} == here | elsewhere
 
@@ -101,13 +109,13 @@ def test_scores_of_a_contrastive_set(tmp_path, monkeypatch, capsys):
     (tmp_path / "ellipsis_infl.json").write_text(json.dumps([group, group]), "utf-8")
     monkeypatch.chdir(tmp_path)
     likely = {"b": -1.0, "c": -2.0}
-    ran("evaluation", 1, log_likelihood=lambda line: likely[line.target[-1]])
+    ran("context_sets", 0, log_likelihood=lambda line: likely[line.target[-1]])
     assert re.search(r"ellipsis_infl +2 +4 +2 .* 100\.0 %", capsys.readouterr().out)
 
 
 def test_an_added_contrastive_set(tmp_path):
     """tests/evaluation/test_contrastive.py reads it through the commands."""
-    assert ran("evaluation", 2)["TSV"].layout == "a .tsv file"
+    assert ran("context_sets", 1)["TSV"].layout == "a .tsv file"
 
 
 def test_compression(made, monkeypatch):  # noqa: F811

@@ -104,7 +104,7 @@ def test_a_window_longer_than_all_sentences_is_softmax_attention(softmax, tmp_pa
 
 def test_continued_pretraining_mends_what_conversion_broke(softmax, tmp_path):
     output, shown = converted(softmax, tmp_path, "abc_mlp_roberta", "--abc-encoder-slots 2")
-    assert shown.splitlines()[-2].endswith("sentence_encoder.controls.0.proj.weight")
+    assert "to be trained: encoder.sentence_encoder.controls.0.proj.weight\n" in shown
     broken = loss(softmax.data, output)
     flags = [*MASKED, "--arch", "abc_mlp_roberta", "--abc-encoder-slots", 2, "--max-update", 20]
     continued = train(softmax.data, tmp_path / "on", *flags, "--finetune-from-model", output)
