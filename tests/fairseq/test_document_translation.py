@@ -219,6 +219,7 @@ def test_a_second_pass_over_the_same_batches_begins_again(loaded, generated):
         assert texts == [h.text for h in generated["beam"].values()]
 
 
+@pytest.mark.full
 def test_a_validation_ends_the_worker_of_the_last(loaded):
     limits, before = loaded.task.max_positions(), set(active_children())
 
@@ -481,6 +482,7 @@ def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_windows_are_no_longer_than_those_of_training(document_data, document_model, tmp_path):
     limits = ["--max-source-positions", 20, "--max-target-positions", 18]
     learned = ["--encoder-learned-pos", "--decoder-learned-pos", "--max-update", 1]

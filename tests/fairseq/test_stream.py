@@ -402,6 +402,7 @@ def test_batches_fit_with_their_padding(multiple, most, training, loaded, monkey
     assert len(parts.batch_by_size(order)) == 1
 
 
+@pytest.mark.full
 def test_a_resumed_training_is_the_uninterrupted_one(document_data, tmp_path):
     """From the middle of an epoch into the next."""
     flags = [*TRANSLATOR, *STREAM, "--disable-validation", "--max-tokens", 3000, "--max-update"]
