@@ -14,6 +14,7 @@ from fairseq import options, tasks
 from fairseq.criterions.cross_entropy import CrossEntropyCriterionConfig
 from fairseq.data import Dictionary, TokenBlockDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from full import full
 from harness import (
     COMMON,
     PLUGGED,
@@ -330,16 +331,16 @@ def test_generation_prints_sentinels(trained):
     assert all(hypothesis.text.startswith("<extra_id_0>") for hypothesis in found.values())
 
 
-def test_resumed_in_a_later_epoch_equals_uninterrupted(monolingual, tmp_path):
+@pytest.mark.parametrize("workers", [0, full(2)])
+def test_resumed_in_a_later_epoch_equals_uninterrupted(workers, monolingual, tmp_path):
     """Without --update-epoch-batch-itr: spans, and so batches, are new in every epoch."""
     flags = [*MODEL, "--max-tokens", 4000]
     whole = train(monolingual, tmp_path / "whole", *flags, "--max-update", 13)
     rows = logged(whole.log, "train_inner")
     stop = next(i for i, row in enumerate(rows, 1) if int(row["epoch"]) == 2) + 2
     train(monolingual, tmp_path / "part", *flags, "--max-update", stop)
-    resumed = train(
-        monolingual, tmp_path / "part", *flags, "--max-update", 13, "--num-workers", 2, fresh=True
-    )
+    more = ["--max-update", 13, "--num-workers", workers]
+    resumed = train(monolingual, tmp_path / "part", *flags, *more, fresh=True)
     seen = [(row["num_updates"], row["loss"]) for row in logged(resumed.log, "train_inner")]
     assert 0 < len(seen) == 13 - stop
     assert seen == [(row["num_updates"], row["loss"]) for row in rows[stop:]]
