@@ -290,6 +290,7 @@ def test_statistics_are_in_the_order_of_a_batch(monkeypatch):
 
 def test_validate_as_training_did(document_model):
     path = ["--path", document_model.checkpoint, "--max-tokens", 1000, "--log-format", "json"]
+    path += ["--num-workers", 0]
     done = run("fairseq-validate", document_model.data, *PLUGGED, *WINDOWS, *path)
     (again,) = logged(done.stdout + done.stderr, "valid")
     assert again["valid_loss"] == logged(document_model.log, "valid")[-1]["valid_loss"]
