@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -85,10 +86,12 @@ logger = logging.getLogger(__name__)
 
 def check_configurations() -> None:
     """Lets fairseq's commands check their configuration before they begin."""
+    from fairseq import options
     from fairseq.distributed import utils
     from fairseq.tasks.language_modeling import LanguageModelingTask
     from fairseq_cli import generate
 
+    options.parse_args_and_arch = _without_tpu(options.parse_args_and_arch)
     utils.call_main = _checked(utils.call_main)
     generate._main = _checked(generate._main)
     LanguageModelingTask.build_model = _language_model(LanguageModelingTask.build_model)
@@ -293,6 +296,20 @@ def _checked(main: Callable[..., Any]) -> Callable[..., Any]:
         return main(cfg, *args, **kwargs)
 
     return checked
+
+
+def _without_tpu(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """`options.parse_args_and_arch`, where --bf16 does not imply --tpu, and so keeps the GPU."""
+
+    @functools.wraps(parse)
+    def parse_args(parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+        parsed = parse(parser, input_args, *args, **kwargs)
+        options = parsed[0] if isinstance(parsed, tuple) else parsed
+        if "--tpu" not in (sys.argv if input_args is None else input_args):
+            options.tpu = False
+        return parsed
+
+    return parse_args
 
 
 def _check_context(window: int, task: Any) -> None:

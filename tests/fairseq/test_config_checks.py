@@ -81,6 +81,7 @@ def test_generation(flags, message, translator):
         ("--tpu", "--tpu needs torch_xla, which this plugin does not work with"),
         ("--fp16", "--fp16 needs a GPU; leave it out on a CPU"),
         ("--bf16", "--bf16 needs a GPU; leave it out on a CPU"),
+        ("--bf16 --tpu --memory-efficient-bf16", "--tpu needs torch_xla, which this plugin does"),
         ("--restore-file no/such.pt", "--restore-file no/such.pt does not exist"),
         ("--finetune-from-model no.pt", "--finetune-from-model no.pt does not exist"),
         ("--num-workers 1000000000", "--num-workers must be at most 1024, but is 1000000000"),
