@@ -15,6 +15,9 @@
 #   SIZE    their width (default: 512, with --tiny 32)
 #   TOKENS  of an update of theirs, at least as many as the longest input (default: 8192, with --tiny
 #           256)
+#   LENGTHS of their inputs in the part speed; the other parts have the first
+#           (default: 512 2048 8192, with --tiny 32 128)
+#   PARTS   to run, of speed, modes, processes, wikitext-2 and multi30k (default: all)
 #
 # The table is in WORK/results.md and WORK/results.json, and has what there is if this is stopped. A
 # further call replaces it, but keeps the prepared data. Paths are the repository's unless they begin
@@ -23,11 +26,11 @@ source "$(dirname "$0")/common.sh"
 arguments "[--tiny]" "$@"
 case ${1---gpu} in
   --gpu)
-    precision=--bf16 device="" LENGTHS="512 2048 8192" HEADS=8
+    precision=--bf16 device="" LENGTHS=${LENGTHS:-512 2048 8192} HEADS=8
     translation_size="" updates=30 interval=5
     LAYERS=${LAYERS:-16} SIZE=${SIZE:-512} TOKENS=${TOKENS:-8192} BUDGET=${BUDGET:-480} ;;
   --tiny)
-    precision="" device=--cpu LENGTHS="32 128" HEADS=2
+    precision="" device=--cpu LENGTHS=${LENGTHS:-32 128} HEADS=2
     translation_size="--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32
       --encoder-ffn-embed-dim 64 --encoder-attention-heads 2 --decoder-attention-heads 2"
     updates=4 interval=1
@@ -36,8 +39,16 @@ case ${1---gpu} in
 esac
 DATA=${DATA:-data} WORK=${WORK:-outputs/gpu} SEED=${SEED:-1} BIN=${BIN:-.venv/bin}
 source recipes/abc/translation.sh
+every="speed modes processes wikitext-2 multi30k"
+PARTS=${PARTS:-$every}
+for part in $PARTS; do
+  if [[ " $every " != *" $part "* ]]; then
+    echo "error: PARTS must be of $every, but has $part" >&2; exit 2
+  fi
+done
 for name in LAYERS SIZE TOKENS BUDGET; do whole "$name" "${!name}" 1; done
-short=${LENGTHS%% *} longest=${LENGTHS##* } runs=$WORK/runs
+for length in $LENGTHS; do whole LENGTHS "$length" 1; done
+short=${LENGTHS%% *} longest=$(printf '%s\n' $LENGTHS | sort -n | tail -n 1) runs=$WORK/runs
 if [ "$TOKENS" -lt "$longest" ]; then
   echo "error: TOKENS must be at least $longest, the longest input, but is $TOKENS" >&2
   exit 2
@@ -46,7 +57,10 @@ if ((SIZE % HEADS)); then
   echo "error: SIZE must be a multiple of $HEADS, the heads, but is $SIZE" >&2
   exit 2
 fi
-for folder in wikitext-2 multi30k-en-de; do
+corpora=
+if [ "$PARTS" != multi30k ]; then corpora=wikitext-2; fi
+if [[ " $PARTS " == *" multi30k "* ]]; then corpora+=" multi30k-en-de"; fi
+for folder in $corpora; do
   if [ ! -d "$DATA/$folder" ]; then echo "error: no folder $DATA/$folder; set DATA" >&2; exit 2; fi
 done
 programs
@@ -90,6 +104,10 @@ else
 fi
 for system in softmax abc-32 abc-64 window-64; do plan+=("wikitext-2 $system $short 4"); done
 for system in softmax abc-32-8; do plan+=("multi30k $system - 4"); done
+chosen=()
+for row in "${plan[@]}"; do if [[ " $PARTS " == *" ${row%% *} "* ]]; then chosen+=("$row"); fi; done
+if ((!${#chosen[@]})); then echo "error: PARTS $PARTS has nothing that runs here" >&2; exit 2; fi
+plan=("${chosen[@]}")
 printf '%s\n' "${plan[@]}" > "$runs/plan"
 
 child=
@@ -157,12 +175,13 @@ run() {
 }
 
 prepare_all() {
-  if [ ! -e "$WORK/wikitext-2/ready" ]; then
+  if [[ $corpora == *wikitext-2* && ! -e $WORK/wikitext-2/ready ]]; then
     rm -rf "$WORK/wikitext-2/bin"  # what an interrupted run may have left
     "$BIN/fairseq-preprocess" --only-source --trainpref "$DATA/wikitext-2/train.txt" \
       --validpref "$DATA/wikitext-2/valid.txt" --destdir "$WORK/wikitext-2/bin" || return
     touch "$WORK/wikitext-2/ready"
   fi
+  if [[ $corpora != *multi30k* ]]; then return; fi
   local raw=$DATA/multi30k-en-de data=$WORK/multi30k
   prepare "$raw" en de train="$raw/train" valid="$raw/val" test="$raw/test_2016_flickr"
 }

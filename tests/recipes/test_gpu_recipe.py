@@ -224,6 +224,32 @@ def test_a_script_that_is_stopped_has_what_there_is(settings):
     assert "| abc-64 | 512 | 10.0 |" in out
 
 
+def test_some_parts_and_lengths(settings):
+    Path(settings["DATA"], "multi30k-en-de").rmdir()  # which these parts do without
+    script = start({**settings, "PARTS": "speed modes", "LENGTHS": "4096 1024"})
+    _, err = script.communicate()
+    assert script.returncode == 0, err
+    runs = results(settings)
+    assert len(runs) == 8 + 4
+    assert {run["length"] for run in runs.values() if run["part"] == "speed"} == {4096, 1024}
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"PARTS": "speed none"}, "PARTS must be of speed modes processes wikitext-2 multi30k, but"),
+        ({"PARTS": "processes", "GPUS": "1"}, "PARTS processes has nothing that runs here"),
+        ({"LENGTHS": "512 x"}, "LENGTHS must be a whole number"),
+        ({"LENGTHS": "16384 512"}, "TOKENS must be at least 16384, the longest input, but is 8192"),
+    ],
+)
+def test_wrong_parts_and_lengths(given, message, settings):
+    script = start({**settings, **given})
+    out, err = script.communicate()
+    assert script.returncode == 2 and not out
+    assert err.startswith(f"error: {message}")
+
+
 def test_it_needs_a_gpu(settings):
     script = start({**settings, "GPUS": "0"})
     out, err = script.communicate()
