@@ -130,13 +130,21 @@ def gated_slots(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Tensor:
     return by_time(attend, q, k, v, log_alpha)
 
 
-def contenders(device: torch.device) -> dict[str, Attention]:
-    found: dict[str, Attention] = {"abc": abc, "flash": flash}
-    if device.type == "cuda":
-        found["flex"] = flex
-    if importlib.util.find_spec("fla") is not None:
-        found |= {"fla chunk_abc": bounded, "fla chunk_gsa": gated_slots}
-    return found
+CONTENDERS: dict[str, Attention] = {
+    "abc": abc,
+    "flash": flash,
+    "flex": flex,
+    "fla-abc": bounded,
+    "fla-gsa": gated_slots,
+}
+
+
+def contenders(device: str) -> list[str]:
+    """Those that run on this device, with what is installed."""
+    absent = set() if device.startswith("cuda") else {"flex"}
+    if importlib.util.find_spec("fla") is None:
+        absent |= {"fla-abc", "fla-gsa"}
+    return [name for name in CONTENDERS if name not in absent]
 
 
 def computes_abc(name: str) -> bool:
@@ -366,6 +374,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="tokens before the decoding step that is measured, in the batch, heads and head size "
         f"of the first shape ({defaults('step_lengths')})",
     )
+    add(
+        "--contenders",
+        nargs="+",
+        choices=CONTENDERS,
+        help="what is measured (all that run on the device; flash-linear-attention's fla-abc and "
+        "fla-gsa need its package; the first run of fla-gsa takes minutes, as it is tuned)",
+    )
     add("--dtype", choices=DTYPES, help=f"of the inputs ({defaults('dtype')})")
     add("--repeats", type=int, metavar="N", help=f"timed rounds ({defaults('repeats')})")
     add(
@@ -387,6 +402,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for name, value in DEFAULTS[args.device.split(":")[0]].items():
         if getattr(args, name) is None:
             setattr(args, name, [*map(Shape.read, value)] if name == "shapes" else value)
+    found = contenders(args.device)
+    args.contenders = args.contenders or found
+    if absent := [name for name in args.contenders if name not in found]:
+        needed = "a GPU" if absent[0] == "flex" else "the package flash-linear-attention"
+        parser.error(f"--contenders: {absent[0]} needs {needed}")
     for name in ("slots", "step_lengths", "repeats"):
         value = getattr(args, name)
         least = value if isinstance(value, int) else min(value)
@@ -440,7 +460,7 @@ def run_all(
     args: argparse.Namespace, report: Report, device: torch.device, dtype: torch.dtype, end: float
 ) -> None:
     small = Shape(1, min(300, min(shape.length for shape in args.shapes)), 2, args.shapes[0].width)
-    attends = contenders(device)
+    attends = {name: CONTENDERS[name] for name in args.contenders}
     for name, attend in attends.items():
         if computes_abc(name):
             row: dict[str, Any] = {"contender": name, "shape": str(small), "errors": []}

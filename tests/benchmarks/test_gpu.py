@@ -50,11 +50,9 @@ def test_one_contender_that_fails_ends_nothing(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["complete"]
-    (errors,) = {
-        row["error"] for row in report["correctness"] if row["contender"] == "fla chunk_abc"
-    }
+    (errors,) = {row["error"] for row in report["correctness"] if row["contender"] == "fla-abc"}
     assert errors == "ModuleNotFoundError: No module named 'fla.ops'"
-    assert "fla chunk_gsa" in done.stdout
+    assert "fla-gsa" in done.stdout
 
 
 def test_a_budget_that_is_spent(tmp_path):
@@ -87,6 +85,11 @@ def test_no_gpu(options, message):
         ("--shapes 8x0x8x64", "--shapes: must be BxTxHxD, four numbers, but is '8x0x8x64'"),
         ("--device cpu --slots 8 0", "--slots must be at least 1, but is 0"),
         ("--device cpu --step-lengths -1", "--step-lengths must be at least 1, but is -1"),
+        ("--device cpu --contenders abc flex", "--contenders: flex needs a GPU"),
+        (
+            "--device cpu --contenders fla-abc",
+            "--contenders: fla-abc needs the package flash-linear-attention",
+        ),
         ("--device cpu --repeats 0", "--repeats must be at least 1, but is 0"),
     ],
 )
