@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,40 +32,54 @@ from fairseq_memattn.attention.ops.abc.triton import (  # noqa: E402
     decoding,
     forward,
     launch,
+    scans,
 )
 from fairseq_memattn.attention.ops.backends import LARGEST  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-SCANS = ("states", "states_back")
+SEGMENTS = ("states", "states_back")
 CHUNKS = ("attend", "mean_gradients", "attend_queries", "attend_tokens")
 MODULES = {
-    **dict.fromkeys(("states", "find_steep", "attend"), forward),
+    **dict.fromkeys(("masses", "states", "find_steep", "attend"), forward),
+    **dict.fromkeys(("scan_masses", "scan_segments"), scans),
     **dict.fromkeys(("mean_gradients", "attend_queries", "states_back", "attend_tokens"), backward),
     "step": decoding,
 }
 # Bytes of shared memory that one program can have.
 SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
 
+PRODUCTS = ("wgmma", "mma.sync")  # of warp groups, and of warps
+
 # Arguments that are neither sizes nor strides, by the type of what they point to.
 TOKENS = ("q", "k", "v", "x", "y", "out", "grad_out", "grad_q", "grad_y")
-TABLES = ("sequence_ends", "first_chunks", "chunk_starts", "chunk_ends")
+TABLES = (
+    *("first_chunks", "chunk_starts", "chunk_ends"),
+    *("first_segments", "segment_starts", "segment_ends"),
+)
 OF_MEMORY = (
     *("keys", "values", "grad_keys", "grad_values", "later"),
     *("reading", "grad_logits", "weights"),
 )
-FLOATS = ("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total", "means")
+FLOATS = (
+    *("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total", "means"),
+    *("masses", "added", "added_masses"),
+)
 
 
 class Row(NamedTuple):
-    """What one compiled kernel takes. registers: of a thread; stack, shared: in bytes."""
+    """What one compiled kernel takes.
+
+    products: the instructions of matrix products, or none
+    registers: of a thread; stack, shared: in bytes
+    """
 
     capability: int
     dtype: str
     width: int
     slots: int
     kernel: str
-    form: str
+    products: str
     registers: int
     stack: int
     shared: int
@@ -81,7 +94,7 @@ def main(argv: list[str] | None = None) -> None:
         )
     warnings.simplefilter("ignore")
     cases = list(product(args.capability, args.dtype, args.width, args.slots, args.kernels))
-    rows = [row for case in tqdm(cases, unit="kernel") for row in compiled(*case)]
+    rows = [compiled(*case) for case in tqdm(cases, unit="kernel")]
     shown = [[str(value) for value in row] for row in rows]
     print(table([[name.replace("_", " ") for name in Row._fields], *shown]))
 
@@ -112,35 +125,38 @@ def size(text: str) -> int:
     return int(text)
 
 
-def compiled(capability: int, dtype: str, width: int, slots: int, name: str) -> Iterator[Row]:
-    """One row a form of the kernel."""
-    for form in ("factored", "steep") if name in CHUNKS else ("",):
-        built = build(capability, DTYPES[dtype], width, slots, name, form != "steep")
-        registers, stack = usage(built.asm["cubin"])
-        shared = built.metadata.shared
-        yield Row(capability, dtype, width, slots, name, form, registers, stack, shared)
+def compiled(capability: int, dtype: str, width: int, slots: int, name: str) -> Row:
+    built = build(capability, DTYPES[dtype], width, slots, name)
+    products = "+".join(form for form in PRODUCTS if form in built.asm["ptx"]) or "none"
+    used = *usage(built.asm["cubin"]), built.metadata.shared
+    return Row(capability, dtype, width, slots, name, products, *used)
 
 
-def build(
-    capability: int, dtype: torch.dtype, width: int, slots: int, name: str, is_factored: bool
-) -> Any:
+def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str) -> Any:
     kernel, sizes = getattr(MODULES[name], name), launch.sizes(width, slots, dtype)
     constants: dict[str, Any] = {
-        **{"D": width, "M": slots, "C": sizes.chunk, "FACTORED": is_factored},
+        **{"D": width, "M": slots, "C": sizes.chunk, "S": launch.SEGMENT},
         **{"NORMALISED": True, "PADDED": True, "PACKED": False},
-        **{"STARTED": True, "ENDED": True, "OF_KEYS": True},
+        **{"STARTED": True, "GIVEN": True, "EACH": True, "LAST": True, "BACKWARD": True},
+        "OF_KEYS": True,
         **{"BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
         **{"TILE": sizes.tile, "HALF": sizes.half},
         **launch.precision(dtype),
     }
-    warps = sizes.warps
-    if name in SCANS:
-        constants |= {"BLOCK_D": sizes.scan_d, "BLOCK_M": sizes.scan_m}
+    warps = sizes.warps if name in CHUNKS else 4
+    if name in SEGMENTS:
+        constants |= {"BLOCK_D": sizes.memory_d, "BLOCK_M": sizes.memory_m}
+    elif name == "scan_segments":
+        constants |= launch.scan_blocks(width, slots)
+    elif name == "scan_masses":
+        constants["BLOCK_M"], warps = min(launch.block(slots), 32), 1
     elif name == "step":
         constants |= launch.step_blocks(width, slots)
         warps = constants["num_warps"]
     constants = {key: value for key, value in constants.items() if key in kernel.arg_names}
     signature = {key: kind(key, dtype, constants) for key in kernel.arg_names}
+    if name == "scan_segments":
+        signature |= dict.fromkeys(("keys", "values"), "*fp32")
     aligned = {
         (number,): [["tt.divisibility", 16]]
         for number, key in enumerate(kernel.arg_names)
@@ -162,7 +178,7 @@ def kind(name: str, dtype: torch.dtype, constants: dict[str, Any]) -> str:
         return f"*{of_dtype}"
     if name in OF_MEMORY:
         return "*bf16" if dtype == torch.bfloat16 else "*fp32"
-    if name in FLOATS or name.startswith(("start_", "end_")):
+    if name in FLOATS or name.startswith(("start_", "end_", "given_", "last_")):
         return "*fp32"
     if name in TABLES:
         return "*i32"

@@ -189,7 +189,7 @@ def assert_all_close(
     for name, e in expected.items():
         atol = tolerance * max([1.0, *e.abs().flatten().tolist()])
         message = f"{name}: {{}}".format
-        assert_close(actual[name].double().cpu(), e.double(), rtol=0, atol=atol, msg=message)
+        assert_close(actual[name].double().cpu(), e.double().cpu(), rtol=0, atol=atol, msg=message)
 
 
 def assert_equal(actual: Iterable[Tensor], expected: Iterable[Tensor]) -> None:

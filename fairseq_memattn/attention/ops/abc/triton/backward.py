@@ -20,11 +20,13 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     normalisers,
     pair_weights,
     place_of_chunk,
-    place_of_sequence,
+    place_of_segment,
     rows_from,
     spread,
+    store_memory,
     store_tokens,
     sums_to_the_end,
+    tile_of_memory,
 )
 
 SMALLEST_SUM = tl.constexpr(1e-30)  # of p, which is 0 where nothing is written
@@ -37,8 +39,7 @@ def mean_gradients(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """<p, dp> of the queries of chunk g. means: (B, T, H)
 
@@ -51,7 +52,7 @@ def mean_gradients(
     control_head = tl.minimum(head, control_heads - 1)
     place = control_head.to(tl.int64) * total_chunks + g
     is_steep = tl.load(steep + place) != 0
-    if t0 >= end or is_steep == FACTORED:
+    if t0 >= end:
         return
     q = rows_from(q, q_b, q_h, q_t, row, head, t0)
     k = rows_from(k, k_b, k_h, k_t, row, head, t0)
@@ -65,12 +66,36 @@ def mean_gradients(
     place = head.to(tl.int64) * total_chunks + g
     keys += place * M * D
     values += place * M * D
+    log_total += rows
+    means += rows
     end -= t0
+    if is_steep:
+        _mean_gradients(
+            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
+            grad_out, o_t, means, heads, end, scale,
+            D, M, C, BLOCK_M, NORMALISED, PADDED, False, TILE, TOKENS, WIDE, PRECISION,
+        )  # fmt: skip
+    else:
+        _mean_gradients(
+            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
+            grad_out, o_t, means, heads, end, scale,
+            D, M, C, BLOCK_M, NORMALISED, PADDED, True, TILE, TOKENS, WIDE, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _mean_gradients(
+    q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total, grad_out,
+    o_t, means, heads, end, scale,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_M: tl.constexpr,
+    NORMALISED: tl.constexpr, PADDED: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr,
+    TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     t = tl.arange(0, C)
 
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
-    log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
+    log_sum = tl.load(log_total + t * heads, t < end, other=0.0)[:, None]
     mean = tl.zeros((C,), tl.float32)
     total = tl.zeros((C,), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
@@ -85,7 +110,7 @@ def mean_gradients(
         )  # fmt: skip
         mean += tl.sum(y, axis=1)
         total += tl.sum(p, axis=1)
-    tl.store(means + rows + t * heads, mean / tl.maximum(total, SMALLEST_SUM), t < end)
+    tl.store(means + t * heads, mean / tl.maximum(total, SMALLEST_SUM), t < end)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -96,8 +121,7 @@ def attend_queries(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale, group,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
@@ -110,7 +134,7 @@ def attend_queries(
     control_head = tl.minimum(head, control_heads - 1)
     place = control_head.to(tl.int64) * total_chunks + g
     is_steep = tl.load(steep + place) != 0
-    if t0 >= end or is_steep == FACTORED:
+    if t0 >= end:
         return
     q = rows_from(q, q_b, q_h, q_t, row, head, t0)
     k = rows_from(k, k_b, k_h, k_t, row, head, t0)
@@ -127,15 +151,44 @@ def attend_queries(
     keys += place * M * D
     values += place * M * D
     sums += place * M
+    log_total += rows
+    means += rows
+    grad_q += rows * D
+    grad_s += rows * M
     end -= t0
+    if is_steep:
+        _attend_queries(
+            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
+            grad_out, o_t, means, grad_q, grad_s, reading, grad_logits, sums, heads, group, end,
+            scale,
+            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, False, TILE, TOKENS, WIDE, PRECISION,
+        )  # fmt: skip
+    else:
+        _attend_queries(
+            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
+            grad_out, o_t, means, grad_q, grad_s, reading, grad_logits, sums, heads, group, end,
+            scale,
+            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, True, TILE, TOKENS, WIDE, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _attend_queries(
+    q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total, grad_out,
+    o_t, means, grad_q, grad_s, reading, grad_logits, sums, heads, group, end, scale,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr,
+    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
     t = tl.arange(0, C)
     lower = tl.arange(0, HALF)
     upper = HALF + lower
 
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
-    log_sum = tl.load(log_total + rows + t * heads, t < end, other=0.0)[:, None]
-    mean = tl.load(means + rows + t * heads, (t < end) & (M > BLOCK_M), other=0.0)
+    log_sum = tl.load(log_total + t * heads, t < end, other=0.0)[:, None]
+    mean = tl.load(means + t * heads, (t < end) & (M > BLOCK_M), other=0.0)
     weights = tl.zeros((C, C), tl.float32)
     low = tl.zeros((C, HALF), tl.float32)
     high = tl.zeros((C, HALF), tl.float32)
@@ -156,7 +209,7 @@ def attend_queries(
         if NORMALISED:
             y += logits * grad
             later = sums_to_the_end(y, control, fraction, gain, FACTORED, C)
-            store_tokens(grad_s + rows * M, heads * M, t, end, slots, M, -later)
+            store_tokens(grad_s, heads * M, t, end, slots, M, -later)
             tl.store(sums + slots, tl.sum(y * kept, axis=0), slots < M)
         grad *= scale
         store_tokens(grad_logits, group * M, t, end, slots, M, grad)
@@ -164,9 +217,9 @@ def attend_queries(
         low += dot(grad * kept, load_memory(keys, slots, lower, D, M), WIDE, PRECISION)
         high += dot(grad * kept, load_memory(keys, slots, upper, D, M), WIDE, PRECISION)
     low += dot(weights, load_tokens(k, k_t, t, end, lower, D), WIDE, PRECISION)
-    store_tokens(grad_q + rows * D, heads * D, t, end, lower, D, low)
+    store_tokens(grad_q, heads * D, t, end, lower, D, low)
     high += dot(weights, load_tokens(k, k_t, t, end, upper, D), WIDE, PRECISION)
-    store_tokens(grad_q + rows * D, heads * D, t, end, upper, D, high)
+    store_tokens(grad_q, heads * D, t, end, upper, D, high)
 
 
 @triton.jit
@@ -192,30 +245,31 @@ def read_back(
 @triton.jit(do_not_specialize=VARYING)
 def states_back(
     q, s, padding, before, after, steep, grad_out, reading, grad_logits, sums, grad_mass,
-    grad_keys, grad_values, end_keys, end_values, end_mass, start_keys, start_values, start_mass,
+    grad_keys, grad_values, given_keys, given_values, given_mass, last_keys, last_values, last_mass,
     q_b, q_h, q_t, s_b, s_h, s_t, o_b, o_h, o_t,
-    sequence_ends, first_chunks, length, chunks, total_chunks, heads, control_heads,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    chunk_starts, chunk_ends, segment_starts, segment_ends,
+    length, chunks, total_chunks, segments, heads, control_heads,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, S: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    STARTED: tl.constexpr, ENDED: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    GIVEN: tl.constexpr, EACH: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dH, dG and dU at the end of each chunk of sequence n, and before the first.
+    """dH, dG and dU at the end of each chunk of segment z, if EACH, and before it, if LAST.
 
     grad_keys, grad_values: (H, G, M, D); sums, grad_mass: (H, G, M), the sums of y kept, and dU.
         Not one tensor: each element is loaded by several threads, and stored by one
-    end_*, start_*: (N, H, M, D) and (N, H, M), the gradients of the last memory, if ENDED, and of
-        the first, if STARTED
+    given_*, last_*: (Z, H, M, D) and (Z, H, M), the gradients of the memory after the segment, if
+        GIVEN, and of that before it
     """
-    n, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    tiles_d: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
-    tile_d, tile_m = tl.program_id(1) % tiles_d, tl.program_id(1) // tiles_d
-    d = tile_d * BLOCK_D + tl.arange(0, BLOCK_D)
-    slots = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    control_head = tl.minimum(head, control_heads - 1)
-    has_mass = slots < tl.where(tile_d == 0, M, 0)
-    row, start, end, first, last = place_of_sequence(
-        n, length, chunks, sequence_ends, first_chunks, PACKED
+    z, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    tile = tl.program_id(1)
+    d, slots = tile_of_memory(tile, D, BLOCK_D, BLOCK_M)
+    row, start, end, first, last = place_of_segment(
+        z, length, chunks, segments, chunk_starts, chunk_ends, segment_starts, segment_ends,
+        PACKED, C, S,
     )  # fmt: skip
+    control_head = tl.minimum(head, control_heads - 1)
+    has_mass = slots < tl.where(tile % ((D + BLOCK_D - 1) // BLOCK_D) == 0, M, 0)
     last_start = start + (last - first - 1) * C
     q = rows_from(q, q_b, q_h, q_t, row, head, last_start)
     grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, last_start)
@@ -233,14 +287,11 @@ def states_back(
     before += control_head.to(tl.int64) * total_chunks * M + slots
     after += control_head.to(tl.int64) * total_chunks * M + slots
     steep += control_head.to(tl.int64) * total_chunks
-
-    inside = (slots[:, None] < M) & (d[None, :] < D)
-    memory = slots[:, None] * D + d[None, :]
-    place = (n * heads + head).to(tl.int64) * M
-    if ENDED:
-        key = tl.load(end_keys + place * D + memory, inside, other=0.0)
-        value = tl.load(end_values + place * D + memory, inside, other=0.0)
-        mass = tl.load(end_mass + place + slots, slots < M, other=0.0)
+    place = (z * heads + head).to(tl.int64) * M
+    if GIVEN:
+        key = load_memory(given_keys + place * D, slots, d, D, M)
+        value = load_memory(given_values + place * D, slots, d, D, M)
+        mass = tl.load(given_mass + place + slots, slots < M, other=0.0)
     else:
         key = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
         value = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
@@ -248,8 +299,9 @@ def states_back(
 
     for c in range(1, last - first + 1):
         at = (last - c).to(tl.int64) * M
-        tl.store(grad_keys + at * D + memory, key.to(grad_keys.dtype.element_ty), inside)
-        tl.store(grad_values + at * D + memory, value.to(grad_values.dtype.element_ty), inside)
+        if EACH:
+            store_memory(grad_keys + at * D, slots, d, D, M, key)
+            store_memory(grad_values + at * D, slots, d, D, M, value)
         control = load_control(s, s_t, padding, t, left, slots, M, NORMALISED, PADDED)
         old = tl.load(before + at, slots < M, other=EMPTY)
         new = tl.load(after + at, slots < M, other=EMPTY)
@@ -266,8 +318,9 @@ def states_back(
         token = load_tokens(q, q_t, t, left, d, D)
         key = key * decay[:, None] + dot(tl.trans(read), token, WIDE, PRECISION)
         if NORMALISED:
-            tl.store(grad_mass + at, mass, has_mass)
-            mass = mass * decay + tl.load(sums + at, has_mass, other=0.0)
+            if EACH:
+                tl.store(grad_mass + at, mass, has_mass)
+            mass = mass * decay + tl.load(sums + at, slots < M, other=0.0)
         q -= C * q_t
         grad_out -= C * o_t
         s -= C * s_t
@@ -275,11 +328,10 @@ def states_back(
         reading -= C * heads * M
         grad_logits -= C * heads * M
         left += C
-
-    if STARTED:
-        tl.store(start_keys + place * D + memory, key, inside)
-        tl.store(start_values + place * D + memory, value, inside)
-        tl.store(start_mass + place + slots, mass, has_mass)
+    if LAST:
+        store_memory(last_keys + place * D, slots, d, D, M, key)
+        store_memory(last_values + place * D, slots, d, D, M, value)
+        tl.store(last_mass + place + slots, mass, has_mass)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -289,7 +341,7 @@ def attend_tokens(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, group,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    OF_KEYS: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
+    OF_KEYS: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dv of chunk g, or dk if OF_KEYS, and its part of ds, which is added to grad_s.
@@ -303,7 +355,7 @@ def attend_tokens(
     control_head = tl.minimum(head, control_heads - 1)
     place = control_head.to(tl.int64) * total_chunks + g
     is_steep = tl.load(steep + place) != 0
-    if t0 >= end or is_steep == FACTORED:
+    if t0 >= end:
         return
     x = rows_from(x, x_b, x_h, x_t, row, head, t0)
     y = rows_from(y, y_b, y_h, y_t, row, head, t0)
@@ -317,7 +369,33 @@ def attend_tokens(
     place = head.to(tl.int64) * total_chunks + g
     later += place * M * D
     grad_mass += place * M
+    grad_y += rows * D
     end -= t0
+    if is_steep:
+        _attend_tokens(
+            x, x_t, y, y_t, s, s_t, padding, before, after, weights, later, grad_mass, grad_y,
+            grad_s, heads, group, end,
+            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, OF_KEYS, False, TILE, TOKENS, WIDE,
+            PRECISION,
+        )  # fmt: skip
+    else:
+        _attend_tokens(
+            x, x_t, y, y_t, s, s_t, padding, before, after, weights, later, grad_mass, grad_y,
+            grad_s, heads, group, end,
+            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, OF_KEYS, True, TILE, TOKENS, WIDE,
+            PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _attend_tokens(
+    x, x_t, y, y_t, s, s_t, padding, before, after, weights, later, grad_mass, grad_y, grad_s,
+    heads, group, end,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr,
+    OF_KEYS: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     t = tl.arange(0, C)
     lower = tl.arange(0, HALF)
     upper = HALF + lower
@@ -352,6 +430,6 @@ def attend_tokens(
             grad = tl.where(is_padding[:, None], 0.0, grad)
         store_tokens(grad_s, heads * M, t, end, slots, M, grad)
     low += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, lower, D), WIDE, PRECISION)
-    store_tokens(grad_y + rows * D, heads * D, t, end, lower, D, low)
+    store_tokens(grad_y, heads * D, t, end, lower, D, low)
     high += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, upper, D), WIDE, PRECISION)
-    store_tokens(grad_y + rows * D, heads * D, t, end, upper, D, high)
+    store_tokens(grad_y, heads * D, t, end, upper, D, high)

@@ -15,22 +15,42 @@ from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contigu
 
 
 def _scan_states(
-    launch: Launch, k: Tensor, v: Tensor, start: tuple[Tensor, ...] | None
-) -> tuple[Tensor, ...]:
-    """The memories of each chunk, the normalisers around it, and the last memory."""
-    keys, values = launch.memories(), launch.memories()
-    before, after = (launch.masses(launch.control.shape[1]) for _ in range(2))
-    end = launch.states()
-    s = launch.control
-    launch.scan(
-        forward.states,
-        *(k, v, s, launch.mask, keys, values, before, after),
-        *(start or end),
-        *end,
-        *strides_of(k, v, s),
-        STARTED=start is not None,
-    )
-    return keys, values, before, after, *end
+    launch: Launch,
+    k: Tensor,
+    v: Tensor,
+    around: tuple[Tensor, ...],
+    start: tuple[Tensor, ...] | None,
+    end: tuple[Tensor, ...],
+) -> tuple[Tensor, Tensor]:
+    """The memories of each chunk; writes the last keys and values to `end`.
+
+    Where sequences have several segments, what each of them adds comes first, then the memories
+    before each, one after another, and then those of their chunks.
+
+    around: the normalisers before and after each chunk
+    """
+    memories = launch.memories(), launch.memories()
+    tokens, strides = (k, v, launch.control, launch.mask), strides_of(k, v, launch.control)
+
+    def states(*given_and_last: Tensor, **flags: bool) -> None:
+        launch.each_segment(
+            forward.states, *tokens, *memories, *around, *given_and_last, *strides, **flags
+        )
+
+    given = start[:2] if start else end[:2]
+    if launch.is_divided:
+        of_segments = launch.of_segments()
+        states(*of_segments, *of_segments, GIVEN=False, EACH=False, LAST=True)
+        launch.scan_segments(
+            *(*of_segments, *around, *around, *(start or end), *end),
+            GIVEN=start is not None,
+            LAST=True,
+            BACKWARD=False,
+        )
+        states(*of_segments, *of_segments, GIVEN=True, EACH=True, LAST=False)
+    else:
+        states(*given, *end[:2], GIVEN=start is not None, EACH=True, LAST=True)
+    return memories
 
 
 @torch.library.custom_op("memattn::abc_causal", mutates_args=())
@@ -47,11 +67,17 @@ def abc_causal(
     scale: float,
     normalised: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The output, the last memory, and of each chunk the normalisers around it, and its form."""
+    """The output, the last memory, of each chunk the normalisers around it and its form.
+
+    And the log of the softmax's sum of each query.
+    """
     q, k, v, control = (rows_contiguous(x) for x in (q, k, v, control))
     launch = Launch(q, control, padding, cu_seqlens, normalised)
     start = _present(start_keys, start_values, start_mass)
-    keys, values, before, after, *end = _scan_states(launch, k, v, start)
+    before, after = (launch.masses(control.shape[1]) for _ in range(2))
+    end = launch.states()
+    launch.scan_masses(before, after, start[2] if start else None, end[2])
+    keys, values = _scan_states(launch, k, v, (before, after), start, end)
     steep = launch.find_steep(before, after)
     out = launch.by_time(q.shape[3], q.dtype)
     log_total = launch.by_head()
@@ -61,7 +87,7 @@ def abc_causal(
         *strides_of(q, k, v, control),
         last=(scale,),
     )
-    return out.transpose(1, 2), *end, before, after, steep, log_total  # type: ignore[return-value]
+    return out.transpose(1, 2), *end, before, after, steep, log_total
 
 
 def _present(*tensors: Tensor | None) -> tuple[Tensor, ...] | None:
@@ -88,6 +114,45 @@ def _(
     before, after = (launch.masses(control.shape[1]) for _ in range(2))
     out = launch.by_time(q.shape[3], q.dtype)
     return out.transpose(1, 2), *launch.states(), before, after, launch.forms(), launch.by_head()
+
+
+def _scan_gradients(
+    launch: Launch,
+    memories: tuple[Tensor, Tensor],
+    around: tuple[Tensor, Tensor],
+    steep: Tensor,
+    grad_out: Tensor,
+    of_queries: tuple[Tensor, Tensor, Tensor],
+    masses: Tensor,
+    ends: tuple[Tensor, ...] | None,
+    starts: list[Tensor] | None,
+) -> None:
+    """Writes dH, dG and dU after each chunk to `memories` and `masses`, the first ones to `starts`.
+
+    of_queries: reading, grad_logits and sums of `attend_queries`; ends: after the last chunk
+    """
+    q, s = launch.q, launch.control
+    tokens = (q, s, launch.mask, *around, steep, grad_out, *of_queries, masses, *memories)
+    strides = strides_of(q, s, grad_out)
+
+    def states_back(*given_and_last: Tensor, **flags: bool) -> None:
+        launch.each_segment(backward.states_back, *tokens, *given_and_last, *strides, **flags)
+
+    given, last = (x or (*memories, masses) for x in (ends, starts))
+    if launch.is_divided:
+        of_segments = launch.of_segments()
+        added, of_mass = (of_segments[0].new_empty(of_segments[0].shape[:3]) for _ in range(2))
+        states_back(*of_segments, added, *of_segments, added, GIVEN=False, EACH=False, LAST=True)
+        launch.scan_segments(
+            *(*of_segments, added, of_mass, *around, *given, *last),
+            GIVEN=ends is not None,
+            LAST=starts is not None,
+            BACKWARD=True,
+        )
+        given = (*of_segments, of_mass)
+        states_back(*given, *given, GIVEN=True, EACH=True, LAST=False)
+    else:
+        states_back(*given, *last, GIVEN=ends is not None, EACH=True, LAST=starts is not None)
 
 
 @torch.library.custom_op("memattn::abc_causal_backward", mutates_args=())
@@ -163,8 +228,9 @@ def _gradients_of_heads(
         # The kernels index it by all heads.
         log_total = whole.by_head()[:, :, heads].copy_(log_total - logits_of_mean(q, key, scale))
         k, v = rows_contiguous(k - key), rows_contiguous(v - value)
-        start = None if start is None else centre_memory(start, key, value)
-    keys, values, _, _, *end = _scan_states(launch, k, v, start)
+        start = centre_memory(start, key, value) if start else None
+    end = launch.states()
+    keys, values = _scan_states(launch, k, v, (before, after), start, end)
     grads_of_end = tuple(None if x is None else whole.choose(x, heads) for x in grads_of_end)
     ends = _gradients_at_the_end(whole, end, grads_of_end)
     starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
@@ -187,13 +253,10 @@ def _gradients_of_heads(
         *strides_of(q, k, v, control, grad_out),
         last=(scale, q.shape[1]),
     )
-    launch.scan(
-        backward.states_back,
-        *(q, control, launch.mask, before, after, steep, grad_out, reading, grad_logits, sums),
-        *(masses, keys, values, *(ends or starts), *starts),
-        *strides_of(q, control, grad_out),
-        STARTED=start is not None,
-        ENDED=ends is not None,
+    _scan_gradients(
+        launch,
+        *((keys, values), (before, after), steep, grad_out),
+        *((reading, grad_logits, sums), masses, ends, starts if start else None),
     )
     writing = (control, launch.mask, before, after, steep)
     # What the values alone need is freed before the gradient of the keys is allocated.
@@ -223,7 +286,7 @@ def _gradient_of_mass(grads: list[Tensor], start: tuple[Tensor, ...]) -> Tensor:
 
 
 def _gradients_at_the_end(
-    launch: Launch, end: list[Tensor], grads: tuple[Tensor | None, ...]
+    launch: Launch, end: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
 ) -> tuple[Tensor, ...] | None:
     """dH, dG (N, H, M, D) and dU (N, H, M) after the last chunk; None if all of them are 0."""
     if all(x is None for x in grads):

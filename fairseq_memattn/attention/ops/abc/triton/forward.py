@@ -15,14 +15,16 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     load_control,
     load_memory,
     load_tokens,
-    mass_after,
+    mass_of,
     memory_products,
     pair_weights,
     place_of_chunk,
-    place_of_sequence,
+    place_of_segment,
     rows_from,
     spread,
+    store_memory,
     store_tokens,
+    tile_of_memory,
 )
 
 
@@ -57,30 +59,51 @@ def find_steep(
 
 
 @triton.jit(do_not_specialize=VARYING)
+def masses(
+    s, padding, added, s_b, s_h, s_t,
+    chunk_starts, chunk_ends, length, chunks, total_chunks,
+    M: tl.constexpr, C: tl.constexpr, BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr,
+    PADDED: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """The normalisers of the tokens of chunk g alone. added: (h, G, M)"""
+    g, head = tl.program_id(0), tl.program_id(1)
+    row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
+    if t0 >= end:
+        return
+    s = rows_from(s, s_b, s_h, s_t, row, head, t0)
+    padding += row * length + t0
+    added += (head.to(tl.int64) * total_chunks + g) * M
+    t = tl.arange(0, C)
+    for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
+        slots = m0 + tl.arange(0, BLOCK_M)
+        control = load_control(s, s_t, padding, t, end - t0, slots, M, NORMALISED, PADDED)
+        tl.store(added + slots, mass_of(control, NORMALISED), slots < M)
+
+
+@triton.jit(do_not_specialize=VARYING)
 def states(
     k, v, s, padding, keys, values, before, after,
-    start_keys, start_values, start_mass, end_keys, end_values, end_mass,
+    given_keys, given_values, last_keys, last_values,
     k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t,
-    sequence_ends, first_chunks, length, chunks, total_chunks, heads, control_heads,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
+    chunk_starts, chunk_ends, segment_starts, segment_ends,
+    length, chunks, total_chunks, segments, heads, control_heads,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, S: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    STARTED: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    GIVEN: tl.constexpr, EACH: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The memories before each chunk of sequence n, and after the last.
+    """The memories before each chunk of segment z, if EACH, and after its last one, if LAST.
 
     keys, values: (H, G, M, D); before, after: (h, G, M), the normalisers around each chunk
-    start_*, end_*: (N, H, M, D) and (N, h, M)
+    given_*, last_*: (Z, H, M, D), what is written before the segment, if GIVEN, and after it
     """
-    n, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    tiles_d: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
-    tile_d, tile_m = tl.program_id(1) % tiles_d, tl.program_id(1) // tiles_d
-    d = tile_d * BLOCK_D + tl.arange(0, BLOCK_D)
-    slots = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    control_head = tl.minimum(head, control_heads - 1)
-    writes_mass = slots < tl.where(tile_d + head - control_head == 0, M, 0)
-    row, start, end, first, last = place_of_sequence(
-        n, length, chunks, sequence_ends, first_chunks, PACKED
+    z, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    d, slots = tile_of_memory(tl.program_id(1), D, BLOCK_D, BLOCK_M)
+    row, start, end, first, last = place_of_segment(
+        z, length, chunks, segments, chunk_starts, chunk_ends, segment_starts, segment_ends,
+        PACKED, C, S,
     )  # fmt: skip
+    control_head = tl.minimum(head, control_heads - 1)
     k = rows_from(k, k_b, k_h, k_t, row, head, start)
     v = rows_from(v, v_b, v_h, v_t, row, head, start)
     s = rows_from(s, s_b, s_h, s_t, row, control_head, start)
@@ -91,44 +114,36 @@ def states(
     values += head.to(tl.int64) * total_chunks * M * D
     before += control_head.to(tl.int64) * total_chunks * M + slots
     after += control_head.to(tl.int64) * total_chunks * M + slots
-
-    inside = (slots[:, None] < M) & (d[None, :] < D)
-    memory = slots[:, None] * D + d[None, :]
-    place = (n * heads + head).to(tl.int64) * M * D + memory
-    place_of_mass = (n * control_heads + control_head).to(tl.int64) * M + slots
-    if STARTED:
-        key = tl.load(start_keys + place, inside, other=0.0)
-        value = tl.load(start_values + place, inside, other=0.0)
-        mass = tl.load(start_mass + place_of_mass, slots < M, other=EMPTY)
+    place = (z * heads + head).to(tl.int64) * M * D
+    if GIVEN:
+        key = load_memory(given_keys + place, slots, d, D, M)
+        value = load_memory(given_values + place, slots, d, D, M)
     else:
         key = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
         value = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-        mass = tl.zeros((BLOCK_M,), tl.float32) + EMPTY
 
     for c in range(0, last - first):
         at = (first + c).to(tl.int64) * M
-        tl.store(keys + at * D + memory, key.to(keys.dtype.element_ty), inside)
-        tl.store(values + at * D + memory, value.to(values.dtype.element_ty), inside)
-        tl.store(before + at, mass, writes_mass)
+        if EACH:
+            store_memory(keys + at * D, slots, d, D, M, key)
+            store_memory(values + at * D, slots, d, D, M, value)
         control = load_control(s, s_t, padding, t, left, slots, M, NORMALISED, PADDED)
-        next_mass = mass_after(control, mass, NORMALISED)
-        tl.store(after + at, next_mass, writes_mass)
-        fraction, decay = fractions(control, mass, next_mass, NORMALISED)
+        old = tl.load(before + at, slots < M, other=EMPTY)
+        new = tl.load(after + at, slots < M, other=EMPTY)
+        fraction, decay = fractions(control, old, new, NORMALISED)
         write = tl.trans(fraction)
         token = load_tokens(k, k_t, t, left, d, D)
         key = key * decay[:, None] + dot(write, token, WIDE, PRECISION)
         token = load_tokens(v, v_t, t, left, d, D)
         value = value * decay[:, None] + dot(write, token, WIDE, PRECISION)
-        mass = next_mass
         k += C * k_t
         v += C * v_t
         s += C * s_t
         padding += C
         left -= C
-
-    tl.store(end_keys + place, key, inside)
-    tl.store(end_values + place, value, inside)
-    tl.store(end_mass + place_of_mass, mass, writes_mass)
+    if LAST:
+        store_memory(last_keys + place, slots, d, D, M, key)
+        store_memory(last_values + place, slots, d, D, M, value)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -138,7 +153,7 @@ def attend(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
-    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The output of chunk g, the softmax over the slots in blocks of BLOCK_M.
@@ -150,7 +165,7 @@ def attend(
     control_head = tl.minimum(head, control_heads - 1)
     place = control_head.to(tl.int64) * total_chunks + g
     is_steep = tl.load(steep + place) != 0
-    if t0 >= end or is_steep == FACTORED:
+    if t0 >= end:
         return
     q = rows_from(q, q_b, q_h, q_t, row, head, t0)
     k = rows_from(k, k_b, k_h, k_t, row, head, t0)
@@ -161,7 +176,36 @@ def attend(
     after += place * M
     rows = (row * length + t0) * heads + head
     memory = (head.to(tl.int64) * total_chunks + g) * M * D
+    keys += memory
+    values += memory
+    out += rows * D
+    log_total += rows
     end -= t0
+    if is_steep:
+        _attend(
+            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after,
+            out, log_total, heads, end, scale,
+            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, False, TILE, TOKENS, WIDE,
+            PRECISION,
+        )  # fmt: skip
+    else:
+        _attend(
+            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after,
+            out, log_total, heads, end, scale,
+            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, True, TILE, TOKENS, WIDE,
+            PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _attend(
+    q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, out,
+    log_total, heads, end, scale,
+    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr,
+    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     t = tl.arange(0, C)
     lower = tl.arange(0, HALF)
     upper = HALF + lower
@@ -177,7 +221,7 @@ def attend(
         control, fraction, gain, kept = control_of(
             s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
         )
-        read = memory_products(q, q_t, t, end, keys + memory, slots, D, M, TILE, WIDE, PRECISION)
+        read = memory_products(q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION)
         logits = kept * read
         logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
         written = is_written(gain, FACTORED)
@@ -189,14 +233,14 @@ def attend(
         weights = weights * shrunk[:, None] + pair_weights(
             p, control, fraction, gain, FACTORED, C, WIDE, PRECISION
         )
-        value = load_memory(values + memory, slots, lower, D, M)
+        value = load_memory(values, slots, lower, D, M)
         low = low * shrunk[:, None] + dot(p * kept, value, WIDE, PRECISION)
-        value = load_memory(values + memory, slots, upper, D, M)
+        value = load_memory(values, slots, upper, D, M)
         high = high * shrunk[:, None] + dot(p * kept, value, WIDE, PRECISION)
         peak = higher
     total = tl.where(total > 0, total, 1.0)
     low += dot(weights, load_tokens(v, v_t, t, end, lower, D), WIDE, PRECISION)
-    store_tokens(out + rows * D, heads * D, t, end, lower, D, low / total[:, None])
+    store_tokens(out, heads * D, t, end, lower, D, low / total[:, None])
     high += dot(weights, load_tokens(v, v_t, t, end, upper, D), WIDE, PRECISION)
-    store_tokens(out + rows * D, heads * D, t, end, upper, D, high / total[:, None])
-    tl.store(log_total + rows + t * heads, peak + tl.log(total), t < end)
+    store_tokens(out, heads * D, t, end, upper, D, high / total[:, None])
+    tl.store(log_total + t * heads, peak + tl.log(total), t < end)

@@ -9,13 +9,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc.triton import forward
+from fairseq_memattn.attention.ops.abc.triton import forward, scans
 
 # Triton's interpreter, which runs kernels on a CPU, has no products of bfloat16.
-INTERPRETED = not isinstance(forward.states, triton.JITFunction)
+INTERPRETED = not isinstance(forward.attend, triton.JITFunction)
 
-
-LONGEST_CHUNK = 64
+LONGEST_CHUNK = 32
+SEGMENT = 16  # chunks, whose memories one program computes one after another
 
 
 class Sizes(NamedTuple):
@@ -29,35 +29,45 @@ class Sizes(NamedTuple):
     half: int
     block_m: int
     tile: int
-    scan_d: int
-    scan_m: int
+    memory_d: int
+    memory_m: int
     warps: int
 
 
 def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
-    """Blocks for the shared memory and the registers of one multiprocessor."""
+    """Blocks for the shared memory and the registers of one multiprocessor.
+
+    No product has 64 rows: Triton would form it by the products of warp groups of Hopper GPUs,
+    with which the kernels computed wrong numbers on an H100 (Triton 3.6).
+    """
     is_wide = width > 128
     if dtype == torch.float32:
-        chunk, block_m, tile = (16, 16, 32) if is_wide else (32, 16, block(width) // 2)
+        chunk, block_m, tile, warps = (16, 16, 32, 8) if is_wide else (32, 16, block(width) // 2, 8)
     elif dtype == torch.float16:
-        chunk, block_m, tile = (16, 32, 32) if is_wide else (64, 16, min(32, block(width) // 2))
-        chunk = 32 if width <= 16 else chunk
+        chunk, block_m, tile, warps = (16, 32, 32, 8) if is_wide else (32, 16, 32, 4)
     else:
-        chunk, block_m, tile = (32, 64, 128) if is_wide else (64, 16, 32)
+        chunk, block_m, tile = (32, 64, 128) if is_wide else (32, 64, 32 if width <= 64 else 64)
+        block_m = 32 if width <= 64 and slots > 64 else block_m
+        warps = 4 if slots <= 32 else 8
     return Sizes(
         chunk=chunk,
         half=max(16, block(width) // 2),
-        block_m=block_m,
+        block_m=min(block_m, block(slots)),
         tile=max(16, min(tile, block(width))),
-        scan_d=min(block(width), 32 if dtype == torch.float32 else 64),
-        scan_m=min(block(slots), 16 if dtype == torch.float16 else 32),
-        warps=8,
+        memory_d=min(block(width), 32 if dtype == torch.float32 else 64),
+        memory_m=min(block(slots), 16 if dtype == torch.float16 else 32),
+        warps=warps,
     )
 
 
 def block(size: int) -> int:
     """The smallest block of a size that the products of Triton take."""
     return max(16, 1 << (size - 1).bit_length())
+
+
+def scan_blocks(width: int, slots: int) -> dict[str, int]:
+    """Small tiles, so that there are many programs: a step of a scan waits for memory."""
+    return {"BLOCK_D": min(block(width), 32), "BLOCK_M": min(block(slots), 16)}
 
 
 def step_blocks(width: int, slots: int) -> dict[str, int]:
@@ -135,19 +145,49 @@ class Launch:
         """Whether the backward pass takes keys and values without their means."""
         return self.normalised and self.q.dtype != torch.float32
 
-    @cached_property
-    def tables(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Ends and first chunks of sequences (N + 1,), starts and ends of chunks (G,)."""
+    @property
+    def segments(self) -> int:
+        """Of a row of the batch, without `cu_seqlens`."""
+        return -(-self.chunks // SEGMENT)
+
+    @property
+    def total_segments(self) -> int:
+        """Z; with `cu_seqlens` at least as many as there are."""
         if self.cu_seqlens is None:
-            return (self.q,) * 4
+            return self.q.shape[0] * self.segments
+        return self.total_chunks // SEGMENT + self.sequences
+
+    @cached_property
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """First chunks of sequences (N + 1,), starts and ends of chunks (G,)."""
+        if self.cu_seqlens is None:
+            return (self.q,) * 3
         # Nobody has read the ends; a kernel must not write outside its tensors.
-        size, ends = self.sizes.chunk, self.cu_seqlens.clamp(0, self.q.shape[2]).to(torch.int32)
-        first = torch.zeros_like(ends)
-        first[1:] = ((ends.diff() + size - 1) // size).cumsum(0)
-        chunk = torch.arange(self.total_chunks, dtype=torch.int32, device=ends.device)
-        sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=self.sequences - 1)
-        starts = ends[sequence] + (chunk - first[sequence]) * size
-        return ends, first, starts, ends[sequence + 1]
+        ends = self.cu_seqlens.clamp(0, self.q.shape[2]).to(torch.int32)
+        first, sequence, place = self._divide(ends.diff(), self.sizes.chunk, self.total_chunks)
+        return first, ends[sequence] + place, ends[sequence + 1]
+
+    @cached_property
+    def tables_of_segments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """First segments of sequences (N + 1,), first chunks of segments and their ends (Z,)."""
+        if self.cu_seqlens is None:
+            return (self.q,) * 3
+        chunks = self.tables[0]
+        first, sequence, place = self._divide(chunks.diff(), SEGMENT, self.total_segments)
+        starts = chunks[sequence] + place
+        return first, starts, torch.minimum(starts + SEGMENT, chunks[sequence + 1])
+
+    def _divide(self, lengths: Tensor, size: int, total: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Sequences (N,) in parts of a size.
+
+        Returns the first parts of sequences (N + 1,), and of each of `total` parts the sequence
+        and where it begins there. Further parts begin after the end of the last sequence.
+        """
+        first = lengths.new_zeros(lengths.shape[0] + 1)
+        first[1:] = ((lengths + size - 1) // size).cumsum(0)
+        part = torch.arange(total, dtype=torch.int32, device=lengths.device)
+        sequence = torch.searchsorted(first[1:], part, right=True).clamp(max=self.sequences - 1)
+        return first, sequence, (part - first[sequence]) * size
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -155,6 +195,7 @@ class Launch:
             "D": self.q.shape[3],
             "M": self.control.shape[3],
             "C": self.sizes.chunk,
+            "S": SEGMENT,
             "NORMALISED": self.normalised,
             "PADDED": self.padding is not None,
             "PACKED": self.cu_seqlens is not None,
@@ -165,57 +206,103 @@ class Launch:
     def mask(self) -> Tensor:
         return self.q if self.padding is None else self.padding.contiguous().view(torch.uint8)
 
-    def scan(self, kernel: Any, *args: Any, **flags: bool) -> None:
-        """Runs a kernel with a program for each sequence, head and tile of a memory."""
-        size, heads = self.sizes, self.q.shape[1]
-        tiles = triton.cdiv(self.q.shape[3], size.scan_d)
-        tiles *= triton.cdiv(self.control.shape[3], size.scan_m)
-        ends, first, _, _ = self.tables
+    def run(
+        self, kernel: Any, grid: tuple[int, ...], *args: Any, warps: int = 4, **flags: Any
+    ) -> None:
+        """Runs a kernel with those of `flags` that it takes, and with further ones."""
+        taken = {name: flag for name, flag in self.flags.items() if name in kernel.arg_names}
         with torch.cuda.device_of(self.q):
-            kernel[(self.sequences * heads, tiles)](
-                *args,
-                *(ends, first, self.q.shape[2], self.chunks, self.total_chunks),
-                *(heads, self.control.shape[1]),
-                **self.flags,
-                **flags,
-                BLOCK_D=size.scan_d,
-                BLOCK_M=size.scan_m,
-                num_warps=size.warps,
-            )
+            kernel[grid](*args, **taken, **flags, num_warps=warps)
+
+    @property
+    def of_chunks(self) -> tuple[Any, ...]:
+        """What kernels of a chunk take to find it."""
+        _, starts, ends = self.tables
+        return starts, ends, self.q.shape[2], self.chunks, self.total_chunks
+
+    def each_segment(self, kernel: Any, *args: Any, **flags: bool) -> None:
+        """Runs a kernel with a program for each segment, head and tile of a memory."""
+        _, starts, ends = self.tables
+        heads, block_d, block_m = self.q.shape[1], self.sizes.memory_d, self.sizes.memory_m
+        self.run(
+            kernel,
+            (self.total_segments * heads, self._tiles(block_d, block_m)),
+            *(*args, starts, ends, *self.tables_of_segments[1:]),
+            *(self.q.shape[2], self.chunks, self.total_chunks, self.segments),
+            *(heads, self.control.shape[1]),
+            BLOCK_D=block_d,
+            BLOCK_M=block_m,
+            **flags,
+        )
+
+    def scan_segments(self, *args: Any, **flags: bool) -> None:
+        heads = self.q.shape[1]
+        tile = scan_blocks(self.q.shape[3], self.control.shape[3])
+        self.run(
+            scans.scan_segments,
+            (self.sequences * heads, self._tiles(*tile.values())),
+            *(*args, *self.tables_of_segments),
+            *(self.chunks, self.total_chunks, self.segments, heads, self.control.shape[1]),
+            **tile,
+            **flags,
+        )
+
+    def _tiles(self, block_d: int, block_m: int) -> int:
+        """Of a memory."""
+        return -(-self.q.shape[3] // block_d) * -(-self.control.shape[3] // block_m)
+
+    def _slices(self, step: int) -> list[slice]:
+        """Of at least one head, and of at most `step`."""
+        heads, step = self.q.shape[1], max(1, step)
+        return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
+
+    def scan_masses(self, before: Tensor, after: Tensor, start: Tensor | None, end: Tensor) -> None:
+        """Writes the normalisers (h, G, M) around each chunk, and the last ones (N, h, M)."""
+        s, (heads, slots) = self.control, self.control.shape[1::2]
+        added = self.masses(heads)
+        self.run(
+            forward.masses,
+            (self.total_chunks, heads),
+            *(s, self.mask, added, *s.stride()[:3], *self.of_chunks),
+            BLOCK_M=self.sizes.block_m,
+        )
+        block_m = min(block(slots), 32)
+        self.run(
+            scans.scan_masses,
+            (self.sequences * heads, -(-slots // block_m)),
+            *(added, before, after, end if start is None else start, end),
+            *(self.tables[0], self.chunks, self.total_chunks, heads),
+            BLOCK_M=block_m,
+            STARTED=start is not None,
+            warps=1,
+        )
 
     def each_chunk(
         self, kernel: Any, *args: Any, last: tuple[float, ...] = (), **flags: bool
     ) -> None:
-        """Runs both forms of a kernel with a program for each chunk and head."""
-        size, heads = self.sizes, self.q.shape[1]
-        _, _, starts, ends = self.tables
-        for is_factored in (True, False) if self.normalised else (True,):
-            with torch.cuda.device_of(self.q):
-                kernel[(self.total_chunks, heads)](
-                    *args,
-                    *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
-                    *(self.heads, self.control.shape[1]),
-                    *last,
-                    **self.flags,
-                    **flags,
-                    FACTORED=is_factored,
-                    TILE=size.tile,
-                    TOKENS=of_tokens(self.q.dtype),
-                    HALF=size.half,
-                    BLOCK_M=size.block_m,
-                    num_warps=size.warps,
-                )
+        """Runs a kernel with a program for each chunk and head."""
+        size = self.sizes
+        self.run(
+            kernel,
+            (self.total_chunks, self.q.shape[1]),
+            *(*args, *self.of_chunks, self.heads, self.control.shape[1], *last),
+            **flags,
+            TILE=size.tile,
+            TOKENS=of_tokens(self.q.dtype),
+            HALF=size.half,
+            BLOCK_M=size.block_m,
+            warps=size.warps,
+        )
 
     def groups_of_heads(self) -> list[slice]:
-        """Of so many heads that the backward pass takes at most twice the bytes of the inputs."""
+        """Of so many heads that the backward pass takes at most 4/3 of the bytes of the inputs."""
         batch, heads, length, width = self.q.shape
         slots, size = self.control.shape[3], self.of_memories.itemsize
         of_a_head = 2 * batch * length * slots * size  # read weights and gradients of logits
         of_a_head += 2 * self.total_chunks * slots * (width * size + 4)  # memories and masses
         of_a_head += 2 * self.q.nbytes // heads if self.is_centred else 0
         inputs = 3 * self.q.nbytes + self.control.nbytes
-        step = min(heads, max(1, 2 * inputs // of_a_head))
-        return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
+        return self._slices(4 * inputs // 3 // of_a_head)
 
     def choose(self, x: Tensor, heads: slice, dim: int = 1) -> Tensor:
         """Some heads of a tensor that has all of them, or one that they share."""
@@ -255,16 +342,13 @@ class Launch:
         steep = self.forms()
         if not self.normalised:
             return steep
-        flags, s = self.flags, self.control
-        _, _, starts, ends = self.tables
-        with torch.cuda.device_of(self.q):
-            forward.find_steep[(self.total_chunks, s.shape[1])](
-                *(s, self.mask, before, after, steep, *s.stride()[:3]),
-                *(starts, ends, self.q.shape[2], self.chunks, self.total_chunks),
-                **{name: flags[name] for name in ("M", "C", "PADDED", "PACKED")},
-                BLOCK_M=self.sizes.block_m,
-                num_warps=4,
-            )
+        s = self.control
+        self.run(
+            forward.find_steep,
+            (self.total_chunks, s.shape[1]),
+            *(s, self.mask, before, after, steep, *s.stride()[:3], *self.of_chunks),
+            BLOCK_M=self.sizes.block_m,
+        )
         return steep
 
     def by_head(self) -> Tensor:
@@ -280,6 +364,17 @@ class Launch:
         batch, heads, length, _ = self.q.shape
         make = self.q.new_empty if self.cu_seqlens is None else self.q.new_zeros
         return make((batch, length, heads, width), dtype=dtype)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether a sequence can have several segments."""
+        return self.total_segments > self.sequences or self.cu_seqlens is not None
+
+    def of_segments(self) -> tuple[Tensor, Tensor]:
+        """Memories (Z, H, M, D)."""
+        shape = (self.total_segments, self.q.shape[1], self.control.shape[3], self.q.shape[3])
+        keys, values = (self.q.new_empty(shape, dtype=torch.float32) for _ in range(2))
+        return keys, values
 
     def states(self) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values (N, H, M, D) and normalisers (N, h, M) of each sequence."""

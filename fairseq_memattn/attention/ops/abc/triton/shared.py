@@ -7,8 +7,11 @@ EMPTY = tl.constexpr(-1e30)
 WRITTEN = tl.constexpr(-0.5e30)
 SMALLEST_SHARE = tl.constexpr(8.756510762696520e-27)  # exp(-60)
 
-# Arguments that change with T, for which no kernel is compiled again: see `triton.jit`.
-VARYING = ("length", "chunks", "total_chunks")
+# Arguments that change with B, T and H, for which no kernel is compiled again: see `triton.jit`.
+VARYING = (
+    *("length", "chunks", "total_chunks", "segments"),
+    *("heads", "control_heads", "group"),
+)
 
 
 @triton.jit
@@ -67,11 +70,12 @@ def load_control(
 @triton.jit
 def fractions(s, before, after, NORMALISED: tl.constexpr):
     """F (C, M) and D (M,)."""
+    decay = decay_of(before, after, NORMALISED)
     if NORMALISED:
         fraction = tl.where(s > WRITTEN, tl.exp(s - after[None, :]), 0.0)
-        return fraction, tl.exp(before - after)
+        return fraction, decay
     else:
-        return s, before * 0 + 1.0
+        return s, decay
 
 
 @triton.jit
@@ -201,34 +205,65 @@ def sums_to_the_end(y, s, fraction, gain, FACTORED: tl.constexpr, C: tl.constexp
 
 
 @triton.jit
-def place_of_sequence(n, length, chunks, sequence_ends, first_chunks, PACKED: tl.constexpr):
-    """The row of the batch of sequence n, its first position, its end, and its chunks from, to."""
+def place_of_segment(
+    z, length, chunks, segments, chunk_starts, chunk_ends, segment_starts, segment_ends,
+    PACKED: tl.constexpr, C: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """The row of the batch of segment z, its first position, the end of its sequence, its chunks.
+
+    The chunks are the first one, and the one after the last.
+    """
     if PACKED:
-        row = n * 0
-        start = tl.load(sequence_ends + n)
-        end = tl.load(sequence_ends + n + 1)
-        first = tl.load(first_chunks + n)
-        last = tl.load(first_chunks + n + 1)
+        row = z * 0
+        first = tl.load(segment_starts + z)
+        last = tl.load(segment_ends + z)
+        start = tl.load(chunk_starts + first, first < last, other=0)
+        end = tl.load(chunk_ends + first, first < last, other=0)
     else:
-        row = n
-        start = n * 0
-        end = start + length
-        first = n * chunks
-        last = first + chunks
+        row = z // segments
+        c = (z % segments) * S
+        first = row * chunks + c
+        last = row * chunks + tl.minimum(c + S, chunks)
+        start = c * C
+        end = start * 0 + length
     return row.to(tl.int64), start, end, first, last
 
 
 @triton.jit
-def mass_after(control, before, NORMALISED: tl.constexpr):
-    """The normaliser (M,) after a chunk."""
+def tile_of_memory(tile, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The columns and the slots of a tile of a memory (M, D)."""
+    tiles: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
+    d = tile % tiles * BLOCK_D + tl.arange(0, BLOCK_D)
+    return d, tile // tiles * BLOCK_M + tl.arange(0, BLOCK_M)
+
+
+@triton.jit
+def mass_of(control, NORMALISED: tl.constexpr):
+    """The normaliser (M,) of some tokens; 0, and `EMPTY` where nothing is written, without one."""
     if NORMALISED:
         peak = tl.max(control, axis=0)
-        added = peak + tl.log(tl.sum(tl.exp(control - peak[None, :]), axis=0))
-        mass = logaddexp(before, added)
+        mass = peak + tl.log(tl.sum(tl.exp(control - peak[None, :]), axis=0))
     else:
-        wrote = tl.max((control != 0).to(tl.float32), axis=0) > 0
-        mass = tl.where(wrote | (before > WRITTEN), 0.0, EMPTY)
+        mass = tl.where(tl.max((control != 0).to(tl.float32), axis=0) > 0, 0.0, EMPTY)
     return mass
+
+
+@triton.jit
+def join_masses(a, b, NORMALISED: tl.constexpr):
+    """The normaliser of two sets of tokens."""
+    if NORMALISED:
+        return logaddexp(a, b)
+    else:
+        return tl.where((a > WRITTEN) | (b > WRITTEN), 0.0, EMPTY)
+
+
+@triton.jit
+def decay_of(before, after, NORMALISED: tl.constexpr):
+    """D (M,), the share of a memory that a chunk leaves."""
+    if NORMALISED:
+        return tl.exp(before - after)
+    else:
+        return before * 0 + 1.0
 
 
 @triton.jit
@@ -272,6 +307,13 @@ def load_memory(memory, slots, d, D: tl.constexpr, M: tl.constexpr):
     """Some slots of a memory (M, D)."""
     inside = (slots[:, None] < M) & (d[None, :] < D)
     return tl.load(memory + slots[:, None] * D + d[None, :], inside, other=0.0)
+
+
+@triton.jit
+def store_memory(memory, slots, d, D: tl.constexpr, M: tl.constexpr, values):
+    inside = (slots[:, None] < M) & (d[None, :] < D)
+    pointers = memory + slots[:, None] * D + d[None, :]
+    tl.store(pointers, values.to(memory.dtype.element_ty), inside)
 
 
 @triton.jit
