@@ -7,7 +7,8 @@ Needs torch and triton alone, and no network. The contenders are `abc_attention`
 (`scaled_dot_product_attention`), `flex_attention`, and, where the package is installed,
 flash-linear-attention's `chunk_abc` and `fused_additive_gate` with `chunk_gsa`, which also compute
 ABC. Outputs and gradients are compared with float64 first. The contenders run in turns; the report
-has medians. It is written after every measurement, so that a run that is stopped keeps what it has.
+has medians, and on a GPU the times of the kernels of ABC. It is written after every measurement,
+so that a run that is stopped keeps what it has.
 """
 
 import argparse
@@ -30,6 +31,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from fairseq_memattn.attention import abc_attention, abc_step  # noqa: E402
 from fairseq_memattn.attention.ops.abc.naive import causal_attention as naive  # noqa: E402
@@ -241,6 +243,21 @@ def measure(
     return measured
 
 
+def kernel_times(attend: Attention, inputs: list[Tensor], runs: int = 3) -> dict[str, float]:
+    """Microseconds of each kernel of a forward and backward pass on a GPU, the longest first."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(runs):
+            forward_backward(attend, inputs)
+        torch.cuda.synchronize()
+    times: dict[str, float] = {}
+    for event in profiler.key_averages():
+        # The kernels of torch have long names, which begin with a type.
+        name = event.key if event.key.isidentifier() else "others"
+        times[name] = times.get(name, 0.0) + event.self_device_time_total / runs
+    longest = sorted(times.items(), key=lambda item: -item[1])
+    return {name: round(taken, 1) for name, taken in longest if taken}
+
+
 def measure_steps(
     shape: Shape, slots: int, dtype: torch.dtype, device: torch.device, repeats: int
 ) -> dict[str, float]:
@@ -313,6 +330,10 @@ class Report:
                 told = [_number(found.get(key)) for key in keys]
                 rows.append([row["shape"], str(row["slots"]), name, *told])
         print(f"\n{table(rows, left=1)}")
+        for row in self.data["attention"]:
+            if "kernels_us" in row:
+                shown = ", ".join(f"{name} {us:.0f}" for name, us in row["kernels_us"].items())
+                print(f"\nabc at {row['shape']}, M {row['slots']}, kernels in us: {shown}")
         rows = [["tokens before", "abc ms", "softmax ms"]]
         for row in self.data["steps"]:
             times = (_number(row.get(name)) for name in ("abc", "softmax"))
@@ -476,8 +497,11 @@ def run_all(
             if time.monotonic() >= end:
                 complete = False
             else:
-                found = measure(attends, draw(shape, slots, dtype, device), args.repeats, device)
+                inputs = draw(shape, slots, dtype, device)
+                found = measure(attends, inputs, args.repeats, device)
                 row = {"shape": str(shape), "slots": slots, "contenders": found}
+                if device.type == "cuda" and "error" not in found.get("abc", {"error": ""}):
+                    row["kernels_us"] = kernel_times(abc, inputs)
                 report.add("attention", row)
                 print(f"{shape}, M {slots}: done", file=sys.stderr)
     for length in args.step_lengths:
