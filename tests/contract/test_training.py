@@ -12,7 +12,7 @@ import torch
 from contract_cases import CASES, each_case
 from contract_models import folder_of
 from forked import fork
-from harness import PLUGGED, attempt, environment, run, script, train_on
+from harness import PLUGGED, attempt, environment, logged, run, script, train_on
 
 from fairseq_memattn.compat import read_checkpoint
 
@@ -57,6 +57,22 @@ def test_two_epochs_are_one_and_one_more(case, contract_data, tmp_path):
         for epoch in epochs:
             train(case, contract_data, tmp_path / folder, "--max-epoch", epoch)
     assert_identical(state(tmp_path / "parts"), state(tmp_path / "whole"))
+
+
+def losses(*args: object) -> list[float]:
+    """Of training and validation after each epoch."""
+    log = run("fairseq-train", *training(*args)).stdout
+    names = (("train", "train_loss"), ("valid", "valid_loss"))
+    return [float(row[name]) for kind, name in names for row in logged(log, kind)]
+
+
+@each_case(every=23, first=5)
+def test_bfloat16_learns_as_full_precision(case, contract_data, tmp_path):
+    """On a CPU; `tests/fairseq/test_train.py` has each form of half precision on a GPU."""
+    flags = ["--max-epoch", 3, "--lr", 0.003]
+    full = losses(case, contract_data, tmp_path / "full", *flags)
+    half = losses(case, contract_data, tmp_path / "half", *flags, "--memory-efficient-bf16")
+    assert half == pytest.approx(full, rel=0.05)
 
 
 @pytest.mark.contract
