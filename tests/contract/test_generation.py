@@ -80,6 +80,15 @@ def test_few_tokens(case, models, generated):
     assert_same(generate(case, models(case), "--max-tokens", 40), generated(case))
 
 
+@each_case(*GENERATING, every=31, first=17)
+def test_half_precision(case, models, generated):
+    """The best hypothesis may be another one, which changes the context of later sentences."""
+    half, full = generate(case, models(case), "--batch-size", 6, "--fp16"), generated(case)
+    for number in [0, 1, 5, 8]:  # the first of each document
+        (found, expected) = (sum(x[number][0][1]) / len(x[number][0][1]) for x in (half, full))
+        assert found == pytest.approx(expected, abs=0.1), number
+
+
 @each_case(*TRANSLATING, every=48, first=40)
 def test_padding_on_the_other_side(case, models, generated):
     flags = ["--batch-size", 6, "--left-pad-source"]  # which is a switch
