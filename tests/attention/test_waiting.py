@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -448,3 +449,14 @@ def test_more_global_tokens_than_there_can_be():
 def test_a_wait_is_an_error(wait):
     with pytest.raises((Waits, RuntimeError, NotImplementedError)), on_no_gpu():
         wait(torch.ones(5, device=META))
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_memory_is_pinned_unless_torch_compiles(compiles, monkeypatch):
+    """Which cannot trace it."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiles)
+    x = mock.Mock(spec=Tensor)
+    host.on_device(x, torch.device("cuda"))
+    assert x.pin_memory.called != compiles
+    moved = x if compiles else x.pin_memory()
+    moved.to.assert_called_once_with(torch.device("cuda"), non_blocking=True)

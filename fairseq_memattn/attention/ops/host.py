@@ -22,6 +22,6 @@ def possibly_any(condition: Tensor) -> bool:
 
 def on_device(x: Tensor, device: torch.device) -> Tensor:
     """x, which is on the CPU, on another device, to which it is copied without waiting."""
-    if device.type == "cuda":
+    if device.type == "cuda" and not torch.compiler.is_compiling():  # which cannot pin memory
         x = x.pin_memory()
     return x.to(device, non_blocking=True)
