@@ -163,8 +163,8 @@ def check_graph_is_freed(module, *inputs, **options):
 def check_compile(module, *inputs, broken_in=frozenset(), **options):
     """`torch.compile` gives the same outputs and gradients, in a single graph.
 
-    broken_in: the files, with their folders, where the graph of the forward pass breaks; None
-        where it may break anywhere
+    broken_in: the files, with their folders, where the graph of the forward pass may break, as it
+        does on a CPU; None where it may break anywhere
     """
     # Takes a second, which the processes of `check_distributed` need not spend.
     from torch._dynamo.backends.debugging import ExplainWithBackend
@@ -179,7 +179,7 @@ def check_compile(module, *inputs, broken_in=frozenset(), **options):
     assert_close(results(partial(compiled, **options), module, inputs), expected)
     stacks = [reason.user_stack for reason in backend.output().break_reasons]
     files = {"/".join(Path(stack[-1].filename).parts[-2:]) for stack in stacks}
-    assert broken_in is None or files == broken_in
+    assert broken_in is None or files <= broken_in
 
 
 def check_distributed(folder, *calls):
