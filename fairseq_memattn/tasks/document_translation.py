@@ -1,6 +1,5 @@
 """Document translation: every sentence with the previous sentences of its document as context."""
 
-import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from fairseq_memattn.documents.document_batches import (
     ShardIterator,
     check_sizes,
     document_batches,
+    end_workers,
     single_batches,
 )
 from fairseq_memattn.documents.document_dataset import DocumentDataset
@@ -152,6 +152,7 @@ class DocumentTranslationTask(TranslationTask):
         self.computes_loss = False
         self.warned: set[str] = set()
         self.sessions: dict[str, DocumentSession] = {}
+        self.batches: dict[str, iterators.EpochBatchIterator] = {}  # by data set, the last ones
 
     def adapt_to(self, model: Any) -> None:
         """Reads data as a model, or a class of models, takes them: call it before `load_dataset`.
@@ -296,14 +297,13 @@ class DocumentTranslationTask(TranslationTask):
         Outside training it begins the session that translates the data set.
         Raises MemAttnError for a sentence that does not fit: leaving it out would lose a line.
         """
-        if num_workers:
-            gc.collect()  # the last iterator, whose workers live on in a reference cycle
+        end_workers(self.batches.pop(dataset.name, None))
         batching = {"max_tokens": max_tokens, "max_sentences": max_sentences}
         loading = {"seed": seed, "num_workers": num_workers, "epoch": epoch}
         if isinstance(dataset, SegmentDataset):
             dataset.check_sizes(max_tokens)
         if isinstance(dataset, DocumentDataset | SegmentDataset) and dataset.training:
-            return super().get_batch_iterator(
+            made = super().get_batch_iterator(
                 dataset,
                 **batching,
                 **loading,
@@ -314,6 +314,7 @@ class DocumentTranslationTask(TranslationTask):
                 data_buffer_size=data_buffer_size,
                 **others,
             )
+            return self.batches.setdefault(dataset.name, made)
         options = SessionOptions(
             self.cfg.parallel_documents,
             self.cfg.gold_target_context,
@@ -342,13 +343,15 @@ class DocumentTranslationTask(TranslationTask):
                 _check_shards(num_shards, dataset)
                 batches = single_batches(dataset.documents, num_shards, shard_id)
                 shown = SentenceDataset.of(dataset)
-        return ShardIterator(
+        made = ShardIterator(
             dataset=shown,
             collate_fn=shown.collater,
             batch_sampler=batches,
             buffer_size=data_buffer_size,
+            reuse_dataloader=True,
             **loading,
         )
+        return self.batches.setdefault(dataset.name, made)
 
     # Generation.
 
