@@ -40,7 +40,7 @@ esac
 DATA=${DATA:-data} WORK=${WORK:-outputs/gpu} SEED=${SEED:-1} BIN=${BIN:-.venv/bin}
 source recipes/abc/translation.sh
 every="speed modes processes wikitext-2 multi30k"
-PARTS=${PARTS:-$every}
+PARTS=$(echo ${PARTS:-$every}) LENGTHS=$(echo $LENGTHS)  # with single spaces
 for part in $PARTS; do
   if [[ " $every " != *" $part "* ]]; then
     echo "error: PARTS must be of $every, but has $part" >&2; exit 2
@@ -58,8 +58,10 @@ if ((SIZE % HEADS)); then
   exit 2
 fi
 corpora=
-if [ "$PARTS" != multi30k ]; then corpora=wikitext-2; fi
-if [[ " $PARTS " == *" multi30k "* ]]; then corpora+=" multi30k-en-de"; fi
+for part in $PARTS; do
+  case $part in multi30k) corpus=multi30k-en-de ;; *) corpus=wikitext-2 ;; esac
+  if [[ $corpora != *"$corpus"* ]]; then corpora+=" $corpus"; fi
+done
 for folder in $corpora; do
   if [ ! -d "$DATA/$folder" ]; then echo "error: no folder $DATA/$folder; set DATA" >&2; exit 2; fi
 done
@@ -157,7 +159,7 @@ run() {
     wikitext-2) language_model "$2" "$3"; flags+=($precision $long) ;;
     multi30k) translation "$2"; flags+=($precision $long) ;;
   esac
-  limit=$((3 * seconds))
+  limit=$((3 * seconds + 5))
   if [[ " ${flags[*]} " == *" $long "* ]]; then
     # The rest is for the start and the validation.
     limit=$((seconds + 5))

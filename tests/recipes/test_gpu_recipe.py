@@ -226,7 +226,7 @@ def test_a_script_that_is_stopped_has_what_there_is(settings):
 
 def test_some_parts_and_lengths(settings):
     Path(settings["DATA"], "multi30k-en-de").rmdir()  # which these parts do without
-    script = start({**settings, "PARTS": "speed modes", "LENGTHS": "4096 1024"})
+    script = start({**settings, "PARTS": "speed\nmodes ", "LENGTHS": " 4096  1024"})
     _, err = script.communicate()
     assert script.returncode == 0, err
     runs = results(settings)
