@@ -210,7 +210,7 @@ def test_memory_of_the_backward_pass(dtype, shape, slots, no_kernels):
     with Recorder() as backward:
         grads = torch.autograd.grad(out, given, grad_out)
     assert sum(x.nbytes for x in grads) == nbytes
-    assert kept + backward.peak - nbytes <= 2.5 * nbytes
+    assert kept + backward.peak - nbytes <= 2.8 * nbytes
 
 
 # --- CUDA graphs

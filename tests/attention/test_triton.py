@@ -282,6 +282,26 @@ def test_packed_sequences(segment, device, monkeypatch):
     assert_all_close(actual, expected, 1e-5)
 
 
+@pytest.mark.parametrize("value", [1e6, torch.nan])
+def test_what_is_in_no_packed_sequence(value, device):
+    """Changes no gradient in half precision, where the means of keys and values are left out."""
+    lengths = [20, 16]
+    case = Case(sum(lengths) + 4, width=16, batch=1)
+    given = with_a_mean(case, 3, 0.3).to(torch.bfloat16)
+    cu_seqlens = torch.tensor([0, 20, 36], device=device)
+
+    def packed(*args):
+        return abc_attention(*args, causal=True, cu_seqlens=cu_seqlens)[:, :, :36]
+
+    with use_backend("naive"):
+        exact = run(packed, given.leaves(torch.float64, device))
+    given.k[:, :, 36:] = given.v[:, :, 36:] = value
+    actual = run(packed, given.leaves(torch.bfloat16, device))
+    for name, expected in exact.items():
+        found, wanted = actual[name].double()[:, :, :36], expected[:, :, :36]
+        assert (found - wanted).norm() <= 0.03 * wanted.norm(), name
+
+
 def test_lengths_that_nobody_has_read(device, monkeypatch):
     """The kernels stay inside their tensors where `cu_seqlens` of a GPU does not."""
     monkeypatch.setattr(host, "IMMEDIATE", set())

@@ -20,10 +20,10 @@ Within a chunk the product Z_t F_j is formed from its factors (FACTORED) where Z
 exp(60), and else as exp(s_j - z_t), one j after another: `spread`, `pair_weights`, `gather`. The
 kernels of chunks have both forms, so that the host never waits to know which one a chunk has.
 
-A segment has SEGMENT chunks, and the programs of all segments run side by side. A sequence of one
-segment needs one run of `states`. A chunk never extends over the end of a sequence. With PACKED,
-chunk g holds the positions from chunk_starts[g] to chunk_ends[g] of row 0; chunks without positions
-do nothing. Without it, every row of the batch has `chunks` chunks.
+A segment has SEGMENT chunks, and the programs of all segments run side by side. Where no sequence
+can have two segments, `states` runs once. A chunk never extends over the end of a sequence. With
+PACKED, chunk g holds the positions from chunk_starts[g] to chunk_ends[g] of row 0; chunks without
+positions do nothing. Without it, every row of the batch has `chunks` chunks.
 
 `torch.compile` and CUDA graphs accept the operators: nothing waits for the device, and every size
 follows from shapes.

@@ -224,7 +224,8 @@ def _gradients_of_heads(
     if start is not None:
         start = tuple(whole.choose(x, heads).contiguous() for x in start)
     if launch.is_centred:
-        key, value = (mean_of_tokens(x, launch.padding) for x in (k, v))
+        unread = launch.unread
+        key, value = (mean_of_tokens(x, unread) for x in (k, v))
         # The kernels index it by all heads.
         log_total = whole.by_head()[:, :, heads].copy_(log_total - logits_of_mean(q, key, scale))
         k, v = rows_contiguous(k - key), rows_contiguous(v - value)
@@ -273,7 +274,7 @@ def _gradients_of_heads(
             last=(q.shape[1],),
             OF_KEYS=is_of_keys,
         )
-    if start is not None:
+    if start is not None and launch.normalised:
         starts[2] = _gradient_of_mass(starts, start)
     return starts
 

@@ -151,8 +151,15 @@ class Launch:
         return -(-self.chunks // SEGMENT)
 
     @property
+    def is_divided(self) -> bool:
+        """Whether a sequence can have several segments."""
+        return self.q.shape[2] > SEGMENT * self.sizes.chunk
+
+    @property
     def total_segments(self) -> int:
         """Z; with `cu_seqlens` at least as many as there are."""
+        if not self.is_divided:
+            return self.sequences
         if self.cu_seqlens is None:
             return self.q.shape[0] * self.segments
         return self.total_chunks // SEGMENT + self.sequences
@@ -163,7 +170,7 @@ class Launch:
         if self.cu_seqlens is None:
             return (self.q,) * 3
         # Nobody has read the ends; a kernel must not write outside its tensors.
-        ends = self.cu_seqlens.clamp(0, self.q.shape[2]).to(torch.int32)
+        ends = self.cu_seqlens.clamp(0, self.q.shape[2]).cummax(0).values.to(torch.int32)
         first, sequence, place = self._divide(ends.diff(), self.sizes.chunk, self.total_chunks)
         return first, ends[sequence] + place, ends[sequence + 1]
 
@@ -173,6 +180,8 @@ class Launch:
         if self.cu_seqlens is None:
             return (self.q,) * 3
         chunks = self.tables[0]
+        if not self.is_divided:
+            return chunks, chunks[:-1], chunks[1:]
         first, sequence, place = self._divide(chunks.diff(), SEGMENT, self.total_segments)
         starts = chunks[sequence] + place
         return first, starts, torch.minimum(starts + SEGMENT, chunks[sequence + 1])
@@ -202,7 +211,7 @@ class Launch:
             **precision(self.q.dtype),
         }
 
-    @property
+    @cached_property
     def mask(self) -> Tensor:
         return self.q if self.padding is None else self.padding.contiguous().view(torch.uint8)
 
@@ -251,11 +260,6 @@ class Launch:
         """Of a memory."""
         return -(-self.q.shape[3] // block_d) * -(-self.control.shape[3] // block_m)
 
-    def _slices(self, step: int) -> list[slice]:
-        """Of at least one head, and of at most `step`."""
-        heads, step = self.q.shape[1], max(1, step)
-        return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
-
     def scan_masses(self, before: Tensor, after: Tensor, start: Tensor | None, end: Tensor) -> None:
         """Writes the normalisers (h, G, M) around each chunk, and the last ones (N, h, M)."""
         s, (heads, slots) = self.control, self.control.shape[1::2]
@@ -295,14 +299,17 @@ class Launch:
         )
 
     def groups_of_heads(self) -> list[slice]:
-        """Of so many heads that the backward pass takes at most 4/3 of the bytes of the inputs."""
+        """Of about equal size, whose backward passes take about 9/4 of the bytes of the inputs."""
         batch, heads, length, width = self.q.shape
         slots, size = self.control.shape[3], self.of_memories.itemsize
         of_a_head = 2 * batch * length * slots * size  # read weights and gradients of logits
         of_a_head += 2 * self.total_chunks * slots * (width * size + 4)  # memories and masses
+        of_a_head += 2 * self.total_segments * slots * width * 4 if self.is_divided else 0
         of_a_head += 2 * self.q.nbytes // heads if self.is_centred else 0
         inputs = 3 * self.q.nbytes + self.control.nbytes
-        return self._slices(4 * inputs // 3 // of_a_head)
+        most = max(1, 9 * inputs // 4 // of_a_head)
+        step = -(-heads // -(-heads // most))
+        return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
 
     def choose(self, x: Tensor, heads: slice, dim: int = 1) -> Tensor:
         """Some heads of a tensor that has all of them, or one that they share."""
@@ -312,7 +319,19 @@ class Launch:
 
     def of_heads(self, heads: slice) -> "Launch":
         q, control = (self.choose(x, heads) for x in (self.q, self.control))
-        return replace(self, q=q, control=control, all_heads=self.heads)
+        part = replace(self, q=q, control=control, all_heads=self.heads)
+        # What all heads share, and what a cached property keeps.
+        for name in ("tables", "tables_of_segments", "mask") if self.cu_seqlens is not None else ():
+            part.__dict__[name] = getattr(self, name)
+        return part
+
+    @property
+    def unread(self) -> Tensor | None:
+        """The positions (B, T) that no memory holds: padding, and what belongs to no sequence."""
+        if self.cu_seqlens is None:
+            return self.padding
+        t = torch.arange(self.q.shape[2], device=self.q.device)
+        return ((t < self.cu_seqlens[0]) | (t >= self.cu_seqlens[-1]))[None]
 
     @property
     def of_memories(self) -> torch.dtype:
@@ -364,11 +383,6 @@ class Launch:
         batch, heads, length, _ = self.q.shape
         make = self.q.new_empty if self.cu_seqlens is None else self.q.new_zeros
         return make((batch, length, heads, width), dtype=dtype)
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether a sequence can have several segments."""
-        return self.total_segments > self.sequences or self.cu_seqlens is not None
 
     def of_segments(self) -> tuple[Tensor, Tensor]:
         """Memories (Z, H, M, D)."""

@@ -16,7 +16,7 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     tile_of_memory,
 )
 
-AHEAD = tl.constexpr(4)  # how many steps before its own a normaliser is loaded, at most
+STAGES = tl.constexpr(4)  # a normaliser is loaded three steps before its own
 
 
 @triton.jit
@@ -53,7 +53,7 @@ def scan_masses(
     else:
         mass = tl.zeros((BLOCK_M,), tl.float32) + EMPTY
     of_head = head.to(tl.int64) * total_chunks
-    for c in tl.range(0, end - first, num_stages=AHEAD):
+    for c in tl.range(0, end - first, num_stages=STAGES):
         at = (of_head + first + c) * M + slots
         of_chunk = tl.load(added + at, inside, other=EMPTY)
         tl.store(before + at, mass, inside)
@@ -109,6 +109,7 @@ def scan_segments(
         at = (z * heads + head).to(tl.int64) * M
         added_key = load_memory(keys + at * D, slots, d, D, M)
         added_value = load_memory(values + at * D, slots, d, D, M)
+        tl.debug_barrier()  # between what is loaded and what is stored there
         store_memory(keys + at * D, slots, d, D, M, key)
         store_memory(values + at * D, slots, d, D, M, value)
         decay = decay_of(old, new, NORMALISED)

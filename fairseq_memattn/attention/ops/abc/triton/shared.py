@@ -26,7 +26,7 @@ def place_of_chunk(
     else:
         row = g // chunks
         start = (g % chunks) * C
-        end = start * 0 + length  # a tensor also where `length` is 1, which Triton makes a constant
+        end = start * 0 + length
     return row.to(tl.int64), start, end
 
 
