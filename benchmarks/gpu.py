@@ -481,7 +481,8 @@ def run_all(
     args: argparse.Namespace, report: Report, device: torch.device, dtype: torch.dtype, end: float
 ) -> None:
     # Long enough for several segments of the kernels, and short enough for the slow form.
-    small = Shape(1, min(600, min(shape.length for shape in args.shapes)), 2, args.shapes[0].width)
+    shortest = min(shape.length for shape in args.shapes)
+    small = Shape(1, min(1100, shortest), 2, args.shapes[0].width)
     attends = {name: CONTENDERS[name] for name in args.contenders}
     for name, attend in attends.items():
         if computes_abc(name):

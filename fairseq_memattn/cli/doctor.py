@@ -248,7 +248,7 @@ def layer(device: str, dtype: str = "float32") -> str:
     from fairseq_memattn.attention import abc_attention, chosen_backend, use_backend
 
     generator = torch.Generator().manual_seed(1)
-    shapes = [(1, 2, 600, 16)] * 3 + [(1, 2, 600, 80)]  # all kernels, with two segments
+    shapes = [(1, 2, 1100, 16)] * 3 + [(1, 2, 1100, 80)]  # all kernels, with three segments
     kind, allowed = getattr(torch, dtype), 1e-3 if dtype == "float32" else 0.03
     inputs = [torch.randn(shape, generator=generator).to(kind) for shape in shapes]
     on_device = [given.to(device).requires_grad_() for given in inputs]

@@ -248,14 +248,14 @@ def test_some_heads_at_a_time(shared, device, monkeypatch):
 @pytest.mark.parametrize("segment", [1, full(16)])
 def test_additive(segment, device, monkeypatch):
     monkeypatch.setattr(launching, "SEGMENT", segment)
-    case = Case(40, "both", shared=True)
+    case = Case(140, "both", shared=True)
     phi = inputs(case).log_alpha
     phi[:, :, :20, 1] = phi[..., 2] = 0
     given = inputs(case).replace(log_alpha=phi / 8)
     mask = padding(case, device)
 
     def steps(*args):
-        out, state = in_pieces(additive_step, args, [1, 34, 5], key_padding_mask=mask)
+        out, state = in_pieces(additive_step, args, [1, 134, 5], key_padding_mask=mask)
         return out, state.keys, state.values
 
     actual = run(steps, given.leaves(torch.float32, device))
@@ -268,7 +268,7 @@ def test_additive(segment, device, monkeypatch):
 def test_packed_sequences(segment, device, monkeypatch):
     """As if each were alone; two of them are empty, and four positions are in none."""
     monkeypatch.setattr(launching, "SEGMENT", segment)
-    lengths = [1, 0, 33, 5, 0]
+    lengths = [1, 0, 97, 5, 0]
     ends = [0, *itertools.accumulate(lengths)]
     case = Case(sum(lengths) + 4, batch=1)
     cu_seqlens = torch.tensor(ends, dtype=torch.int32, device=device)

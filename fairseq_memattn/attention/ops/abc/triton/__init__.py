@@ -21,9 +21,10 @@ exp(60), and else as exp(s_j - z_t), one j after another: `spread`, `pair_weight
 kernels of chunks have both forms, so that the host never waits to know which one a chunk has.
 
 A segment has SEGMENT chunks, and the programs of all segments run side by side. Where no sequence
-can have two segments, `states` runs once. A chunk never extends over the end of a sequence. With
-PACKED, chunk g holds the positions from chunk_starts[g] to chunk_ends[g] of row 0; chunks without
-positions do nothing. Without it, every row of the batch has `chunks` chunks.
+can have more than two segments, `states` runs once for each sequence. A chunk never extends over
+the end of a sequence. With PACKED, chunk g holds the positions from chunk_starts[g] to
+chunk_ends[g] of row 0; chunks without positions do nothing. Without it, every row of the batch has
+`chunks` chunks.
 
 `torch.compile` and CUDA graphs accept the operators: nothing waits for the device, and every size
 follows from shapes.

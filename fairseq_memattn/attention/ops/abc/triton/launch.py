@@ -146,14 +146,19 @@ class Launch:
         return self.normalised and self.q.dtype != torch.float32
 
     @property
-    def segments(self) -> int:
-        """Of a row of the batch, without `cu_seqlens`."""
-        return -(-self.chunks // SEGMENT)
+    def is_divided(self) -> bool:
+        """Whether sequences are divided into segments, which two of them would not be worth."""
+        return self.q.shape[2] > 2 * SEGMENT * self.sizes.chunk
 
     @property
-    def is_divided(self) -> bool:
-        """Whether a sequence can have several segments."""
-        return self.q.shape[2] > SEGMENT * self.sizes.chunk
+    def segment(self) -> int:
+        """S, the chunks of a segment, at most."""
+        return SEGMENT if self.is_divided else 2 * SEGMENT
+
+    @property
+    def segments(self) -> int:
+        """Of a row of the batch, without `cu_seqlens`."""
+        return -(-self.chunks // self.segment)
 
     @property
     def total_segments(self) -> int:
@@ -204,7 +209,7 @@ class Launch:
             "D": self.q.shape[3],
             "M": self.control.shape[3],
             "C": self.sizes.chunk,
-            "S": SEGMENT,
+            "S": self.segment,
             "NORMALISED": self.normalised,
             "PADDED": self.padding is not None,
             "PACKED": self.cu_seqlens is not None,
