@@ -80,7 +80,7 @@ WORKING = {
     "average --inputs a.pt b.pt --output mean.pt": "averaged a.pt, b.pt into mean.pt",
     "completion bash": "_memattn",
     "new corpus talks": "wrote talks/prepare.py",
-    "doctor": "fairseq            missing",
+    "doctor": "fairseq                 missing",
     "plot --training train.log --output train.png": "drew train.png",
     "decompress empty --check": "empty is not a store: it has no shards",
     "translate exported --input text.txt --max-len-b 2": "a a\n\na a\n",
