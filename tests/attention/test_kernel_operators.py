@@ -213,6 +213,23 @@ def test_memory_of_the_backward_pass(dtype, shape, slots, no_kernels):
     assert kept + backward.peak - nbytes <= 2.8 * nbytes
 
 
+@pytest.mark.parametrize(("shape", "launches"), [((8, 8, 1024, 64), 10), ((1, 16, 8192, 64), 16)])
+def test_launches_of_a_forward_and_backward_pass(shape, launches, no_kernels, monkeypatch):
+    """Each of which takes Python as long as the kernels of a short input take the GPU."""
+    from fairseq_memattn.attention.ops.abc.triton.launch import Launch
+
+    ran = []
+    monkeypatch.setattr(Launch, "run", lambda self, kernel, *args, **options: ran.append(kernel))
+    given = [
+        torch.empty(shape, dtype=torch.bfloat16, device="meta", requires_grad=True)
+        for _ in range(4)
+    ]
+    with Recorder():
+        out = abc_attention(*given, causal=True)
+        torch.autograd.grad(out, given, torch.empty_like(out))
+    assert len(ran) == launches
+
+
 # --- CUDA graphs
 
 
