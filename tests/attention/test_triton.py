@@ -208,10 +208,10 @@ def assert_continues_exactly(case, device):
     """Outputs, the last memory, and the gradients of both, from a memory that is not empty."""
     # Logits of 200 have errors of 1e-5 in float32.
     tolerance = 1e-4 if case.control == "late +200" else 2e-5
-    mask = padding(case, device)
     pieces = [5, 33, 1, case.length - 39]
 
     def steps(*args):
+        mask = padding(case, args[0].device)
         out, state = in_pieces(abc_step, args, pieces, key_padding_mask=mask)
         return out, state.keys, state.values, state.log_mass.clamp(min=-1e4)
 
@@ -252,9 +252,9 @@ def test_additive(segment, device, monkeypatch):
     phi = inputs(case).log_alpha
     phi[:, :, :20, 1] = phi[..., 2] = 0
     given = inputs(case).replace(log_alpha=phi / 8)
-    mask = padding(case, device)
 
     def steps(*args):
+        mask = padding(case, args[0].device)
         out, state = in_pieces(additive_step, args, [1, 134, 5], key_padding_mask=mask)
         return out, state.keys, state.values
 

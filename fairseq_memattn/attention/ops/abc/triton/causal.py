@@ -218,16 +218,18 @@ def _gradients_of_heads(
     """
     launch = whole.of_heads(heads)
     q, control = launch.q, launch.control
-    k, v, grad_out = (x[:, heads] for x in (k, v, grad_out))
+    k, v, grad_out = (whole.choose(x, heads) for x in (k, v, grad_out))
     before, after, steep = (whole.choose(x, heads, dim=0) for x in kept[:3])
-    log_total = kept[3][:, :, heads]
+    log_total = whole.choose(kept[3], heads, dim=2)
     if start is not None:
         start = tuple(whole.choose(x, heads).contiguous() for x in start)
     if launch.is_centred:
         unread = launch.unread
         key, value = (mean_of_tokens(x, unread) for x in (k, v))
         # The kernels index it by all heads.
-        log_total = whole.by_head()[:, :, heads].copy_(log_total - logits_of_mean(q, key, scale))
+        log_total = whole.choose(whole.by_head(), heads, dim=2).copy_(
+            log_total - logits_of_mean(q, key, scale)
+        )
         k, v = rows_contiguous(k - key), rows_contiguous(v - value)
         start = centre_memory(start, key, value) if start else None
     end = launch.states()
@@ -236,7 +238,7 @@ def _gradients_of_heads(
     ends = _gradients_at_the_end(whole, end, grads_of_end)
     starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
     del end
-    grad_q, grad_s = (x[:, :, heads] for x in grads[:2])
+    grad_q, grad_s = (whole.choose(x, heads, dim=2) for x in grads[:2])
     reading, grad_logits = (launch.by_time(control.shape[3], keys.dtype) for _ in range(2))
     sums, masses = (launch.masses(q.shape[1]) for _ in range(2))
     inputs = (q, k, v, control, launch.mask, keys, values, before, after, steep, log_total)
@@ -269,7 +271,8 @@ def _gradients_of_heads(
             grads.append(whole.by_time(y.shape[3], y.dtype))
         launch.each_chunk(
             backward.attend_tokens,
-            *(x, y, *writing, weights, later, masses, grads[place][:, :, heads], grad_s),
+            *(x, y, *writing, weights, later, masses),
+            *(whole.choose(grads[place], heads, dim=2), grad_s),
             *strides_of(x, y, control),
             last=(q.shape[1],),
             OF_KEYS=is_of_keys,

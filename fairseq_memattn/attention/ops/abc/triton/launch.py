@@ -40,22 +40,22 @@ def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
     No product has 64 rows: Triton would form it by the products of warp groups of Hopper GPUs,
     with which the kernels computed wrong numbers on an H100 (Triton 3.6).
     """
-    is_wide = width > 128
+    is_narrow, is_wide = width <= 64, width > 128
+    chunk = 16 if is_wide and dtype != torch.bfloat16 else 32
+    warps = 2 if is_narrow and dtype != torch.float32 else 4
     if dtype == torch.float32:
-        chunk, block_m, tile, warps = (16, 16, 32, 8) if is_wide else (32, 16, block(width) // 2, 8)
+        block_m, tile = 32 if is_narrow else 16, 32 if is_wide else block(width) // 2
     elif dtype == torch.float16:
-        chunk, block_m, tile, warps = (16, 32, 32, 8) if is_wide else (32, 16, 32, 4)
+        block_m, tile = 32, 32
     else:
-        chunk, block_m, tile = (32, 64, 128) if is_wide else (32, 64, 32 if width <= 64 else 64)
-        block_m = 32 if width <= 64 and slots > 64 else block_m
-        warps = 4 if slots <= 32 else 8
+        block_m, tile = 32 if is_narrow and slots > 64 else 64, max(32, block(width) // 2)
     return Sizes(
         chunk=chunk,
         half=max(16, block(width) // 2),
         block_m=min(block_m, block(slots)),
         tile=max(16, min(tile, block(width))),
-        memory_d=min(block(width), 32 if dtype == torch.float32 else 64),
-        memory_m=min(block(slots), 16 if dtype == torch.float16 else 32),
+        memory_d=min(block(width), 64),
+        memory_m=min(block(slots), 32),
         warps=warps,
     )
 
@@ -203,7 +203,7 @@ class Launch:
         sequence = torch.searchsorted(first[1:], part, right=True).clamp(max=self.sequences - 1)
         return first, sequence, (part - first[sequence]) * size
 
-    @property
+    @cached_property
     def flags(self) -> dict[str, Any]:
         return {
             "D": self.q.shape[3],
@@ -246,6 +246,7 @@ class Launch:
             *(heads, self.control.shape[1]),
             BLOCK_D=block_d,
             BLOCK_M=block_m,
+            warps=self.sizes.warps,
             **flags,
         )
 
@@ -318,7 +319,7 @@ class Launch:
 
     def choose(self, x: Tensor, heads: slice, dim: int = 1) -> Tensor:
         """Some heads of a tensor that has all of them, or one that they share."""
-        if x.shape[dim] != self.q.shape[1]:
+        if x.shape[dim] != self.q.shape[1] or heads == slice(0, x.shape[dim]):
             return x
         return x.narrow(dim, heads.start, heads.stop - heads.start)
 
