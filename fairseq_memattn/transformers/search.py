@@ -81,7 +81,8 @@ class FairseqSearch:
     ) -> Any:
         """transformers' `generate`; see there.
 
-        Raises ValueError for a cache of fixed size, and for vectors in the place of tokens.
+        Raises ValueError for a cache of fixed size, for vectors in the place of tokens, and for
+        `min_new_tokens` above the limit of a row.
         """
         if not self.reads_vectors:
             refuse_vectors(*(kwargs.get(name) for name in VECTORS))
@@ -141,6 +142,8 @@ class FairseqSearch:
         eos = self._option("eos_token_id", kwargs)
         if eos is None:
             eos = self.config.eos_token_id
+        least = self._option("min_new_tokens", kwargs) or 0
+        self._check_limits(limits, torch.as_tensor(eos), least)
         others = kwargs.pop("logits_processor", None) or []
         processor = OwnLimits(limits, self.config.pad_token_id, eos)
         kwargs["logits_processor"] = LogitsProcessorList([*others, processor])
@@ -150,3 +153,17 @@ class FairseqSearch:
             config = copy.deepcopy(kwargs["generation_config"])
             config.max_new_tokens = kwargs.pop("max_new_tokens")
             kwargs["generation_config"] = config
+
+    def _check_limits(self, limits: Tensor, eos: Tensor, least: int) -> None:
+        """Raises ValueError where a row could be given no token at all."""
+        if (eos < 0).any():
+            raise ValueError(
+                "`eos_token_id` must be at least 0 for a search that ends by `max_len_a` and "
+                f"`max_len_b`, but is {eos.tolist()}; set `max_new_tokens` to search without it."
+            )
+        shortest, row = (x.item() for x in limits.min(dim=0))
+        if least > shortest:
+            raise ValueError(
+                f"`min_new_tokens` must be at most {shortest}, the new tokens that `max_len_a` and "
+                f"`max_len_b` allow row {row}, but is {least}."
+            )

@@ -267,6 +267,20 @@ def test_limits_after_a_prompt_without_the_start(kind):
     assert found.shape == (2, 4 + 6) and torch.equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"min_new_tokens": 9}, "`min_new_tokens` must be at most 8, .* allow row 1, but is 9"),
+        ({"eos_token_id": -1}, "`eos_token_id` must be at least 0 .* but is -1; set `max_new_tok"),
+        ({"eos_token_id": [EOS, -1]}, r"`eos_token_id` must be at least 0 .* but is \[2, -1\]"),
+    ],
+)
+def test_limits_that_allow_no_token(options, message):
+    model = translator()
+    with pytest.raises(ValueError, match=message):
+        model.generate(rows(6, 3), **GREEDY, max_len_a=2.0, max_len_b=2, **options)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("eos", [7, [7], torch.tensor(7)])
 def test_a_row_ends_with_the_given_eos(eos):
