@@ -19,6 +19,8 @@
 #           (default: 512 2048 8192, with --tiny 32 128)
 #   PARTS   to run, of speed, modes, processes, wikitext-2 and multi30k (default: all)
 #
+# On a GPU the kernels of the bounded memories are compiled first, for at most a quarter of BUDGET.
+#
 # The table is in WORK/results.md and WORK/results.json, and has what there is if this is stopped. A
 # further call replaces it, but keeps the prepared data. Paths are the repository's unless they begin
 # with a slash.
@@ -112,10 +114,10 @@ if ((!${#chosen[@]})); then echo "error: PARTS $PARTS has nothing that runs here
 plan=("${chosen[@]}")
 printf '%s\n' "${plan[@]}" > "$runs/plan"
 
-child=
+children=()
 finish() {
   trap - EXIT INT TERM
-  if [ -n "$child" ]; then kill "$child" 2> /dev/null && wait "$child" || true; fi
+  if ((${#children[@]})); then kill "${children[@]}" 2> /dev/null && wait "${children[@]}" || true; fi
   "$BIN/python" recipes/gpu_table.py "$runs" --output "$WORK/results"
 }
 trap finish EXIT
@@ -147,32 +149,69 @@ translation() {
     --max-tokens 4096 --clip-norm 1.0)
 }
 
-# run PART SYSTEM LENGTH SECONDS LEFT: fairseq-train for about so long, and at most for what is left
-run() {
-  local seconds=$4 limit status=0 start=$SECONDS log=$runs/$1-$2-$3.log
-  local few="--max-update $updates --log-interval $interval --disable-validation"
-  local long="--max-tokens-valid 8192 --validate-interval 1000 --log-interval 10"
+# flags_of PART SYSTEM LENGTH
+flags_of() {
   case $1 in
-    speed) language_model "$2" "$3"; flags+=($precision $few) ;;
-    modes) language_model abc-32 "$3"; flags+=("--$2" $few) ;;
-    processes) language_model "$2" "$3"; flags+=($precision $few --distributed-world-size 2) ;;
-    wikitext-2) language_model "$2" "$3"; flags+=($precision $long) ;;
-    multi30k) translation "$2"; flags+=($precision $long) ;;
+    speed | wikitext-2) language_model "$2" "$3"; flags+=($precision) ;;
+    modes) language_model abc-32 "$3"; flags+=("--$2") ;;
+    processes) language_model "$2" "$3"; flags+=($precision --distributed-world-size 2) ;;
+    multi30k) translation "$2"; flags+=($precision) ;;
   esac
-  limit=$((3 * seconds + 5))
-  if [[ " ${flags[*]} " == *" $long "* ]]; then
+}
+
+# train LOG LIMIT OPTION...: fairseq-train in the background, with `flags` and the options
+train() {
+  local log=$1 limit=$2
+  shift 2
+  timeout -k 5 "$limit" "$BIN/fairseq-train" \
+    --distributed-world-size 1 "${flags[@]}" --user-dir fairseq_memattn $device --seed "$SEED" \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 5e-4 --lr-scheduler inverse_sqrt \
+    --warmup-updates 200 --no-save --required-batch-size-multiple 1 --log-format json "$@" \
+    > "$log" 2>&1 &
+  children+=($!)
+}
+
+# Triton compiles the kernels of a bounded memory for half a minute and keeps them. Four systems at a
+# time train for one update; what is not compiled in a quarter of the budget, the runs compile.
+compile_all() {
+  local row part system length end=$((SECONDS + BUDGET / 4)) known=" " settings
+  for row in "${plan[@]}"; do
+    read -r part system length _ <<< "$row"
+    flags_of "$part" "$system" "$length"
+    settings="${flags[*]}"
+    settings=${settings// /_}
+    if [[ $part == processes || $settings != *_--abc-* || $known == *" $settings "* ]]; then
+      continue
+    fi
+    known+="$settings "
+    if ((SECONDS >= end)); then break; fi
+    train "$runs/compile-$part-$system-$length.log" $((end - SECONDS)) \
+      --max-update 1 --disable-validation
+    if ((${#children[@]} == 4)); then wait_for_all; fi
+  done
+  wait_for_all
+}
+
+wait_for_all() {
+  wait "${children[@]}" || true  # a run that fails is a row of the table
+  children=()
+}
+
+# run PART SYSTEM LENGTH SECONDS LEFT: trains for about so long, and at most for what is left
+run() {
+  local seconds=$4 limit=$((3 * $4 + 5)) status=0 start=$SECONDS log=$runs/$1-$2-$3.log
+  local options=(--max-update "$updates" --log-interval "$interval" --disable-validation)
+  flags_of "$1" "$2" "$3"
+  if [[ $1 == wikitext-2 || $1 == multi30k ]]; then
+    options=(--max-tokens-valid 8192 --validate-interval 1000 --log-interval 10)
     # The rest is for the start and the validation.
     limit=$((seconds + 5))
     seconds=$((seconds > 2 * starting ? (seconds - starting) * 3 / 4 : seconds / 3))
   fi
-  timeout -k 5 $((limit < $5 ? limit : $5)) "$BIN/fairseq-train" \
-    --distributed-world-size 1 "${flags[@]}" --user-dir fairseq_memattn $device --seed "$SEED" \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 5e-4 --lr-scheduler inverse_sqrt \
-    --warmup-updates 200 --stop-time-hours "$(awk "BEGIN {print $seconds / 3600}")" --no-save \
-    --required-batch-size-multiple 1 --log-format json > "$log" 2>&1 &
-  child=$!
-  wait "$child" || status=$?  # in which a signal ends the script, and not after the training
-  child=
+  options+=(--stop-time-hours "$(awk "BEGIN {print $seconds / 3600}")")
+  train "$log" $((limit < $5 ? limit : $5)) "${options[@]}"
+  wait "${children[@]}" || status=$?  # in which a signal ends the script, and not after the training
+  children=()
   echo "$status $((SECONDS - start))" > "${log%.log}.status"
 }
 
@@ -194,6 +233,10 @@ prepare_all > "$runs/data.log" 2>&1 || {
   exit 1
 }
 
+if [ -z "$device" ]; then
+  echo "compiling the kernels: at most $((BUDGET / 4)) s"
+  compile_all
+fi
 shares=0
 for row in "${plan[@]}"; do shares=$((shares + ${row##* })); done
 for row in "${plan[@]}"; do

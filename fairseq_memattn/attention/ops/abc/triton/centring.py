@@ -17,7 +17,7 @@ def mean_of_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
     padding: (B, T); these tokens do not count
     """
     if padding is None:
-        return x.mean(dim=2, keepdim=True, dtype=torch.float32).to(x.dtype)
+        return x.mean(dim=2, keepdim=True)
     padding = padding[:, None, :, None]
     count = (~padding).sum(dim=2, keepdim=True).clamp(min=1)
     total = x.masked_fill(padding, 0).sum(dim=2, keepdim=True, dtype=torch.float32)

@@ -1,7 +1,7 @@
 """Sizes, strides and tables of a launch of the kernels."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -35,10 +35,11 @@ class Sizes(NamedTuple):
 
 
 def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
-    """Blocks for the shared memory and the registers of one multiprocessor.
+    """Blocks for the shared memory of one multiprocessor, and few warps.
 
-    No product has 64 rows: Triton would form it by the products of warp groups of Hopper GPUs,
-    with which the kernels computed wrong numbers on an H100 (Triton 3.6).
+    On an H200 programs of two to four warps, some of whose registers spill, were faster than those
+    of eight. No product has 64 rows: Triton would form it by the products of warp groups of Hopper
+    GPUs, with which the kernels computed wrong numbers on an H100 (Triton 3.6).
     """
     is_narrow, is_wide = width <= 64, width > 128
     chunk = 16 if is_wide and dtype != torch.bfloat16 else 32
@@ -99,6 +100,11 @@ def of_tokens(dtype: torch.dtype) -> Any:
     return tl.float32 if is_bf16 else getattr(tl, str(dtype).removeprefix("torch."))
 
 
+@cache
+def parameters(kernel: Any) -> frozenset[str]:
+    return frozenset(kernel.arg_names)
+
+
 @dataclass(frozen=True)
 class Launch:
     """The sizes, strides and tables that the kernels of one call share."""
@@ -115,52 +121,52 @@ class Launch:
     def sizes(self) -> Sizes:
         return sizes(self.q.shape[3], self.control.shape[3], self.q.dtype)
 
-    @property
+    @cached_property
     def heads(self) -> int:
         return self.all_heads or self.q.shape[1]
 
-    @property
+    @cached_property
     def sharing(self) -> int:
         """How many heads of q share a head of the control."""
         return self.q.shape[1] // self.control.shape[1]
 
-    @property
+    @cached_property
     def sequences(self) -> int:
         return self.q.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
 
-    @property
+    @cached_property
     def chunks(self) -> int:
         """Of a row of the batch, without `cu_seqlens`."""
         return -(-self.q.shape[2] // self.sizes.chunk)
 
-    @property
+    @cached_property
     def total_chunks(self) -> int:
         """G; with `cu_seqlens` at least as many as there are."""
         if self.cu_seqlens is None:
             return self.q.shape[0] * self.chunks
         return self.q.shape[2] // self.sizes.chunk + self.sequences
 
-    @property
+    @cached_property
     def is_centred(self) -> bool:
         """Whether the backward pass takes keys and values without their means."""
         return self.normalised and self.q.dtype != torch.float32
 
-    @property
+    @cached_property
     def is_divided(self) -> bool:
         """Whether sequences are divided into segments, which two of them would not be worth."""
         return self.q.shape[2] > 2 * SEGMENT * self.sizes.chunk
 
-    @property
+    @cached_property
     def segment(self) -> int:
         """S, the chunks of a segment, at most."""
         return SEGMENT if self.is_divided else 2 * SEGMENT
 
-    @property
+    @cached_property
     def segments(self) -> int:
         """Of a row of the batch, without `cu_seqlens`."""
         return -(-self.chunks // self.segment)
 
-    @property
+    @cached_property
     def total_segments(self) -> int:
         """Z; with `cu_seqlens` at least as many as there are."""
         if not self.is_divided:
@@ -224,7 +230,8 @@ class Launch:
         self, kernel: Any, grid: tuple[int, ...], *args: Any, warps: int = 4, **flags: Any
     ) -> None:
         """Runs a kernel with those of `flags` that it takes, and with further ones."""
-        taken = {name: flag for name, flag in self.flags.items() if name in kernel.arg_names}
+        names = parameters(kernel)
+        taken = {name: flag for name, flag in self.flags.items() if name in names}
         with torch.cuda.device_of(self.q):
             kernel[grid](*args, **taken, **flags, num_warps=warps)
 
@@ -324,6 +331,8 @@ class Launch:
         return x.narrow(dim, heads.start, heads.stop - heads.start)
 
     def of_heads(self, heads: slice) -> "Launch":
+        if heads == slice(0, self.q.shape[1]):
+            return self
         q, control = (self.choose(x, heads) for x in (self.q, self.control))
         part = replace(self, q=q, control=control, all_heads=self.heads)
         # What all heads share, and what a cached property keeps.
