@@ -7,7 +7,8 @@ from cases import in_pieces, padding
 from pairwise import pairwise
 from torch.autograd import gradcheck
 
-from fairseq_memattn.attention import MemoryState, abc_attention, abc_step
+from fairseq_memattn.attention import MemoryState, abc_attention, abc_step, use_backend
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.ops.abc import chunked as causal
 
 BOTH = ["factored", "stable"]
@@ -95,3 +96,29 @@ def test_step_through_the_state(length, control, shared, both_forms, device):
 def test_pieces_in_a_row(shared, both_forms, device):
     """Truncated back-propagation is the caller's choice: the state carries gradients."""
     check(lambda *x: in_pieces(abc_step, x, [2, 1, 1])[0], small(4, "plain", shared), device)
+
+
+@pytest.mark.parametrize("activation", ["exp", "relu"])
+def test_second_derivatives_step_by_step(activation, device):
+    """Slots stay empty where relu is 0, and where the first token is padding."""
+    torch.manual_seed(1)
+    layer = ABCAttention(8, 2, slots=3, causal=True, activation=activation).to(device).double()
+    x = torch.randn(2, 4, 8, dtype=torch.float64, device=device, requires_grad=True)
+    mask = torch.zeros(2, 4, dtype=torch.bool, device=device)
+    mask[1, 0] = True
+
+    def stepped():
+        state, outputs = None, []
+        for t in range(x.shape[1]):
+            now = slice(t, t + 1)
+            out, state = layer.step(x[:, now], state, key_padding_mask=mask[:, now])
+            outputs.append(out)
+        return torch.cat(outputs, dim=1)
+
+    def second(out):
+        (first,) = torch.autograd.grad(out[~mask].square().sum(), x, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), x)[0]
+
+    with use_backend("naive"):
+        whole = second(layer(x, key_padding_mask=mask))
+    torch.testing.assert_close(second(stepped()), whole)

@@ -86,3 +86,25 @@ def test_scale(is_causal, device):
     scaled = additive_attention(q, *rest, causal=is_causal, scale=1.7)
     expected = naive.additive_attention(q, *rest, causal=is_causal, scale=1.7)
     torch.testing.assert_close(scaled, expected)
+
+
+def test_gradients_of_phi_before_anything_is_written(device):
+    """A control vector of 0 writes nothing, whichever form computes it."""
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 1, 4, 3, dtype=torch.float64, device=device) for _ in range(3))
+    phi = torch.randn(1, 1, 4, 2, dtype=torch.float64, device=device)
+    phi[:, :, 0] = 0
+    phi.requires_grad_()
+
+    def gradient(out):
+        return torch.autograd.grad(out.sum(), phi)[0]
+
+    def stepped():
+        return in_pieces(additive_step, (q, k, v, phi), [1] * 4)[0]
+
+    whole = gradient(additive_attention(q, k, v, phi, causal=True))
+    torch.testing.assert_close(gradient(stepped()), whole)
+    unwritten = gradient(
+        additive_attention(q, k[:, :, :1], v[:, :, :1], phi[:, :, :1], causal=False)
+    )
+    assert not unwritten.any()

@@ -135,3 +135,14 @@ def test_no_data_is_read_on_the_way_to_the_backend(monkeypatch):
     assert out.shape == tensors.q.shape
     _, state = abc_step(*tensors, None, key_padding_mask=mask)
     assert isinstance(state, MemoryState)
+
+
+def test_blocks_of_threads_end_in_any_order():
+    before = backends._Forced.name
+    first, second = use_backend("naive"), use_backend("chunked")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert backends._Forced.name == "chunked"
+    second.__exit__(None, None, None)
+    assert backends._Forced.name == before

@@ -10,6 +10,7 @@ from fairseq_memattn.attention import (
     MemoryState,
     Window,
     abc_attention,
+    abc_read,
     abc_step,
     abc_write,
     additive_attention,
@@ -297,3 +298,76 @@ def test_a_state_that_cannot_be_overwritten():
     shared = state._replace(values=state.keys)
     with pytest.raises(ValueError, match="`in_place` needs keys and values of their own in"):
         abc_step(*given, shared, in_place=True)
+
+
+ON_DEVICES = {
+    "x": (lambda here, there: ABCAttention(8, 2, slots=3, causal=True)(there(2, 5, 8)), "x"),
+    "source": (
+        lambda here, there: ABCAttention(8, 2, slots=3, causal=False, source_dim=8)(
+            here(2, 5, 8), there(2, 5, 8)
+        ),
+        "source",
+    ),
+    "mask": (
+        lambda here, there: ABCAttention(8, 2, slots=3, causal=True, control="gated")(
+            here(2, 5, 8), key_padding_mask=there(2, 5) > 0
+        ),
+        "key_padding_mask",
+    ),
+    "memory": (
+        lambda here, there: GlobalMemoryAttention(8, 2, sparsity="chunks")(
+            here(2, 5, 8), there(2, 3, 8)
+        ),
+        "memory",
+    ),
+    "global mask": (
+        lambda here, there: window_attention(
+            *(here(2, 2, 5, 4),) * 3, Window(2), causal=True, global_mask=there(2, 5) > 0
+        ),
+        "global_mask",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, name", ON_DEVICES.values(), ids=ON_DEVICES)
+def test_tensors_of_another_device(call, name):
+    def there(*size):
+        return torch.zeros(size, device="meta")
+
+    with pytest.raises(ValueError, match=f"`{name}` must be on .* but is on meta instead"):
+        call(torch.randn, there)
+
+
+WRONG_KINDS = {
+    "rfa_gate": (dict(control="rfa", rfa_gate="no"), "`rfa_gate` must be a bool, but is 'no'"),
+    "stride": (dict(control="dilated", stride=2.5), "`stride` must be an int, but is 2.5"),
+    "max_length": (dict(control="linformer", max_length=9.0), "`max_length` must be an int"),
+    "positions": (
+        dict(control="global", global_positions=(1.5,)),
+        r"`global_positions` must be a tuple of ints, but is \(1.5,\)",
+    ),
+    "num_heads": (dict(num_heads="2"), "`num_heads` must be an int, but is '2' instead"),
+    "dropout": (dict(dropout="0.1"), "`dropout` must be from 0 to below 1, but is '0.1' instead"),
+}
+
+
+@pytest.mark.parametrize("options, message", WRONG_KINDS.values(), ids=WRONG_KINDS)
+def test_options_of_another_type(options, message):
+    with pytest.raises(ValueError, match=message):
+        ABCAttention(**({"embed_dim": 8, "num_heads": 2, "slots": 4, "causal": True} | options))
+
+
+@pytest.mark.parametrize(
+    "q, message",
+    [
+        (torch.zeros(2, 2, 5), r"`q` must be \(2, 2, T, 4\) for this state, but is \(2, 2, 5\)"),
+        (torch.zeros(1, 2, 5, 4), r"`q` must be \(2, 2, T, 4\) .* but is \(1, 2, 5, 4\)"),
+        (torch.zeros(2, 2, 5, 4, dtype=torch.int64), "`q` must be of torch.float16"),
+    ],
+)
+def test_queries_that_do_not_fit_a_memory(q, message):
+    state = abc_write(*(torch.randn(2, 2, 6, size) for size in (4, 4, 3)))
+    with pytest.raises(ValueError, match=message):
+        abc_read(q, state)
+    with pytest.raises(TypeError, match="`state.keys` must be a Tensor"):
+        abc_read(torch.zeros(2, 2, 5, 4), None)

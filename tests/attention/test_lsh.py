@@ -331,3 +331,12 @@ def test_refusals(wrong, message):
     args = dict(zip(names, inputs(Case()), strict=True))
     with pytest.raises(ValueError, match=message):
         lsh_memory_attention(**{**args, **wrong})
+
+
+def test_gradients_of_a_token_of_zeros_are_bounded(device):
+    qk, v, *memory = (torch.randn(1, 1, 6, 4, device=device) for _ in range(5))
+    qk[:, :, 2] = memory[1][:, :, 0] = 0
+    given = [x.requires_grad_() for x in (qk, v, *memory)]
+    out, memory = lsh_memory_attention(*given, chunk_size=2, rounds=2)
+    for grad in torch.autograd.grad(out.sum() + memory.sum(), given):
+        assert grad.abs().max() < 1e5

@@ -589,3 +589,34 @@ def test_positions_past_the_limit():
     _, state = module.step(x[:, :LONGEST])
     with pytest.raises(ValueError, match=message):
         module.step(x[:, LONGEST:], state)
+
+
+@pytest.mark.parametrize("control", ["global", "local_global", "random", "rfa", "linformer"])
+@pytest.mark.parametrize("assign", [False, True])
+def test_deferred_initialisation(control, assign):
+    """The weights, and what no checkpoint holds."""
+
+    def build():
+        options = {"stride": 4} if "global" in control else {}
+        return ABCAttention(8, 2, slots=4, causal=True, control=control, **options)
+
+    saved = build()
+    with torch.device("meta"):
+        made = build()
+    if not assign:
+        made.to_empty(device="cpu")
+    made.load_state_dict(saved.state_dict(), assign=assign)
+    x = torch.randn(2, 7, 8)
+    torch.testing.assert_close(made.eval()(x), saved.eval()(x))
+
+
+def test_steps_where_half_precision_is_the_default():
+    layer = ABCAttention(8, 2, slots=4, causal=True)
+    x, mask = torch.randn(1, 3, 8), torch.tensor([[True, False, False]])
+    torch.set_default_dtype(torch.float16)
+    try:
+        out, state = layer.step(x[:, :1], key_padding_mask=mask[:, :1])
+        out, _ = layer.step(x[:, 1:2], state)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert out.isfinite().all()

@@ -371,3 +371,19 @@ def test_refused_mixtures(wrong, message):
     selection, q, k, v, _ = written(Case(), "cpu")
     with pytest.raises(ValueError, match=message):
         mixture_attention(**{**dict(q=q, k=k, v=v, selection=selection), **wrong})
+
+
+@pytest.mark.parametrize("level", [0, -90, -300])
+def test_a_sequence_that_is_not_selected_is_hidden(level, device):
+    """However low the logits of the one that is, which T5 does not scale."""
+    q = torch.full((1, 1, 1, 2), float(level), device=device)
+    k = torch.ones(1, 2, 1, 5, 2, device=device)
+    mask = torch.zeros(1, 2, 5, dtype=torch.bool, device=device)
+    mask[:, 0, 2:] = True
+    v = torch.randn(k.shape, device=device)
+    selection = torch.tensor([[[1.0, 0.0]]], device=device)
+    both = mixture_attention(q, k, v, selection, key_padding_mask=mask)
+    alone = mixture_attention(
+        q, k[:, :1], v[:, :1], selection[..., :1], key_padding_mask=mask[:, :1]
+    )
+    assert_close(both, alone)

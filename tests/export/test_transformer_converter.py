@@ -329,7 +329,7 @@ def test_limits_of_transformers_replace_those_of_fairseq():
     tokens = test_gmat.rows(6, 4)
 
     def length(**options):
-        out = new.generate(tokens, num_beams=1, min_new_tokens=20, max_len_b=12, **options)
+        out = new.generate(tokens, num_beams=1, min_new_tokens=12, max_len_b=12, **options)
         return out.shape[1] - 1
 
     assert length() == length(max_new_tokens=None) == 13

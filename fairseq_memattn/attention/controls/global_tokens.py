@@ -1,7 +1,7 @@
 """Local-to-global attention (ABC paper, appendix A.1): a few tokens that every query sees."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -63,6 +63,11 @@ class GlobalControl(PositionControl):
         if not options.global_positions:
             self.max_length = self.slots * options.stride
         self.register_buffer("places", self.table(), persistent=False)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """Fills the table, which no checkpoint holds, after deferred initialisation."""
+        super()._load_from_state_dict(*args)
+        self.places = self.table().to("cpu" if self.places.is_meta else self.places.device)
 
     def table(self) -> Tensor:
         """The slot of each position; one past the slots for positions that are not global."""

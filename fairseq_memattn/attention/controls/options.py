@@ -59,8 +59,10 @@ class ControlOptions:
     """
 
     def __post_init__(self) -> None:
+        types = get_type_hints(type(self))
         for name, entry in option_fields(type(self)).items():
             value, limits = getattr(self, name), entry.metadata
+            check_kind(name, value, types[name])
             if limits["at_least"] is not None:
                 check_at_least(name, value, limits["at_least"])
             if limits["choices"]:
@@ -139,6 +141,24 @@ def _check_defaults(control: str, options: type[ControlOptions], types: dict[str
 def option_fields(options: type[ControlOptions]) -> Mapping[str, Any]:
     """The fields of an options class by name."""
     return {entry.name: entry for entry in fields(options)}
+
+
+NAMES = {bool: "a bool", int: "an int", float: "a number", str: "a str"}
+
+
+def check_kind(name: str, value: Any, kind: Any) -> None:
+    """Raises OptionError for a value of another type than one of TYPES; ints are floats, too."""
+    if kind not in NAMES:
+        if not isinstance(value, list | tuple) or not all(is_kind(item, int) for item in value):
+            raise OptionError(name, f"must be a tuple of ints, but is {value!r}")
+    elif not is_kind(value, kind):
+        raise OptionError(name, f"must be {NAMES[kind]}, but is {value!r}")
+
+
+def is_kind(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)
 
 
 def check_at_least(name: str, value: Any, least: int) -> None:

@@ -39,8 +39,9 @@ class RandomControl(PositionControl):
         super().__init__(sizes, options)
         seed = options.random_seed
         generator = torch.Generator().manual_seed(seed)
-        table = torch.randint(self.slots, (PERIOD, self.heads), generator=generator)
-        self.register_buffer("table", table.to(torch.int32))
+        size = (PERIOD, self.heads)
+        table = torch.randint(self.slots, size, generator=generator, device="cpu")
+        self.register_buffer("table", table.to(torch.get_default_device(), torch.int32))
 
     def phi(self, positions: Tensor) -> Tensor:
         slots = self.table[positions % PERIOD].transpose(1, 2)

@@ -5,17 +5,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, normalize
+from torch.nn.functional import logsigmoid
 
 from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.random import RandomOptions
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.precision import full_precision
+from fairseq_memattn.attention.ops.precision import full_precision, unit_vectors
 from fairseq_memattn.attention.ops.state import accumulation_dtype
-
-# Shorter queries and keys are not stretched to unit length: the slope at 0 would be infinite.
-SHORTEST = 1e-3
 
 
 class RandomFeatures(FeatureMap):
@@ -74,7 +71,9 @@ class RandomFeatures(FeatureMap):
         self.floor = features**-0.5 if kernel == "gaussian" else 0.0
         samples = features // 2 if kernel == "gaussian" else features
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("bank", torch.randn(bank_size, samples, head_dim, generator=generator))
+        size = (bank_size, samples, head_dim)
+        bank = torch.randn(size, generator=generator, device="cpu")
+        self.register_buffer("bank", bank.to(torch.get_default_device()))
         self.sigma = nn.Parameter(torch.ones(num_heads, 1, head_dim))
 
     def draw(self) -> Tensor:
@@ -111,7 +110,7 @@ def arccos_features(x: Tensor, w: Tensor) -> Tensor:
 def _project(x: Tensor, w: Tensor) -> Tensor:
     dtype = accumulation_dtype(x)
     # Not a product that broadcasts, which copies w for every row.
-    x = normalize(x.to(dtype), dim=-1, eps=SHORTEST)
+    x = unit_vectors(x.to(dtype))
     return torch.einsum("bhtd,hfd->bhtf", x, w.to(dtype))
 
 

@@ -18,6 +18,7 @@ from fairseq_memattn.attention.nn.checks import (
     check_dropout,
     check_floating,
     check_heads,
+    check_int,
 )
 from fairseq_memattn.attention.ops.checks import check_type
 from fairseq_memattn.attention.ops.state import MemoryState, is_written
@@ -45,6 +46,8 @@ class BoundedAttention(nn.Module):
         check_heads(embed_dim, num_heads)
         check_type("causal", causal, bool)
         check_dropout(dropout)
+        if source_dim is not None:
+            check_int("source_dim", source_dim)
         if source_dim is not None and source_dim < 1:
             raise ValueError(f"`source_dim` must be at least 1, but is {source_dim} instead.")
         if causal and source_dim is not None:

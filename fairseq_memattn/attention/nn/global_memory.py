@@ -8,10 +8,14 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from fairseq_memattn.attention.nn.checks import check_dropout, check_floating, check_heads
-from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.nn.checks import (
+    check_dropout,
+    check_floating,
+    check_heads,
+    check_int,
+)
+from fairseq_memattn.attention.ops.checks import check_devices, check_mask
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     global_memory_attention,
@@ -19,6 +23,7 @@ from fairseq_memattn.attention.ops.global_memory.chunked import (
 )
 from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
 from fairseq_memattn.attention.ops.lsh.chunked import lsh_memory_attention
+from fairseq_memattn.attention.ops.precision import unit_vectors
 from fairseq_memattn.attention.ops.window.chunked import Window
 
 # The options that each sparsity has.
@@ -61,6 +66,8 @@ class Sparsity:
         least = {"chunk_size": 1, "window": 0, "rounds": 1, "buckets": 2}
         for name, smallest in least.items():
             value = getattr(self, name)
+            if value is not None:
+                check_int(name, value)
             if value is not None and value < smallest:
                 raise ValueError(f"`{name}` must be at least {smallest}, but is {value} instead.")
         if self.buckets is not None and self.buckets % 2:
@@ -228,7 +235,7 @@ class GlobalMemoryAttention(nn.Module):
             updated_x = self.out_proj(self.joined(out))
         else:
             updated_x = x
-            keys = normalize(k, dim=3) if self.sparsity.kind == "lsh" else k
+            keys = unit_vectors(k) if self.sparsity.kind == "lsh" else k
             out_memory = attend_to_all(q, k[:, :, :0], v[:, :, :0], keys, v, dropout=dropout)
         if self.memory_proj:
             return updated_x, self._updated_memory(x, memory, key_padding_mask, dropout)
@@ -278,3 +285,4 @@ class GlobalMemoryAttention(nn.Module):
                 f"but is {tuple(memory.shape)} instead."
             )
         check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
+        check_devices("x", x.device, memory=memory, key_padding_mask=key_padding_mask)

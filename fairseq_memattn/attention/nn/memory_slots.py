@@ -7,8 +7,13 @@ processing" (T5Mem), sections III-A and IV, equations 2 and 6 to 14.
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.checks import check_dropout, check_floating, check_heads
-from fairseq_memattn.attention.ops.checks import check_mask
+from fairseq_memattn.attention.nn.checks import (
+    check_dropout,
+    check_floating,
+    check_heads,
+    check_int,
+)
+from fairseq_memattn.attention.ops.checks import check_devices, check_mask
 from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias
 
@@ -97,6 +102,11 @@ class MemorySlotAttention(nn.Module):
         if head_dim is None:
             check_heads(embed_dim, num_heads)
             head_dim = embed_dim // num_heads
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "head_dim": head_dim}
+        for name, value in sizes.items():
+            check_int(name, value)
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
         check_dropout(dropout)
         for name, value, default in (
             ("buckets", buckets, BUCKETS),
@@ -215,11 +225,13 @@ class MemorySlotAttention(nn.Module):
         if not memory.shape[2]:
             raise ValueError("`memory` must have at least one memory token, but has 0 instead.")
         check_mask("key_padding_mask", key_padding_mask, (batch, count, length))
+        check_devices("tokens", tokens.device, memory=memory, key_padding_mask=key_padding_mask)
         if position_bias is None:
             return
         slots = memory.shape[2]
         biases = (count, self.num_heads, slots + length, count * slots + length)
         check_floating("position_bias", position_bias, str(biases))
+        check_devices("tokens", tokens.device, position_bias=position_bias)
         if position_bias.shape != biases:
             raise ValueError(
                 f"`position_bias` must be {biases}, but is {tuple(position_bias.shape)} instead."

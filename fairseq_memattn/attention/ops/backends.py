@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -51,9 +51,18 @@ def _installed(name: str | None) -> str | None:
 
 
 class _Forced:
-    """The name that `use_backend` or MEMATTN_BACKEND forces; None lets the operation choose."""
+    """The name that `use_backend` or MEMATTN_BACKEND forces; None lets the operation choose.
 
-    name: str | None = _from_environment()
+    blocks: those of `use_backend` that have begun and not ended, the last one last
+    """
+
+    of_environment: str | None = _from_environment()
+    name: str | None = of_environment
+    blocks: ClassVar[list[list[str | None]]] = []
+
+    @classmethod
+    def choose(cls) -> None:
+        cls.name = cls.blocks[-1][0] if cls.blocks else cls.of_environment
 
 
 @contextmanager
@@ -69,11 +78,15 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in NAMES:
         raise ValueError(f"`name` must be one of {', '.join(NAMES)}, but is {name!r} instead.")
-    before, _Forced.name = _Forced.name, _installed(name)
+    block = [_installed(name)]
+    _Forced.blocks.append(block)
+    _Forced.choose()
     try:
         yield
     finally:
-        _Forced.name = before
+        # Blocks of several threads end in any order.
+        _Forced.blocks[:] = [other for other in _Forced.blocks if other is not block]
+        _Forced.choose()
 
 
 def choose(backends: Mapping[str, F], q: Tensor, slots: int, needs_gradient: bool = False) -> F:

@@ -6,6 +6,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from fairseq_memattn.attention.ops.state import accumulation_dtype
 
@@ -40,6 +41,14 @@ def over_tokens(logits: Tensor) -> Tensor:
     """
     shares: Tensor = logits.transpose(-2, -1).softmax(dim=-1).transpose(-2, -1)
     return shares
+
+
+SHORTEST = 1e-3  # vectors that are shorter are not stretched to unit length
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """Vectors (..., D) of length 1; shorter for vectors up to SHORTEST, whose slope is bounded."""
+    return normalize(x, dim=-1, eps=SHORTEST)
 
 
 def read_scale(q: Tensor, scale: float | None) -> float:

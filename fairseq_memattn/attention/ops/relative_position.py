@@ -35,6 +35,7 @@ def relative_position_bucket(
     on a side, and for a `max_distance` within the exact buckets.
     """
     starts = _starts(_buckets_on_a_side(buckets, bidirectional), max_distance)
+    distance = distance.long()
     if not bidirectional:
         return _bucket((-distance).clamp(min=0), starts)
     return _bucket(distance.abs(), starts) + (len(starts) + 1) * (distance > 0)

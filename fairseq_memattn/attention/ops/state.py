@@ -15,6 +15,21 @@ def is_written(log_mass: Tensor) -> Tensor:
     return log_mass > 0.5 * EMPTY
 
 
+def mass_where(written: Tensor, dtype: torch.dtype) -> Tensor:
+    """A log mass of 0 where something is written, and `EMPTY` elsewhere."""
+    return torch.where(written, written.new_zeros((), dtype=dtype), EMPTY)
+
+
+def joint_mass(a: Tensor, b: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)) of log masses.
+
+    `torch.logaddexp` is faster, but its second derivatives are NaN where one of them is `EMPTY`.
+    """
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        return torch.stack(torch.broadcast_tensors(a, b)).logsumexp(dim=0)
+    return torch.logaddexp(a, b)
+
+
 class MemoryState(NamedTuple):
     """A bounded memory after some prefix (ABC paper, equations 3 and 5, appendix B.1).
 

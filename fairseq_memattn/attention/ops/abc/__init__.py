@@ -22,17 +22,26 @@ from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
+    check_devices,
     check_in_place,
     check_memory_state,
     check_options,
     check_packed,
     check_scale,
     check_shapes,
+    check_tensors,
     check_type,
 )
 from fairseq_memattn.attention.ops.host import is_immediate
 from fairseq_memattn.attention.ops.precision import full_precision, over_tokens, scaled
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype, is_written
+from fairseq_memattn.attention.ops.state import (
+    EMPTY,
+    MemoryState,
+    accumulation_dtype,
+    is_written,
+    joint_mass,
+    mass_where,
+)
 
 
 def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -232,12 +241,25 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     """Reads a memory with softmax attention over its slots: equation 4.
 
     q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Empty slots get no softmax mass.
+
+    Raises TypeError for what is no tensor or no state, and ValueError for shapes, dtypes
+    and devices that do not fit together.
     """
-    check_type("q", q, Tensor)
+    check_tensors(q=q)
+    for name in MemoryState._fields:
+        check_type(f"state.{name}", getattr(state, name, None), Tensor)
     check_scale(scale)
+    batch, heads, _, width = state.keys.shape
+    if q.dim() != 4 or (*q.shape[:2], q.shape[3]) != (batch, heads, width):
+        raise ValueError(
+            f"`q` must be ({batch}, {heads}, T, {width}) for this state, "
+            f"but is {tuple(q.shape)} instead."
+        )
+    check_devices("state", state.keys.device, q=q)
     dtype = state.keys.dtype
     # Where nothing at all was written the weights are even, over values that are zero.
-    unwritten = torch.where(is_written(state.log_mass), 0.0, EMPTY).unsqueeze(2).to(dtype)
+    written = is_written(state.log_mass)
+    unwritten = mass_where(written, dtype).unsqueeze(2)
     if q.shape[2] > 1:
         out: Tensor = scaled_dot_product_attention(
             q.to(dtype), state.keys, state.values, attn_mask=unwritten, scale=scale
@@ -246,6 +268,8 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
         # A decoding step: one product for all rows and heads, where torch's function makes many.
         logits = scaled(q, scale).to(dtype) @ state.keys.transpose(2, 3) + unwritten
         out = logits.softmax(dim=-1) @ state.values
+    # These values have no part in any gradient.
+    out = out.masked_fill(~written.any(dim=2)[:, :, None, None], 0.0)
     return out.to(q.dtype)
 
 
@@ -261,7 +285,7 @@ def _sums(control: Tensor, x: Tensor) -> Tensor:
 def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:
     """One step of the recurrence, with the memory kept normalised: K~ <- (1-f) K~ + f (x) k."""
     write_logit = log_alpha[:, :, 0]
-    log_mass = torch.logaddexp(state.log_mass, write_logit)
+    log_mass = joint_mass(state.log_mass, write_logit)
     fresh = ((write_logit - log_mass).exp() * is_written(write_logit)).unsqueeze(-1)
     return MemoryState(
         torch.lerp(state.keys, k.to(fresh.dtype), fresh),

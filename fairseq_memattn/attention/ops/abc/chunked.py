@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written, mass_where
 
 # exp(60) times any sensible activation stays inside float32, and what exp(-60) rounds away is
 # below the precision of the sum it belongs to.
@@ -132,7 +132,7 @@ def _additive(phi: Tensor, log_mass: Tensor) -> _Writing:
     chunks = phi.shape[2:4]
     written = (phi != 0).flatten(2, 3).to(torch.uint8).cummax(dim=2).values.bool()
     written |= is_written(log_mass).unsqueeze(2)
-    after = torch.where(written[:, :, -1], 0.0, EMPTY).to(log_mass.dtype)
+    after = mass_where(written[:, :, -1], log_mass.dtype)
     gain = written.unflatten(2, chunks).to(phi.dtype)
     decay = torch.ones_like(phi[:, :, :, 0])
     return _Writing(phi, gain, decay, after, not written.all().item(), False)

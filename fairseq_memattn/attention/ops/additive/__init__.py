@@ -28,7 +28,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_shapes,
 )
 from fairseq_memattn.attention.ops.precision import full_precision
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype, mass_where
 
 
 def _masked(phi: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -139,5 +139,5 @@ def additive_write(
 
 def _written(k: Tensor, v: Tensor, phi: Tensor) -> MemoryState:
     write = phi.transpose(2, 3)
-    log_mass = torch.where((phi != 0).any(dim=2), 0.0, EMPTY).to(phi.dtype)
+    log_mass = mass_where((phi != 0).any(dim=2), phi.dtype)
     return MemoryState(write @ k.to(phi.dtype), write @ v.to(phi.dtype), log_mass)

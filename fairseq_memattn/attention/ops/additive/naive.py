@@ -6,7 +6,7 @@ Loops over positions, everything in float64.
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written, mass_where
 
 
 def additive_attention(
@@ -61,7 +61,7 @@ def causal_attention(
         keys = keys + phi_t * k[:, :, t, None].to(phi.dtype)
         values = values + phi_t * v[:, :, t, None].to(phi.dtype)
         written = is_written(log_mass) | (phi[:, :, t] != 0)
-        log_mass = torch.where(written, 0.0, EMPTY).to(phi.dtype)
+        log_mass = mass_where(written, phi.dtype)
         logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(phi.dtype))
         reading = logits.masked_fill(~written, EMPTY).softmax(dim=2) * written
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))

@@ -13,12 +13,12 @@ where `*` multiplies the mass of a memory and `+` is `merge`.
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
+from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written, joint_mass
 
 
 def merge(first: MemoryState, second: MemoryState) -> MemoryState:
     """The memory that holds what either of two memories (B, ...) holds."""
-    log_mass = torch.logaddexp(first.log_mass, second.log_mass)
+    log_mass = joint_mass(first.log_mass, second.log_mass)
     share = (second.log_mass - log_mass).exp() * is_written(second.log_mass)
     keys, values = (
         torch.lerp(old, new, share.unsqueeze(3))

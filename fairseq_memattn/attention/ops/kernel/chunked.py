@@ -28,6 +28,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_devices,
     check_mask,
     check_options,
+    check_same_dtype,
     check_state,
     check_tensors,
     check_type,
@@ -292,6 +293,8 @@ def _check_shapes(
     """phi_q: None where nothing is read yet."""
     given = {"phi_k": phi_k, "v": v} if phi_q is None else {"phi_q": phi_q, "phi_k": phi_k, "v": v}
     check_tensors(**given)
+    if phi_q is not None:
+        check_same_dtype(phi_q=phi_q, phi_k=phi_k)
     for name, tensor in given.items():
         _check_axes(name, tensor)
     phi_q = phi_k if phi_q is None else phi_q

@@ -19,10 +19,11 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
+from fairseq_memattn.attention.ops.checks import check_tensors
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     check_inputs,
@@ -30,7 +31,7 @@ from fairseq_memattn.attention.ops.global_memory.chunked import (
     hide_padding,
 )
 from fairseq_memattn.attention.ops.host import on_device
-from fairseq_memattn.attention.ops.precision import full_precision, scaled
+from fairseq_memattn.attention.ops.precision import full_precision, scaled, unit_vectors
 from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
 # Subtracted from a token's logit with itself: far above any logit, and far from `EMPTY`.
@@ -82,7 +83,7 @@ def lsh_memory_attention(
     check_inputs({"qk": qk, "v": v}, memory_tokens, key_padding_mask)
     check_size("chunk_size", chunk_size)
     length, dtype = qk.shape[2], accumulation_dtype(v)
-    keys, memory_keys = (normalize(x.to(dtype), dim=3) for x in (qk, k_mem))
+    keys, memory_keys = (unit_vectors(x.to(dtype)) for x in (qk, k_mem))
     values, memory_values = v.to(dtype), v_mem.to(dtype)
     if buckets is None:
         buckets = 2 * -(-length // chunk_size)
@@ -116,8 +117,12 @@ def lsh_buckets(
 
     Returns integers (B, H, rounds, S), from 0 to buckets - 1.
 
-    Raises ValueError for `rounds` below 1, and for `buckets` below 2 or odd.
+    Raises TypeError for what is no tensor, and ValueError for one of integers or of other axes, for
+    `rounds` below 1, and for `buckets` below 2 or odd.
     """
+    check_tensors(x=x)
+    if x.dim() != 4:
+        raise ValueError(f"`x` must be (B, H, S, D), but is {tuple(x.shape)} instead.")
     check_size("rounds", rounds)
     if buckets < 2 or buckets % 2:
         raise ValueError(f"`buckets` must be even and at least 2, but is {buckets} instead.")

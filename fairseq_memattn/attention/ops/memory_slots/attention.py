@@ -64,7 +64,7 @@ def mem_attention(
         dim=4,
     )
     if bias is not None:
-        logits = logits + bias
+        logits = logits + bias.to(logits.dtype)
     if key_padding_mask is not None:
         logits = logits.masked_fill(_unseen(key_padding_mask, slots), EMPTY)
     weights = drop(logits.softmax(dim=4), dropout)

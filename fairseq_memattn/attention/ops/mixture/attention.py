@@ -21,6 +21,7 @@ to that sequence, a position at which all K sequences have padding is hidden, an
 the share is 1 and the equations are the paper's.
 """
 
+from types import NoneType
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,9 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from fairseq_memattn.attention.ops.checks import (
+    check_devices,
     check_mask,
+    check_same_dtype,
     check_state,
     check_tensors,
     check_type,
@@ -109,13 +112,15 @@ def select_sequences(
             f"but is {tuple(key.shape)} instead."
         )
     check_mask("absent", absent, tuple(key.shape[:2]))
+    check_type("bias", bias, Tensor, NoneType)
+    check_devices("key", key.device, absent=absent, bias=bias)
     logits = scaled(query, scale) @ key.to(accumulation_dtype(query)).transpose(1, 2)
     if bias is not None and bias.shape != logits.shape:
         raise ValueError(
             f"`bias` must be {tuple(logits.shape)}, but is {tuple(bias.shape)} instead."
         )
     if bias is not None:
-        logits = logits + bias
+        logits = logits + bias.to(logits.dtype)
     if absent is None:
         return logits.softmax(dim=2)
     unseen = absent.unsqueeze(1)
@@ -166,7 +171,9 @@ def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) 
     if v.shape != k.shape:
         raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
     batch, sequences, _, length, _ = k.shape
+    check_same_dtype(k=k, v=v)
     check_mask("key_padding_mask", key_padding_mask, (batch, sequences, length))
+    check_devices("k", k.device, key_padding_mask=key_padding_mask)
     keys, values = (_by_position(x, key_padding_mask) for x in (k, v))
     tokens = keys.new_ones(batch, sequences, length)
     if key_padding_mask is not None:
@@ -200,14 +207,10 @@ def _by_position(x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
 
 
 def _log_share(selection: Tensor, state: MixtureState) -> Tensor:
-    """(B, 1, T, S): the log share of the selection with a token at a position; `EMPTY` for none.
-
-    A share that underflows counts as the smallest float.
-    """
+    """(B, 1, T, S): the log share of the selection with a token at a position; `EMPTY` for 0."""
     share = selection.to(state.tokens.dtype) @ state.tokens
-    empty = ~state.tokens.any(dim=1, keepdim=True)
     log = share.clamp(min=torch.finfo(share.dtype).tiny).log()
-    return log.masked_fill(empty, EMPTY).unsqueeze(1)
+    return log.masked_fill(share == 0, EMPTY).unsqueeze(1)
 
 
 def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:

@@ -25,6 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
+    check_devices,
     check_mask,
     check_scale,
     check_shapes,
@@ -57,6 +58,7 @@ class Window:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            check_type(f"window.{field.name}", value, int)
             if value < 1:
                 raise ValueError(
                     f"`window.{field.name}` must be at least 1, but is {value} instead."
@@ -142,6 +144,8 @@ def window_attention(
     _check_inputs(q, k, v, key_padding_mask, scale)
     check_type("causal", causal, bool)
     check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
+    check_devices("k", k.device, global_mask=global_mask)
+    check_type("window", window, Window)
     _check_memory(k, memory)
     if torch.compiler.is_exporting() and memory is None:
         return masked_window_attention(
@@ -294,7 +298,9 @@ class _Reach(NamedTuple):
 
     @classmethod
     def of(cls, window: Window, causal: bool, most: int) -> "_Reach":
+        """most: the largest distance of two tokens."""
         right = 0 if causal else (window.slots - 1) // 2
+        most = most // (window.dilation * window.stride)
         return cls(min(window.slots - 1 - right, most), min(right, most))
 
 
