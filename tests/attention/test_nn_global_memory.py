@@ -272,3 +272,10 @@ def test_refused_types(name):
     message = f"`{name}` must be floating-point .* of torch.bool instead; a mask is given as `key"
     with pytest.raises(ValueError, match=message):
         layer()(**given | {name: mask})
+
+
+def test_no_tokens_under_autocast():
+    layer = GlobalMemoryAttention(8, 2, sparsity="chunks")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, memory = layer(torch.zeros(1, 0, 8), torch.randn(1, 3, 8))
+    assert out.shape == (1, 0, 8) and out.dtype == memory.dtype == torch.bfloat16

@@ -288,7 +288,7 @@ class ABCAttention(BoundedAttention):
         Returns (B, T, E) and the state after the last position.
 
         Raises ValueError for a layer that is not causal and for shapes that do not fit, and
-        TypeError for a state of another control.
+        TypeError for a state of another class than the control's.
         """
         if not self.causal:
             raise ValueError("`step` needs causal attention, but this layer has causal=False.")
@@ -316,7 +316,8 @@ class ABCAttention(BoundedAttention):
     def read(self, x: Tensor, memory: Any) -> Tensor:
         """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
 
-        Raises ValueError for shapes that do not fit, and TypeError for a memory of another control.
+        Raises ValueError for shapes that do not fit, and TypeError for a memory of another class
+        than the control's.
         """
         check_batch("x", x, self.embed_dim, projection=self.q_proj)
         self._check_state("memory", memory, x)

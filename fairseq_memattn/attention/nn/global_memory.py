@@ -234,7 +234,7 @@ class GlobalMemoryAttention(nn.Module):
             )
             updated_x = self.out_proj(self.joined(out))
         else:
-            updated_x = x
+            updated_x = self.out_proj(x)  # empty, in the dtype of autocast
             keys = unit_vectors(k) if self.sparsity.kind == "lsh" else k
             out_memory = attend_to_all(q, k[:, :, :0], v[:, :, :0], keys, v, dropout=dropout)
         if self.memory_proj:
