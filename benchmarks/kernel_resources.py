@@ -143,7 +143,7 @@ def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str
         **{"TILE": sizes.tile, "HALF": sizes.half},
         **launch.precision(dtype),
     }
-    warps = sizes.warps if name in (*SEGMENTS, *CHUNKS) else 4
+    warps = sizes.warps if name in CHUNKS else 4
     if name in SEGMENTS:
         constants |= {"BLOCK_D": sizes.memory_d, "BLOCK_M": sizes.memory_m}
     elif name == "scan_segments":

@@ -19,7 +19,7 @@
 #           (default: 512 2048 8192, with --tiny 32 128)
 #   PARTS   to run, of speed, modes, processes, wikitext-2 and multi30k (default: all)
 #
-# On a GPU the kernels of the bounded memories are compiled first, for at most a quarter of BUDGET.
+# On a GPU the kernels of causal ABC are compiled first, for at most a quarter of BUDGET.
 #
 # The table is in WORK/results.md and WORK/results.json, and has what there is if this is stopped. A
 # further call replaces it, but keeps the prepared data. Paths are the repository's unless they begin
@@ -171,21 +171,24 @@ train() {
   children+=($!)
 }
 
-# Triton compiles the kernels of a bounded memory for half a minute and keeps them. Four systems at a
-# time train for one update; what is not compiled in a quarter of the budget, the runs compile.
+# Triton takes half a minute to compile the kernels of a bounded memory, and caches them. Four systems
+# at a time train for one update; what is not compiled in a quarter of the budget, the runs compile.
 compile_all() {
-  local row part system length end=$((SECONDS + BUDGET / 4)) known=" " settings
+  local row part system length left end=$((SECONDS + BUDGET / 4)) known=" " settings
   for row in "${plan[@]}"; do
     read -r part system length _ <<< "$row"
     flags_of "$part" "$system" "$length"
     settings="${flags[*]}"
     settings=${settings// /_}
-    if [[ $part == processes || $settings != *_--abc-* || $known == *" $settings "* ]]; then
+    # Windows have no kernels.
+    if [[ $part == processes || $settings != *_--abc-* || $settings == *abc_window* ||
+      $known == *" $settings "* ]]; then
       continue
     fi
     known+="$settings "
-    if ((SECONDS >= end)); then break; fi
-    train "$runs/compile-$part-$system-$length.log" $((end - SECONDS)) \
+    left=$((end - SECONDS))
+    if ((left < 1)); then break; fi
+    train "$runs/compile-$part-$system-$length.log" "$left" \
       --max-update 1 --disable-validation
     if ((${#children[@]} == 4)); then wait_for_all; fi
   done

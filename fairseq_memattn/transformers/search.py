@@ -62,8 +62,9 @@ class FairseqSearch:
     With `max_len_a` or `max_len_b`, among the arguments or in the configuration's
     `generation_limits`, a row ends after max_len_a * tokens of its source + max_len_b new tokens
     and eos, unless the call or a `GenerationConfig` has `max_new_tokens` or `max_length`.
-    `max_target_positions` of `generation_limits` limits all rows. With `length_penalty` (--lenpen),
-    `num_beams` (--beam), `early_stopping=True` and `min_new_tokens` (--min-len), tokens and scores
+    `max_target_positions` of `generation_limits` limits all rows. As in fairseq-generate, a limit
+    is at least `min_new_tokens`. With `length_penalty` (--lenpen), `num_beams` (--beam),
+    `early_stopping=True` and `min_new_tokens` (--min-len), tokens and scores
     of the best hypothesis are those of fairseq-generate.
     """
 
@@ -81,8 +82,8 @@ class FairseqSearch:
     ) -> Any:
         """transformers' `generate`; see there.
 
-        Raises ValueError for a cache of fixed size, for vectors in the place of tokens, and for
-        `min_new_tokens` above the limit of a row.
+        Raises ValueError for a cache of fixed size, for vectors in the place of tokens, for
+        `min_new_tokens` above the positions of the model, and for limits without an eos.
         """
         if not self.reads_vectors:
             refuse_vectors(*(kwargs.get(name) for name in VECTORS))
@@ -103,9 +104,7 @@ class FairseqSearch:
         is_known = source is not None or any(kwargs.get(name) is not None for name in ENCODED)
         if is_known and not self._is_limited(kwargs) and (a is not None or b is not None):
             lengths = (a or 0) * self._lengths(source, kwargs).double() + (b or 0)
-            most = limits.get("max_target_positions")
-            of_rows = lengths.long() if most is None else lengths.long().clamp(max=most - 1)
-            self._limit(of_rows, kwargs)
+            self._limit(lengths.long(), limits.get("max_target_positions"), kwargs)
         given = (kwargs.pop(name, None) for name in named)
         return super().generate(inputs, *given, *args, **kwargs)  # type: ignore[misc]
 
@@ -137,13 +136,27 @@ class FairseqSearch:
         values = (kwargs.get(name), *(getattr(config, name, None) for config in configs))
         return next((value for value in values if value is not None), None)
 
-    def _limit(self, limits: Tensor, kwargs: dict[str, Any]) -> None:
-        """Adds the limits (B,) to the arguments of `generate`."""
+    def _limit(self, limits: Tensor, positions: int | None, kwargs: dict[str, Any]) -> None:
+        """Adds the limits (B,) to the arguments of `generate`.
+
+        As in fairseq-generate, they are at least the shortest length, and at most the positions.
+        """
         eos = self._option("eos_token_id", kwargs)
         if eos is None:
             eos = self.config.eos_token_id
-        least = self._option("min_new_tokens", kwargs) or 0
-        self._check_limits(limits, torch.as_tensor(eos), least)
+        self._check_eos(eos)
+        prompt = kwargs.get("decoder_input_ids")
+        started = 1 if prompt is None else prompt.shape[1]
+        least = (self._option("min_length", kwargs) or 0) - started
+        least = max(0, least, self._option("min_new_tokens", kwargs) or 0)
+        limits = limits.clamp(min=least)
+        if positions is not None:
+            if least >= positions:
+                raise ValueError(
+                    f"`min_new_tokens` must be below the {positions} positions of the model "
+                    f"(`max_target_positions`), but is {least}."
+                )
+            limits = limits.clamp(max=positions - 1)
         others = kwargs.pop("logits_processor", None) or []
         processor = OwnLimits(limits, self.config.pad_token_id, eos)
         kwargs["logits_processor"] = LogitsProcessorList([*others, processor])
@@ -154,16 +167,11 @@ class FairseqSearch:
             config.max_new_tokens = kwargs.pop("max_new_tokens")
             kwargs["generation_config"] = config
 
-    def _check_limits(self, limits: Tensor, eos: Tensor, least: int) -> None:
-        """Raises ValueError where a row could be given no token at all."""
-        if (eos < 0).any():
+    def _check_eos(self, eos: Any) -> None:
+        """Raises ValueError where no token ends a row."""
+        ids = torch.empty(0) if eos is None else torch.as_tensor(eos)
+        if not ids.numel() or (ids < 0).any():
             raise ValueError(
-                "`eos_token_id` must be at least 0 for a search that ends by `max_len_a` and "
-                f"`max_len_b`, but is {eos.tolist()}; set `max_new_tokens` to search without it."
-            )
-        shortest, row = (x.item() for x in limits.min(dim=0))
-        if least > shortest:
-            raise ValueError(
-                f"`min_new_tokens` must be at most {shortest}, the new tokens that `max_len_a` and "
-                f"`max_len_b` allow row {row}, but is {least}."
+                "`eos_token_id` must be ids from 0 for a search that ends by `max_len_a` and "
+                f"`max_len_b`, but is {eos}; set `max_new_tokens` to search without an end."
             )

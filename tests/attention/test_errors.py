@@ -362,6 +362,7 @@ def test_options_of_another_type(options, message):
     [
         (torch.zeros(2, 2, 5), r"`q` must be \(2, 2, T, 4\) for this state, but is \(2, 2, 5\)"),
         (torch.zeros(1, 2, 5, 4), r"`q` must be \(2, 2, T, 4\) .* but is \(1, 2, 5, 4\)"),
+        (torch.zeros(2, 2, 5, 3), r"`q` must be \(2, 2, T, 4\) .* but is \(2, 2, 5, 3\)"),
         (torch.zeros(2, 2, 5, 4, dtype=torch.int64), "`q` must be of torch.float16"),
     ],
 )

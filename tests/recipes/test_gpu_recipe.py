@@ -210,8 +210,8 @@ def test_all_runs(settings):
     worlds = [call.split("--distributed-world-size ")[-1][0] for call in calls]
     assert "".join(worlds) == "1" * 16 + "2" + "1" * 6
     assert all(" --stop-time-hours 0.0" in call for call in calls)
-    # Each bounded memory at each length, each form of half precision but --bf16, and translation.
-    assert len(compiling) == len(set(compiling)) == 3 * 3 + 3 + 1
+    # Both sizes of ABC at each length, each form of half precision but --bf16, and translation.
+    assert len(compiling) == len(set(compiling)) == 2 * 3 + 3 + 1
     assert all(" --abc-" in call and " --disable-validation" in call for call in compiling)
 
 

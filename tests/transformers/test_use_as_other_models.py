@@ -270,15 +270,25 @@ def test_limits_after_a_prompt_without_the_start(kind):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"min_new_tokens": 9}, "`min_new_tokens` must be at most 8, .* allow row 1, but is 9"),
-        ({"eos_token_id": -1}, "`eos_token_id` must be at least 0 .* but is -1; set `max_new_tok"),
-        ({"eos_token_id": [EOS, -1]}, r"`eos_token_id` must be at least 0 .* but is \[2, -1\]"),
+        ({"min_new_tokens": 64}, "`min_new_tokens` must be below the 64 positions .* but is 64"),
+        ({"eos_token_id": -1}, "`eos_token_id` must be ids from 0 .* but is -1; set `max_new_tok"),
+        ({"eos_token_id": [EOS, -1]}, r"`eos_token_id` must be ids from 0 .* but is \[2, -1\]"),
+        ({"eos_token_id": []}, r"`eos_token_id` must be ids from 0 .* but is \[\]"),
     ],
 )
 def test_limits_that_allow_no_token(options, message):
-    model = translator()
+    model = translator(generation_limits={"max_target_positions": 64})
     with pytest.raises(ValueError, match=message):
         model.generate(rows(6, 3), **GREEDY, max_len_a=2.0, max_len_b=2, **options)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{"min_new_tokens": 12}, {"min_length": 13}])
+def test_a_limit_is_at_least_the_shortest_length(options):
+    """As in fairseq-generate."""
+    out = translator().generate(rows(6, 3), **GREEDY, max_len_a=0.0, max_len_b=2, **options)
+    assert out.shape[1] == 1 + 12 + 1
+    assert out[:, 1:13].ne(PAD).all() and out[:, 13].eq(EOS).all()
 
 
 @torch.no_grad()

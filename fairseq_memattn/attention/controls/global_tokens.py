@@ -62,17 +62,22 @@ class GlobalControl(PositionControl):
         self.positions = tuple(sorted(options.global_positions)) or tuple(every)
         if not options.global_positions:
             self.max_length = self.slots * options.stride
-        self.register_buffer("places", self.table(), persistent=False)
+        places = self.table().to(torch.get_default_device())
+        self.register_buffer("places", places, persistent=False)
 
-    def _load_from_state_dict(self, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:
         """Fills the table, which no checkpoint holds, after deferred initialisation."""
-        super()._load_from_state_dict(*args)
-        self.places = self.table().to("cpu" if self.places.is_meta else self.places.device)
+        super()._load_from_state_dict(state_dict, *args)
+        if self.places.is_meta:
+            loaded = (x.device for x in state_dict.values() if isinstance(x, Tensor))
+            self.places = self.table().to(next(loaded, "cpu"))
+        else:
+            self.places.copy_(self.table())
 
     def table(self) -> Tensor:
         """The slot of each position; one past the slots for positions that are not global."""
-        places = torch.full((max(self.positions) + 2,), self.slots)
-        places[list(self.positions)] = torch.arange(len(self.positions))
+        places = torch.full((max(self.positions) + 2,), self.slots, device="cpu")
+        places[list(self.positions)] = torch.arange(len(self.positions), device="cpu")
         return places
 
     def check_limit(self, positions: Tensor, from_start: bool) -> None:

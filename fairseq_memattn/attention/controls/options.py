@@ -1,7 +1,8 @@
 """The sizes that every control is told, and the options that a control declares for itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, get_type_hints
 
 KINDS = ("causal", "cross", "encoder")
@@ -149,16 +150,21 @@ NAMES = {bool: "a bool", int: "an int", float: "a number", str: "a str"}
 def check_kind(name: str, value: Any, kind: Any) -> None:
     """Raises OptionError for a value of another type than one of TYPES; ints are floats, too."""
     if kind not in NAMES:
-        if not isinstance(value, list | tuple) or not all(is_kind(item, int) for item in value):
+        is_listed = isinstance(value, Iterable) and not isinstance(value, str)
+        if not is_listed or not all(is_kind(item, int) for item in value):
             raise OptionError(name, f"must be a tuple of ints, but is {value!r}")
     elif not is_kind(value, kind):
         raise OptionError(name, f"must be {NAMES[kind]}, but is {value!r}")
 
 
+KINDS_OF_NUMBERS: dict[type, type] = {int: Integral, float: Real}
+
+
 def is_kind(value: object, kind: type) -> bool:
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float if kind is float else kind)
+    """Whether a value is of a kind, numbers of NumPy and 0 and 1 for bools included."""
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and value in (False, True)
+    return isinstance(value, KINDS_OF_NUMBERS.get(kind, kind))
 
 
 def check_at_least(name: str, value: Any, least: int) -> None:

@@ -342,6 +342,11 @@ class ABCAttention(BoundedAttention):
             raise ValueError(
                 f"`{name}.{state._fields[0]}` must be {wanted}, but is {given} instead."
             )
+        if state[0].device != x.device:
+            raise ValueError(
+                f"`{name}` must be on the device of `x`, {x.device}, "
+                f"but is on {state[0].device} instead."
+            )
 
     def _check_not_centred(self) -> None:
         if self.control.is_centred and not self.causal:

@@ -1,5 +1,7 @@
 """Checks of sizes and shapes that the layers have in common."""
 
+from numbers import Integral, Real
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,7 @@ from fairseq_memattn.attention.ops.precision import is_autocast
 
 def check_int(name: str, value: object) -> None:
     """Raises ValueError for what is no int."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise ValueError(f"`{name}` must be an int, but is {value!r} instead.")
 
 
@@ -25,7 +27,7 @@ def check_heads(embed_dim: int, num_heads: int) -> None:
 
 def check_dropout(dropout: float) -> None:
     """Raises ValueError for a probability that is not in [0, 1)."""
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+    if not isinstance(dropout, Real | Tensor) or not 0 <= dropout < 1:
         raise ValueError(f"`dropout` must be from 0 to below 1, but is {dropout!r} instead.")
 
 
@@ -69,8 +71,9 @@ def check_floating(name: str, x: Tensor, axes: str, projection: nn.Module | None
     # Quantised projections have weights of other kinds.
     if not isinstance(weight, Tensor) or weight.dtype not in DTYPES:
         return
-    # Weights that are moved from other devices when they are needed are on meta until then.
-    if x.device != weight.device and not weight.is_meta:
+    # Weights that are moved when they are needed are on meta until then, or a hook moves them.
+    is_moved = weight.is_meta or bool(projection and projection._forward_pre_hooks)
+    if x.device != weight.device and not is_moved:
         raise ValueError(
             f"`{name}` must be on the layer's device, {weight.device}, "
             f"but is on {x.device} instead."

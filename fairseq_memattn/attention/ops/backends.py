@@ -53,16 +53,16 @@ def _installed(name: str | None) -> str | None:
 class _Forced:
     """The name that `use_backend` or MEMATTN_BACKEND forces; None lets the operation choose.
 
-    blocks: those of `use_backend` that have begun and not ended, the last one last
+    blocks: the names of those of `use_backend` that have begun and not ended, the last one last.
+        Several threads change it, by `append` and `remove` alone
     """
 
     of_environment: str | None = _from_environment()
-    name: str | None = of_environment
-    blocks: ClassVar[list[list[str | None]]] = []
+    blocks: ClassVar[list[str | None]] = []
 
     @classmethod
-    def choose(cls) -> None:
-        cls.name = cls.blocks[-1][0] if cls.blocks else cls.of_environment
+    def name(cls) -> str | None:
+        return [cls.of_environment, *cls.blocks][-1]
 
 
 @contextmanager
@@ -78,15 +78,11 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in NAMES:
         raise ValueError(f"`name` must be one of {', '.join(NAMES)}, but is {name!r} instead.")
-    block = [_installed(name)]
-    _Forced.blocks.append(block)
-    _Forced.choose()
+    _Forced.blocks.append(_installed(name))
     try:
         yield
     finally:
-        # Blocks of several threads end in any order.
-        _Forced.blocks[:] = [other for other in _Forced.blocks if other is not block]
-        _Forced.choose()
+        _Forced.blocks.remove(name)
 
 
 def choose(backends: Mapping[str, F], q: Tensor, slots: int, needs_gradient: bool = False) -> F:
@@ -104,7 +100,7 @@ def chosen_backend(q: Tensor, slots: int, needs_gradient: bool = False) -> str:
 
     Returns "chunked", "naive" or "triton", as in `use_backend`.
     """
-    name = _Forced.name or ("triton" if HAS_TRITON and _runs_kernels(q.device) else "chunked")
+    name = _Forced.name() or ("triton" if HAS_TRITON and _runs_kernels(q.device) else "chunked")
     if name == "triton" and (needs_gradient or not _fits_kernels(q, slots)):
         name = "chunked"
     return name

@@ -43,11 +43,11 @@ def over_tokens(logits: Tensor) -> Tensor:
     return shares
 
 
-SHORTEST = 1e-3  # vectors that are shorter are not stretched to unit length
+SHORTEST = 1e-3
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """Vectors (..., D) of length 1; shorter for vectors up to SHORTEST, whose slope is bounded."""
+    """x / max(|x|, SHORTEST) of vectors x (..., D), whose gradient is bounded."""
     return normalize(x, dim=-1, eps=SHORTEST)
 
 

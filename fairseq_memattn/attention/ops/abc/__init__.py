@@ -246,16 +246,8 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     and devices that do not fit together.
     """
     check_tensors(q=q)
-    for name in MemoryState._fields:
-        check_type(f"state.{name}", getattr(state, name, None), Tensor)
     check_scale(scale)
-    batch, heads, _, width = state.keys.shape
-    if q.dim() != 4 or (*q.shape[:2], q.shape[3]) != (batch, heads, width):
-        raise ValueError(
-            f"`q` must be ({batch}, {heads}, T, {width}) for this state, "
-            f"but is {tuple(q.shape)} instead."
-        )
-    check_devices("state", state.keys.device, q=q)
+    _check_memory(q, state)
     dtype = state.keys.dtype
     # Where nothing at all was written the weights are even, over values that are zero.
     written = is_written(state.log_mass)
@@ -271,6 +263,30 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     # These values have no part in any gradient.
     out = out.masked_fill(~written.any(dim=2)[:, :, None, None], 0.0)
     return out.to(q.dtype)
+
+
+def _check_memory(q: Tensor, state: MemoryState) -> None:
+    """A memory that queries can read; one row, or one head, is that of all queries."""
+    for name in MemoryState._fields:
+        check_type(f"state.{name}", getattr(state, name, None), Tensor)
+    keys, values = state.keys, state.values
+    if keys.dim() != 4 or values.shape[:3] != keys.shape[:3]:
+        raise ValueError(
+            "`state.keys` must be (B, H, M, D), and `state.values` must match it, "
+            f"but they are {tuple(keys.shape)} and {tuple(values.shape)} instead."
+        )
+    batch, heads, _, width = keys.shape
+    if (
+        q.dim() != 4
+        or q.shape[3] != width
+        or batch not in (1, q.shape[0])
+        or heads not in (1, q.shape[1])
+    ):
+        raise ValueError(
+            f"`q` must be ({batch}, {heads}, T, {width}) for this state, "
+            f"but is {tuple(q.shape)} instead."
+        )
+    check_devices("state.keys", keys.device, q=q, **{"state.values": values})
 
 
 def _sums(control: Tensor, x: Tensor) -> Tensor:

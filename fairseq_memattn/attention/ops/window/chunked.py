@@ -16,6 +16,7 @@ tokens are (B, 1, T, 1) below, so that they go with keys and values.
 """
 
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -58,7 +59,8 @@ class Window:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            check_type(f"window.{field.name}", value, int)
+            if not isinstance(value, Integral):
+                check_type(f"window.{field.name}", value, int)
             if value < 1:
                 raise ValueError(
                     f"`window.{field.name}` must be at least 1, but is {value} instead."

@@ -35,11 +35,12 @@ class Sizes(NamedTuple):
 
 
 def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
-    """Blocks for the shared memory of one multiprocessor, and few warps.
+    """The blocks fit the shared memory of one multiprocessor.
 
-    On an H200 programs of two to four warps, some of whose registers spill, were faster than those
-    of eight. No product has 64 rows: Triton would form it by the products of warp groups of Hopper
-    GPUs, with which the kernels computed wrong numbers on an H100 (Triton 3.6).
+    The kernels of chunks have few warps: in bfloat16 with D = 64, two were faster on an H200 than
+    eight, although some registers spill. No product has 64 rows: Triton would form it by the
+    products of warp groups of Hopper GPUs, with which the kernels computed wrong numbers on an H100
+    (Triton 3.6).
     """
     is_narrow, is_wide = width <= 64, width > 128
     chunk = 16 if is_wide and dtype != torch.bfloat16 else 32
@@ -253,7 +254,6 @@ class Launch:
             *(heads, self.control.shape[1]),
             BLOCK_D=block_d,
             BLOCK_M=block_m,
-            warps=self.sizes.warps,
             **flags,
         )
 
