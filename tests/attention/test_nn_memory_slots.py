@@ -198,11 +198,18 @@ def test_an_exported_layer_takes_every_length():
             "`max_distance` must be left out without .* is 8 in",
         ),
         (dict(dropout=-0.1), "`dropout` must be from 0 to below 1, but is -0.1 instead"),
+        (dict(head_dim=0), "`head_dim` must be at least 1, but is 0 instead"),
+        (dict(buckets=8.0), "`buckets` must be an int, but is 8.0 instead"),
     ],
 )
 def test_refused_options(wrong, message):
     with pytest.raises(ValueError, match=message):
         MemorySlotAttention(**dict(embed_dim=8, num_heads=2) | wrong)
+
+
+def test_refused_scale():
+    with pytest.raises(ValueError, match="`scale` must be above 0, but is 0 instead"):
+        SlotPositionBias(8, 2, scale=0)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,14 @@ def check_int(name: str, value: object) -> None:
         raise ValueError(f"`{name}` must be an int, but is {value!r} instead.")
 
 
+def check_sizes(**sizes: object) -> None:
+    """Raises ValueError for what is no int, or below 1."""
+    for name, value in sizes.items():
+        check_int(name, value)
+        if value < 1:  # type: ignore[operator]
+            raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
+
+
 def check_heads(embed_dim: int, num_heads: int) -> None:
     """Raises ValueError for a number of heads that does not divide `embed_dim`."""
     check_int("embed_dim", embed_dim)

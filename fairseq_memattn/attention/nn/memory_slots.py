@@ -12,6 +12,7 @@ from fairseq_memattn.attention.nn.checks import (
     check_floating,
     check_heads,
     check_int,
+    check_sizes,
 )
 from fairseq_memattn.attention.ops.checks import check_devices, check_mask
 from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
@@ -33,7 +34,8 @@ class SlotPositionBias(nn.Module):
     scale: the biases are the learned numbers times `scale`. Optimisers whose steps are not
         proportional to the weights, such as Adam, change the biases `scale` times as fast
 
-    Raises ValueError for buckets and distances that `relative_position_bucket` refuses.
+    Raises ValueError for buckets and distances that `relative_position_bucket` refuses, and for
+    other sizes and scales out of range.
     """
 
     def __init__(
@@ -46,6 +48,10 @@ class SlotPositionBias(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
+        check_sizes(embed_dim=embed_dim, num_heads=num_heads, buckets=buckets)
+        check_int("max_distance", max_distance)
+        if not scale > 0:
+            raise ValueError(f"`scale` must be above 0, but is {scale} instead.")
         check_buckets(bidirectional=True, buckets=buckets, max_distance=max_distance)
         self.max_distance, self.factor = max_distance, scale
         self.table = nn.Parameter(torch.empty(buckets + 1, num_heads))
@@ -102,11 +108,7 @@ class MemorySlotAttention(nn.Module):
         if head_dim is None:
             check_heads(embed_dim, num_heads)
             head_dim = embed_dim // num_heads
-        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "head_dim": head_dim}
-        for name, value in sizes.items():
-            check_int(name, value)
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
+        check_sizes(embed_dim=embed_dim, num_heads=num_heads, head_dim=head_dim)
         check_dropout(dropout)
         for name, value, default in (
             ("buckets", buckets, BUCKETS),

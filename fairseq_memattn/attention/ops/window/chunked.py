@@ -28,6 +28,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_devices,
     check_mask,
+    check_same_dtype,
     check_scale,
     check_shapes,
     check_state,
@@ -553,7 +554,12 @@ def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
     if memory is None:
         return
     batch, heads, _, width = k.shape
+    check_type("memory", memory, tuple)
+    if len(memory) != 2:
+        raise ValueError(f"`memory` must be keys and values, but has {len(memory)} parts instead.")
     for part in memory:
+        check_same_dtype(k=k, memory=part)
+        check_devices("k", k.device, memory=part)
         if part.dim() != 4 or (*part.shape[:2], part.shape[3]) != (batch, heads, width):
             raise ValueError(
                 f"`memory` must be of tensors ({batch}, {heads}, M, {width}), "
