@@ -18,7 +18,7 @@ from fairseq_memattn.attention.nn.checks import (
     check_dropout,
     check_floating,
     check_heads,
-    check_int,
+    check_sizes,
 )
 from fairseq_memattn.attention.ops.checks import check_type
 from fairseq_memattn.attention.ops.state import MemoryState, is_written
@@ -47,9 +47,7 @@ class BoundedAttention(nn.Module):
         check_type("causal", causal, bool)
         check_dropout(dropout)
         if source_dim is not None:
-            check_int("source_dim", source_dim)
-        if source_dim is not None and source_dim < 1:
-            raise ValueError(f"`source_dim` must be at least 1, but is {source_dim} instead.")
+            check_sizes(source_dim=source_dim)
         if causal and source_dim is not None:
             raise ValueError(
                 f"`source_dim` must be None for causal attention, which reads its own x, "

@@ -56,7 +56,8 @@ def lsh_memory_attention(
 ) -> tuple[Tensor, Tensor]:
     """Attention of hashed tokens and a memory, in time and memory O(S (R C + M)).
 
-    qk: (B, H, S, D), the queries; divided by their lengths, they are the keys
+    qk: (B, H, S, D), the queries; divided by their lengths, they are the keys. A length below 1e-3
+        counts as 1e-3 (a choice), which bounds the gradients
     v: (B, H, S, D)
     q_mem, k_mem, v_mem: (B, H, M, D); M may be 0. With a q_mem of (B, H, 0, D) only the tokens'
         attention is computed. The keys of the memory are divided by their lengths too, because
