@@ -20,6 +20,7 @@ from data_prep.round_trip import RoundTrip
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
 BYTE_ORDER_MARK = "\ufeff"
 BLOCK = 2000  # lines that a process gets at a time
+INTERVAL = 0.5  # seconds
 LineFunction = Callable[[str], str]
 
 
@@ -99,7 +100,11 @@ def map_lines(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with started as pool:
         while blocks := list(islice(source, workers * BLOCK)):
-            yield from pool.map(_apply, blocks, chunksize=-(-len(blocks) // workers))
+            results = pool.map_async(_apply, blocks, chunksize=-(-len(blocks) // workers))
+            while not results.ready():
+                # A signal that arrives right before the wait for a lock does not interrupt it.
+                results.wait(INTERVAL)
+            yield from results.get()
         pool.close()
         pool.join()
 
@@ -121,8 +126,7 @@ def _start(make: Callable[[], LineFunction], parent: int, mask: Iterable[signal.
 def _end(parent: int, worker: int) -> None:
     """End this process on SIGTERM, or once its parent has ended without a word.
 
-    The exception is raised again and again: a signal that arrives right before a thread waits for
-    a lock does not interrupt it.
+    The exception is raised again and again, for the reason why `map_lines` waits in intervals.
 
     worker: the thread that waits for lines
     """
@@ -130,7 +134,7 @@ def _end(parent: int, worker: int) -> None:
         if signal.sigtimedwait({signal.SIGTERM}, 1) is not None:
             while True:
                 signal.pthread_kill(worker, signal.SIGALRM)
-                time.sleep(0.5)
+                time.sleep(INTERVAL)
     os._exit(1)
 
 
