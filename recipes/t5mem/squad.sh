@@ -35,7 +35,6 @@ fi
 data=$WORK/squad run=$WORK/squad/$arch-$CHUNKS-$SEED
 
 programs
-# Normalised as it was for the results in the README.
 "$BIN"/python data_prep/squad.py --output "$data" --vocab-size 4000 \
   --normalization nmt_nfkc \
   --files train="${train[0]}" valid="$gold"
