@@ -11,7 +11,7 @@ arguments() {
   case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$script"; exit ;; esac
   most=$(wc -w <<< "$synopsis")
   if [ $# -gt "$most" ] || [ $# -lt $((most - ${#brackets})) ]; then
-    echo "usage: $script${synopsis:+ $synopsis}, but there are $# arguments; --help tells more" >&2
+    echo "usage: $script${synopsis:+ $synopsis}, but $# were given; --help tells more" >&2
     exit 2
   fi
 }
@@ -47,9 +47,13 @@ one_budget() {
   touch "$1/started-$2"
 }
 
-# of_budget FOLDER: false for a training of other UPDATES, if these are given; its script then refuses them
-of_budget() {
-  [ -z "${UPDATES:-}" ] || ! begun "$1" || [ -e "$1/trained-$UPDATES" ]
+# finished SCORE FOLDER UPDATES: a run that has its score shows it and ends, unless it is of other updates
+finished() {
+  if [ -s "$1" ]; then
+    one_budget "$2" "$3"
+    cat "$1"
+    exit
+  fi
 }
 
 # one_setting FOLDER NAME...: the same of other variables that a training is set by
@@ -87,8 +91,24 @@ whole() {
   fi
 }
 
-# control_arch CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
+# warmup UPDATES: 200, or half of the updates where they are fewer than 400
+warmup() { echo $(($1 < 400 ? $1 / 2 : 200)); }
+
+controls="mlp gated linformer random clustering compressive global local_global window dilated strided
+  workspace elu rfa t2r"
+
+# check_control SYSTEM CONTROL
+check_control() {
+  if ! grep -qw -- "$2" <<< "$controls"; then
+    echo "error: SYSTEM $1 has the control $2, which is none of" $controls >&2
+    exit 2
+  fi
+}
+
+# control_arch SYSTEM CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
 control_arch() {
+  if [ "$2" != abc ]; then check_control "$1" "$2"; fi
+  set -- "$2" "$3"
   case $1 in
     abc) echo "abc_mlp_$2" ;;
     elu|rfa|t2r) echo "$1_$2" ;;

@@ -57,9 +57,10 @@ case $method in
   *) RANK=0 ;;
 esac
 
-"${kind}_softmax"
 scores=$WORK/conversion/$kind folder=$WORK/conversion/$kind/$system-$method-$SEED
-mkdir -p "$folder"
+one_setting "$folder/tuned" TRANSFERRED RANK LR
+finished "$folder.score" "$folder/tuned" "$((CONTINUED - TRANSFERRED))"
+"${kind}_softmax"
 start=$softmax/checkpoint_last.pt
 if [ "$system" != softmax ]; then
   start=$folder/converted.pt
@@ -77,7 +78,6 @@ go_on() {
 }
 
 loss=${kind}_loss
-one_setting "$folder/tuned" TRANSFERRED RANK LR
 if [ "$TRANSFERRED" -gt 0 ]; then
   go_on "$folder/transfer" "$TRANSFERRED" --criterion attention_transfer \
     --attention-teacher "$softmax/checkpoint_last.pt" --lr 0.1

@@ -44,7 +44,6 @@ for conversion in $CONVERSIONS; do
   system=${conversion%:*} method=${conversion#*:}
   systems="$systems $system-$method"
   for seed in $SEEDS; do
-    if [ -e "$folder/$system-$method-$seed.score" ]; then continue; fi
     printf '\n== %s, %s, seed %s\n' "$system" "$method" "$seed"
     SEED=$seed recipes/abc/conversion.sh "$kind" "$system" "$method"
   done

@@ -9,7 +9,7 @@ choose_language_model() {
   if [ "$1" = softmax ]; then
     arch="--arch transformer_lm"
   elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)$ ]]; then
-    arch=$(control_arch "${BASH_REMATCH[1]}" transformer_lm)
+    arch=$(control_arch "$1" "${BASH_REMATCH[1]}" transformer_lm)
     arch="--arch $arch --abc-causal-slots ${BASH_REMATCH[2]}"
   else
     echo "error: SYSTEM must be softmax or CONTROL-SLOTS, but is $1" >&2

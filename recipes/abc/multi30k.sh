@@ -12,6 +12,7 @@ raw=$DATA/multi30k-en-de data=$WORK/multi30k run=$WORK/multi30k/$system-$SEED
 
 whole UPDATES "$UPDATES" 1
 choose_arch "$system"
+finished "$run.score" "$run" "$UPDATES"
 prepare "$raw" en de train="$raw/train" valid="$raw/val" test="$raw/test_2016_flickr"
 train --max-tokens 1024
 translate

@@ -19,8 +19,6 @@ for system in $SYSTEMS; do choose_arch "$system"; done
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  run=$WORK/multi30k/$system-$seed
-  if [ -e "$run.score" ] && of_budget "$run"; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   DATA=$DATA WORK=$WORK SEED=$seed UPDATES=${UPDATES:-2000} DEVICE=$DEVICE BIN=$BIN \
     recipes/abc/multi30k.sh "$system"

@@ -21,8 +21,6 @@ for seed in $SEEDS; do whole SEEDS "$seed"; done
 
 for seed in $SEEDS; do for cross in $CROSS; do for causal in $CAUSAL; do
   system=abc-$cross-$causal
-  run=$WORK/multi30k/$system-$seed
-  if grep -qs '^BLEU|' "$run.score" && of_budget "$run"; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   DATA=$DATA WORK=$WORK SEED=$seed UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN \
     recipes/abc/multi30k.sh "$system"

@@ -24,7 +24,7 @@ choose_arch() {
   if [ "$1" = softmax ]; then
     arch="--arch transformer"
   elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)-([0-9]+)(-(sigmoid|relu|separate|shared|all))?$ ]]; then
-    arch=$(control_arch "${BASH_REMATCH[1]}" transformer)
+    arch=$(control_arch "$1" "${BASH_REMATCH[1]}" transformer)
     arch="--arch $arch --abc-cross-slots ${BASH_REMATCH[2]} --abc-causal-slots ${BASH_REMATCH[3]}"
     case ${BASH_REMATCH[5]} in
       sigmoid|relu) arch="$arch --abc-activation ${BASH_REMATCH[5]}" ;;
@@ -71,7 +71,7 @@ train() {
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 --lr-scheduler polynomial_decay \
-    --total-num-update "$UPDATES" --warmup-updates 200 --clip-norm 1.0 \
+    --total-num-update "$UPDATES" --warmup-updates "$(warmup "$UPDATES")" --clip-norm 1.0 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --max-tokens 2048 --max-update "$UPDATES" --seed "$SEED" --num-workers 0 \
     --required-batch-size-multiple 1 --no-epoch-checkpoints --save-interval-updates 500 \

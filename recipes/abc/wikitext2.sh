@@ -25,7 +25,7 @@ run=$(language_model "$system" "$LENGTH" "$SEED")
 
 wikitext2_words
 fit_language_model "$run" "$UPDATES" --criterion adaptive_loss --lr 3e-3 --lr-scheduler cosine \
-  --warmup-updates 200
+  --warmup-updates "$(warmup "$UPDATES")"
 for subset in valid test; do for context in $CONTEXTS; do
   perplexity=$(language_model_perplexity "$subset" --context-window "$context")
   echo "$subset, context $context: perplexity $perplexity"

@@ -17,6 +17,8 @@ source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/language_model.sh
 SYSTEMS=${SYSTEMS:-softmax abc-64 gated-64} LENGTHS=${LENGTHS:-512 2048} SEEDS=${SEEDS:-1 2 3}
+UPDATES=${UPDATES:-1200}
+whole UPDATES "$UPDATES" 1
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for length in $LENGTHS; do segment LENGTHS "$length"; done
 for system in $SYSTEMS; do
@@ -44,9 +46,10 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
   for seed in $SEEDS; do
     score=$WORK/lengths/$system-$length-$seed.score positions=${score%.score}.json
     run=$(language_model "$system" "$length" "$seed")
-    if [ -e "$score" ] && [ -e "$positions" ] && of_budget "$run"; then continue; fi
+    one_budget "$run" "$UPDATES"
+    if [ -e "$score" ] && [ -e "$positions" ]; then continue; fi
     printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
-    DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length DEVICE=$DEVICE BIN=$BIN \
+    DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN \
       recipes/abc/wikitext2.sh "$system"
     whole="--stateful --positions restart --tokens-per-sample $length"
     if [ "$system" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi

@@ -24,9 +24,7 @@ done
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
   printf '\n== %s, seed %s\n' "$system" "$seed"
-  if [ ! -e "$folder/$system-$seed.score" ] || ! of_budget "$folder/$system-$seed"; then
-    DATA=$DATA WORK=$WORK SEED=$seed BIN=$BIN recipes/gmat/wikitext2.sh "$system"
-  fi
+  DATA=$DATA WORK=$WORK SEED=$seed BIN=$BIN recipes/gmat/wikitext2.sh "$system"
   if [[ $system == *-c* && ! -s $folder/$system-$seed.recovered.txt ]]; then
     WORK=$WORK SEED=$seed BIN=$BIN recipes/gmat/compress.sh "$system"
   fi

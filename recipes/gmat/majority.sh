@@ -67,6 +67,7 @@ rate() { awk -v size="$1" 'BEGIN { print 5e-4 * (size > 512 ? 512 / size : 1) }'
 
 one_budget "$run" "$UPDATES"
 one_setting "$run" SHORT CHUNK ROUNDS BATCH PROJECTIONS
+finished "$run.score" "$run" "$UPDATES"
 if [ "$length" -gt 512 ]; then
   export WORK SEED SHORT UPDATES CHUNK ROUNDS BATCH PROJECTIONS DEVICE BIN
   "$script" "$system" $((length / 4)) "$pairs"

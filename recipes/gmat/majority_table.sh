@@ -6,7 +6,7 @@
 #   CELLS  LENGTH-PAIRS-SYSTEM of majority.sh (default: the list below)
 #   SEEDS  default "1 2 3"
 #
-# WORK, DEVICE and BIN are in majority.sh. Chunks have 400 short updates and then 300, and with more than
+# The other variables but UPDATES, SHORT and PROJECTIONS are in majority.sh. Chunks have 400 short updates and then 300, and with more than
 # one pair 1000 and 300; LSH has 1000 and 1000, and with more than one pair 2000 and 1000 and projections
 # for the memory. A run that has its score is not repeated. The table is in $WORK/majority.md, the picture in $WORK/majority.png.
 source "$(dirname "$0")/../common.sh"
@@ -15,6 +15,12 @@ WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} SEEDS=${SEEDS:-1 2 3}
 CELLS=${CELLS:-512-1-chunks-0 512-1-chunks-8 512-3-chunks-0 512-3-chunks-8 8192-1-chunks-8 \
   8192-3-chunks-8 512-1-lsh-0 512-1-lsh-8 512-3-lsh-0 512-3-lsh-8}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
+for name in UPDATES SHORT PROJECTIONS; do
+  if [ -n "${!name:-}" ]; then
+    echo "error: a cell sets $name; give it to recipes/gmat/majority.sh" >&2
+    exit 2
+  fi
+done
 for cell in $CELLS; do
   if ! [[ $cell =~ ^([1-9][0-9]*)-([1-9][0-9]*)-(chunks|lsh)-[0-9]+$ ]]; then
     echo "error: CELLS must be LENGTH-PAIRS-SYSTEM of majority.sh, but has $cell" >&2
@@ -31,7 +37,6 @@ for cell in $CELLS; do
     *) settings="SHORT=2000 UPDATES=1000 PROJECTIONS=qkv" ;;
   esac
   for seed in $SEEDS; do
-    if [ -s "$WORK/majority/$cell-$seed.score" ]; then continue; fi
     printf '\n== %s, seed %s\n' "$cell" "$seed"
     env WORK="$WORK" SEED="$seed" BIN="$BIN" $settings \
       recipes/gmat/majority.sh "$sparsity-$memory" "$length" "$pairs"

@@ -79,6 +79,8 @@ programs
 
 one_budget "$run" "$UPDATES"
 for folder in "$base" "$run"; do one_setting "$folder" BATCH; done
+one_budget "$base" "$BASE"
+finished "$run.score" "$run" "$UPDATES"
 answering "$base" "$BASE" 512 --gmat-memory 0 --lr-scheduler fixed
 
 start=$base/checkpoint_last.pt

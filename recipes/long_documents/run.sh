@@ -29,6 +29,7 @@ if [ "$system" = transformer ]; then
 elif [ "$system" = gmat ]; then
   arch=numbered_gmat_transformer flags=$gmat
 elif [[ $system =~ ^gmat-([a-z0-9_]+)-([0-9]+)-([0-9]+)$ ]]; then
+  check_control "$system" "${BASH_REMATCH[1]}"
   arch=numbered_gmat_transformer
   flags="$gmat --gmat-decoder-control ${BASH_REMATCH[1]} --abc-cross-slots ${BASH_REMATCH[2]}"
   flags="$flags --abc-causal-slots ${BASH_REMATCH[3]}"
@@ -37,6 +38,10 @@ else
   exit 2
 fi
 raw=$DATA/multi30k-en-de plugin=recipes/long_documents/numbered_sentences
+
+data=$WORK/documents-$SENTENCES
+base=$data/base-$SEED run=$data/$system-$SEED
+finished "$run.score" "$run" "$UPDATES"
 
 data=$WORK/sentences
 prepare "$raw" en de train="$raw/train" valid="$raw/val" test="$raw/test_2016_flickr"
@@ -68,8 +73,7 @@ fitted() {
     "${@:4}"
 }
 
-base=$data/base-$SEED run=$data/$system-$SEED
-fitted "$base" "$data/single" "$BASE" --arch numbered_transformer --lr 3e-3 --warmup-updates 200 \
+fitted "$base" "$data/single" "$BASE" --arch numbered_transformer --lr 3e-3 --warmup-updates "$(warmup "$BASE")" \
   --max-tokens 1024
 start=$base/checkpoint_last.pt
 if [ "$system" != transformer ]; then

@@ -27,7 +27,6 @@ done
 folder=$WORK/documents-$SENTENCES
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  if [ -e "$folder/$system-$seed.score" ]; then continue; fi
   printf '\n== %s, seed %s\n' "$system" "$seed"
   DATA=$DATA WORK=$WORK SEED=$seed DEVICE=$DEVICE BIN=$BIN SENTENCES=$SENTENCES \
     recipes/long_documents/run.sh "$system"

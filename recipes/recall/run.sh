@@ -30,6 +30,7 @@ layer() {
   if [ "$1" = softmax ]; then
     echo softmax
   elif [[ $1 =~ ^([a-z0-9_]+)-([1-9][0-9]*)$ ]]; then
+    check_control "$system" "${BASH_REMATCH[1]}"
     echo "${BASH_REMATCH[1]}:${BASH_REMATCH[2]}"
   else
     echo "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is $system" >&2
@@ -50,18 +51,14 @@ if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATE
 whole UPDATES "$UPDATES" 1
 run=$WORK/$form/$system-$SEED
 programs
-one_budget "$run" "$UPDATES"
-if [ -e "$run.tsv" ]; then
-  cat "$run.tsv"
-  exit
-fi
+finished "$run.tsv" "$run" "$UPDATES"
 
 trained "$run" "$UPDATES" --user-dir fairseq_memattn --task associative_recall --form "$form" \
   --length 64 $task $arch $DEVICE --criterion sequence_tagging \
   --decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64 \
   --decoder-ffn-embed-dim 128 --decoder-attention-heads 4 --decoder-normalize-before --dropout 0 \
   --share-decoder-input-output-embed --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 \
-  --lr-scheduler cosine --warmup-updates 200 --clip-norm 1.0 --batch-size 32
+  --lr-scheduler cosine --warmup-updates "$(warmup "$UPDATES")" --clip-norm 1.0 --batch-size 32
 "$BIN"/python recipes/recall/measure.py "$run/checkpoint_last.pt" --tests $tests > "$run.measuring"
 mv "$run.measuring" "$run.tsv"
 cat "$run.tsv"

@@ -16,6 +16,15 @@ SYSTEMS=${SYSTEMS-softmax mlp-16 mlp-14 mlp-8 mlp-4 gated-16 window-16 window-32
 NEEDLES=${NEEDLES-softmax mlp-16 gated-16 window-16 t2r-32}
 SEEDS=${SEEDS-1 2 3} BIN=${BIN:-.venv/bin}
 export WORK=${WORK:-outputs/recall} BIN
+for seed in $SEEDS; do whole SEEDS "$seed"; done
+for system in $SYSTEMS $NEEDLES; do
+  if ! [[ $system =~ ^(softmax|([a-z0-9_]+)-[1-9][0-9]*)(-only)?$ ]]; then
+    echo "error: SYSTEMS and NEEDLES must be of run.sh, but have $system" >&2
+    exit 2
+  fi
+  if [ -n "${BASH_REMATCH[2]}" ]; then check_control "$system" "${BASH_REMATCH[2]}"; fi
+done
+
 for seed in $SEEDS; do
   for system in $SYSTEMS; do SEED=$seed recipes/recall/run.sh multi_query "$system"; done
   for system in $NEEDLES; do SEED=$seed recipes/recall/run.sh needle "$system"; done

@@ -34,6 +34,7 @@ case $stage in
 esac
 UPDATES=${UPDATES:-$updates}
 whole UPDATES "$UPDATES" 1
+finished "$run.score" "$run" "$UPDATES"
 task="--task document_translation --source-context $context --target-context 0"
 
 prepare_documents

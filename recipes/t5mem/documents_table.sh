@@ -31,7 +31,6 @@ rows=
 for stage in $STAGES; do for system in $SYSTEMS; do
   rows="$rows $system-$stage"
   for seed in $SEEDS; do
-    if [ -e "$data/$system-$stage-$seed.score" ]; then continue; fi
     printf '\n== %s, %s, seed %s\n' "$system" "$stage" "$seed"
     DATA=$DATA WORK=$WORK SEED=$seed DEVICE=$DEVICE BIN=$BIN \
       recipes/t5mem/documents.sh "$CORPUS" "$system" "$stage"

@@ -74,7 +74,7 @@ task="--user-dir fairseq_memattn $DEVICE --task question_answering --max-source-
 learned() {
   trained "$1" "$2" "$3" $task $arch $sizes --eval-answers --dropout 0.0 \
     --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' --lr 1e-3 \
-    --lr-scheduler cosine --warmup-updates 200 --clip-norm 1.0 --batch-size 64 "${@:4}"
+    --lr-scheduler cosine --warmup-updates "$(warmup "$2")" --clip-norm 1.0 --batch-size 64 "${@:4}"
 }
 
 programs
@@ -83,6 +83,7 @@ programs
 
 one_budget "$run" "$UPDATES"
 one_setting "$run" BEGIN FROM TRAIN LENGTH LAYERS BIASES
+finished "$run.score" "$run" "$UPDATES"
 if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
   two=$WORK/stories/2-sentences-facts-1 FROM=$run/begin/checkpoint_last.pt
   "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from fairseq_memattn.attention.controls import CONTROLS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,7 +53,7 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "0"},
             "error: UPDATES must be a whole number of 1",
         ),
-        ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but there are 2"),
+        ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but 2 were given"),
         (
             "abc/conversion.sh abc-32-8 plain",
             {},
@@ -100,7 +102,7 @@ ROOT = Path(__file__).parents[2]
         (
             "abc/conversion_table.sh translation x",
             {},
-            "usage: recipes/abc/conversion_table.sh [KIND], but there are 2",
+            "usage: recipes/abc/conversion_table.sh [KIND], but 2 were given",
         ),
         (
             "abc/conversion_table.sh x",
@@ -122,7 +124,7 @@ ROOT = Path(__file__).parents[2]
             {"CONVERSIONS": "abc-8:plain abc:plain"},
             "error: SYSTEM must be softmax or CONTROL-SLOTS, but is abc",
         ),
-        ("abc/masked_lm.sh", {}, "usage: recipes/abc/masked_lm.sh SYSTEM, but there are 0"),
+        ("abc/masked_lm.sh", {}, "usage: recipes/abc/masked_lm.sh SYSTEM, but 0 were given"),
         (
             "abc/masked_lm.sh abc-0",
             {},
@@ -130,14 +132,14 @@ ROOT = Path(__file__).parents[2]
         ),
         ("abc/masked_lm.sh abc-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
         ("abc/masked_lm.sh abc-8", {}, "error: no folder "),
-        ("abc/multi30k_table.sh x", {}, "usage: recipes/abc/multi30k_table.sh, but there are 1"),
+        ("abc/multi30k_table.sh x", {}, "usage: recipes/abc/multi30k_table.sh, but 1 were given"),
         (
             "abc/multi30k_table.sh",
             {"SYSTEMS": "softmax abc"},
             "error: SYSTEM must be softmax or CONTROL-CROSS-CAUSAL[-VARIANT], but is abc",
         ),
         ("abc/multi30k_table.sh", {"SEEDS": "1 x"}, "error: SEEDS must be a whole number of 0"),
-        ("recall/run.sh mlp-8", {}, "usage: recipes/recall/run.sh FORM SYSTEM, but there are 1"),
+        ("recall/run.sh mlp-8", {}, "usage: recipes/recall/run.sh FORM SYSTEM, but 1 were given"),
         ("recall/run.sh hay mlp-8", {}, "error: FORM must be multi_query or needle, but is hay"),
         (
             "recall/run.sh needle mlp",
@@ -145,8 +147,32 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is mlp",
         ),
         ("recall/run.sh needle mlp-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number"),
-        ("recall/table.sh x", {}, "usage: recipes/recall/table.sh, but there are 1 arguments"),
-        ("t5mem/stories.sh", {}, "usage: recipes/t5mem/stories.sh SYSTEM, but there are 0"),
+        ("recall/table.sh x", {}, "usage: recipes/recall/table.sh, but 1 were given"),
+        ("recall/table.sh", {"SEEDS": "1 x"}, "error: SEEDS must be a whole number of 0 or more"),
+        (
+            "recall/table.sh",
+            {"NEEDLES": "mlp"},
+            "error: SYSTEMS and NEEDLES must be of run.sh, but",
+        ),
+        (
+            "recall/table.sh",
+            {"SYSTEMS": "softmax foo-8"},
+            "error: SYSTEM foo-8 has the control foo,",
+        ),
+        (
+            "recall/run.sh needle foo-8",
+            {},
+            "error: SYSTEM foo-8 has the control foo, which is none",
+        ),
+        ("abc/multi30k.sh foo-8-8", {}, "error: SYSTEM foo-8-8 has the control foo, which is none"),
+        ("abc/wikitext2.sh foo-8", {}, "error: SYSTEM foo-8 has the control foo, which is none of"),
+        ("abc/masked_lm.sh foo-8", {}, "error: SYSTEM foo-8 has the control foo, which is none of"),
+        (
+            "long_documents/run.sh gmat-foo-0-64",
+            {},
+            "error: SYSTEM gmat-foo-0-64 has the control foo, which is none of",
+        ),
+        ("t5mem/stories.sh", {}, "usage: recipes/t5mem/stories.sh SYSTEM, but 0 were given"),
         (
             "t5mem/stories.sh t5-1",
             {"BIASES": "fast"},
@@ -182,12 +208,20 @@ ROOT = Path(__file__).parents[2]
         ("t5mem/stories.sh v1-9", {}, "and CHUNKS from 1 to 8, like v1-4, but is v1-9"),
         ("t5mem/stories_table.sh", {"SYSTEMS": "v1-4 t5-2"}, "like v1-4, but is t5-2"),
         ("t5mem/stories_table.sh", {"FROM": "a.pt"}, "error: FROM is a model of one system"),
-        ("t5mem/stories_table.sh v1-4", {}, "usage: recipes/t5mem/stories_table.sh, but there"),
+        (
+            "t5mem/stories_table.sh v1-4",
+            {},
+            "usage: recipes/t5mem/stories_table.sh, but 1 were given",
+        ),
         ("t5mem/stories.sh v1-4", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
         ("t5mem/stories.sh v1-4", {}, "error: no fairseq-train in nowhere; run make env, or"),
-        ("stream/run.sh 8", {}, "usage: recipes/stream/run.sh, but there are 1 arguments"),
+        ("stream/run.sh 8", {}, "usage: recipes/stream/run.sh, but 1 were given"),
         ("stream/run.sh", {"SYSTEMS": "x"}, "error: SYSTEMS must be windows, none, decay or sent"),
-        ("t5mem/documents_table.sh x", {}, "usage: recipes/t5mem/documents_table.sh, but there"),
+        (
+            "t5mem/documents_table.sh x",
+            {},
+            "usage: recipes/t5mem/documents_table.sh, but 1 were given",
+        ),
         ("t5mem/documents_table.sh", {"UPDATES": "9"}, "error: UPDATES is of one stage; give it"),
         ("t5mem/documents_table.sh", {"STAGES": "x"}, "error: STAGE must be agnostic, scratch or"),
         ("t5mem/documents_table.sh", {"SYSTEMS": "t6"}, "error: the system must be t5, v1, v2, v3"),
@@ -196,18 +230,30 @@ ROOT = Path(__file__).parents[2]
             {"CORPUS": "x"},
             "error: CORPUS must be bible or chat, but is",
         ),
-        ("gmat/compression_table.sh x", {}, "usage: recipes/gmat/compression_table.sh, but there"),
+        (
+            "gmat/compression_table.sh x",
+            {},
+            "usage: recipes/gmat/compression_table.sh, but 1 were given",
+        ),
         (
             "gmat/compression_table.sh",
             {"SYSTEMS": "8x1-0"},
             "error: SYSTEMS must be 64x1-0 or 64x1",
         ),
         ("gmat/compression_table.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
-        ("long_documents/run.sh", {}, "usage: recipes/long_documents/run.sh SYSTEM, but there"),
+        (
+            "long_documents/run.sh",
+            {},
+            "usage: recipes/long_documents/run.sh SYSTEM, but 0 were given",
+        ),
         ("long_documents/run.sh gmat-4", {}, "error: SYSTEM must be transformer, gmat or gmat-"),
         ("long_documents/run.sh gmat", {"UPDATES": "0"}, "error: UPDATES must be a whole number"),
         ("long_documents/run.sh gmat", {}, "error: no folder "),
-        ("long_documents/table.sh x", {}, "usage: recipes/long_documents/table.sh, but there"),
+        (
+            "long_documents/table.sh x",
+            {},
+            "usage: recipes/long_documents/table.sh, but 1 were given",
+        ),
         ("long_documents/table.sh", {"SYSTEMS": "x"}, "error: SYSTEMS must be of run.sh, but has"),
         ("long_documents/table.sh", {"REPEATS": "0"}, "error: REPEATS must be a whole number of 1"),
         (
@@ -220,10 +266,14 @@ ROOT = Path(__file__).parents[2]
             {"SEEDS": "x"},
             "error: SEEDS must be a whole number of 0 or more, but",
         ),
-        ("abc/slot_grid.sh 8", {}, "usage: recipes/abc/slot_grid.sh, but there are 1 arguments"),
+        ("abc/slot_grid.sh 8", {}, "usage: recipes/abc/slot_grid.sh, but 1 were given"),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "0"}, "error: LENGTH must be a whole number of 1"),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "8192"}, "error: LENGTH must be at most 4096, the"),
-        ("abc/wikitext2_lengths.sh 8", {}, "usage: recipes/abc/wikitext2_lengths.sh, but there"),
+        (
+            "abc/wikitext2_lengths.sh 8",
+            {},
+            "usage: recipes/abc/wikitext2_lengths.sh, but 1 were given",
+        ),
         ("abc/wikitext2_lengths.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
         ("abc/wikitext2_lengths.sh", {"LENGTHS": "x"}, "error: LENGTHS must be a whole number of"),
         (
@@ -278,13 +328,18 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "0"},
             "error: UPDATES must be a whole number of 1 or more, but is 0",
         ),
-        ("gmat/majority_table.sh x", {}, "usage: recipes/gmat/majority_table.sh, but there are 1"),
+        ("gmat/majority_table.sh x", {}, "usage: recipes/gmat/majority_table.sh, but 1 were given"),
         (
             "gmat/majority_table.sh",
             {"CELLS": "512-1-chunks-8 512-chunks-8"},
             "error: CELLS must be LENGTH-PAIRS-SYSTEM of majority.sh, but has 512-chunks-8",
         ),
-        ("gmat/numeric_table.sh x", {}, "usage: recipes/gmat/numeric_table.sh, but there are 1"),
+        (
+            "gmat/majority_table.sh",
+            {"UPDATES": "20"},
+            "error: a cell sets UPDATES; give it to recipes/gmat/majority.sh",
+        ),
+        ("gmat/numeric_table.sh x", {}, "usage: recipes/gmat/numeric_table.sh, but 1 were given"),
         (
             "gmat/numeric_table.sh",
             {"SYSTEMS": "full bound"},
@@ -304,7 +359,7 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
         ("gmat/compress.sh 64x8-32-c3", {}, "error: no trained model with compression in "),
-        ("gmat/stories.sh", {}, "usage: recipes/gmat/stories.sh SYSTEM, but there are 0"),
+        ("gmat/stories.sh", {}, "usage: recipes/gmat/stories.sh SYSTEM, but 0 were given"),
         ("gmat/stories.sh 31", {}, "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS,"),
         ("gmat/stories.sh 31-0-2", {}, "error: SYSTEM 31-0-2 keeps a memory alone that has no"),
         (
@@ -314,7 +369,7 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/stories.sh 31-0", {"BASE": "0"}, "error: BASE must be a whole number of 1 or more"),
         ("gmat/stories.sh 31-0", {}, "error: no fairseq-train in nowhere; run make env, or"),
-        ("gmat/stories_table.sh x", {}, "usage: recipes/gmat/stories_table.sh, but there are 1"),
+        ("gmat/stories_table.sh x", {}, "usage: recipes/gmat/stories_table.sh, but 1 were given"),
         ("gmat/stories_table.sh", {"SYSTEMS": "31-0 full"}, "CHUNK-MEMORY-LAYERS, like 64-16, but"),
         ("gmat/squad.sh", {}, "usage: recipes/gmat/squad.sh SYSTEM"),
         (
@@ -341,7 +396,7 @@ ROOT = Path(__file__).parents[2]
         ("gpu.sh", {"TOKENS": "4096"}, "error: TOKENS must be at least 8192, the longest input,"),
         ("gpu.sh", {"SIZE": "100"}, "error: SIZE must be a multiple of 8, the heads, but is 100"),
         ("gpu.sh", {}, "error: no folder "),
-        ("wheelhouse.sh 3.12", {}, "usage: recipes/wheelhouse.sh VERSION FOLDER, but there are 1"),
+        ("wheelhouse.sh 3.12", {}, "usage: recipes/wheelhouse.sh VERSION FOLDER, but 1 were given"),
         ("wheelhouse.sh 3.10 out", {}, "error: VERSION must be 3.11 or 3.12, but is 3.10"),
         ("wheelhouse.sh 3.12 docs", {}, "error: docs must be a new or empty folder, but has files"),
         ("wheelhouse.sh 3.12 out", {}, "error: no python in nowhere; run make env, or set BIN"),
@@ -419,18 +474,55 @@ def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
     assert "is a training of 16 updates, not of 8; keep to them" in begin("8").stderr
 
 
-def test_a_score_of_another_budget_is_no_row(tmp_path):
-    """The script of one system refuses the folder, or does not find its corpus."""
+@pytest.mark.parametrize("trained", ["2000", "20"])
+def test_a_score_of_another_budget_is_no_row(trained, tmp_path):
+    """The table's budget is 2000 unless it is set."""
     run = tmp_path / "work" / "multi30k" / "softmax-1"
     run.mkdir(parents=True)
-    (run / "trained-2000").touch()
+    (run / f"trained-{trained}").touch()
     run.with_suffix(".score").write_text("BLEU|nrefs:1 = 30 60/40/30/20\nppl 8\nchrF2|x = 50\n")
     settings = {"SYSTEMS": "softmax", "SEEDS": "1", "BIN": str(Path(sys.executable).parent)}
-    for updates, ended in ((None, 0), ("2000", 0), ("50", 2)):
+    for updates in (None, "2000", "20"):
         given = settings if updates is None else settings | {"UPDATES": updates}
         done = script(tmp_path, "abc/multi30k_table.sh", given)
-        assert done.returncode == ended, done.stderr
-        assert ("| `softmax` | 1 | 30.00 |" in done.stdout) == (ended == 0)
+        if (updates or "2000") == trained:
+            assert done.returncode == 0 and "| `softmax` | 1 | 30.00 |" in done.stdout
+        else:
+            assert done.returncode == 2 and f"is a training of {trained} updates" in done.stderr
+
+
+def test_a_finished_run_of_other_settings_is_refused(tmp_path):
+    run = tmp_path / "work" / "majority" / "512-1-chunks-8-1"
+    run.mkdir(parents=True)
+    run.with_suffix(".score").write_text("accuracy 99 %, exact match 98 %\n")
+    (run / "trained-300").touch()
+    settings = "SHORT=400 CHUNK=64 ROUNDS=2 BATCH=16 PROJECTIONS=none"
+    (run / "settings").write_text(f"{settings}\n")
+    given = {"CELLS": "512-1-chunks-8", "SEEDS": "1", "BIN": str(Path(sys.executable).parent)}
+    done = script(tmp_path, "gmat/majority_table.sh", given)
+    assert done.returncode == 0 and "| 98.00 |" in done.stdout, done.stderr
+    done = script(tmp_path, "gmat/majority_table.sh", given | {"CHUNK": "32"})
+    assert done.returncode == 2 and f"is a training with {settings}, not with" in done.stderr
+
+
+def test_the_controls_of_recipes_are_all():
+    listed = subprocess.run(
+        ["bash", "-c", "source recipes/common.sh; echo $controls", "recipes/gpu.sh"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(listed.stdout.split()) == {*CONTROLS, "elu", "rfa", "t2r"}
+
+
+@pytest.mark.parametrize(("updates", "steps"), [(2000, 200), (500, 200), (300, 150), (1, 0)])
+def test_the_warm_up_ends_before_the_training(updates, steps):
+    command = f"source recipes/common.sh; warmup {updates}"
+    done = subprocess.run(
+        ["bash", "-c", command, "recipes/gpu.sh"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == f"{steps}\n"
 
 
 def test_the_demo_trains_the_model_of_its_yaml():
