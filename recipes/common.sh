@@ -11,7 +11,7 @@ arguments() {
   case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$script"; exit ;; esac
   most=$(wc -w <<< "$synopsis")
   if [ $# -gt "$most" ] || [ $# -lt $((most - ${#brackets})) ]; then
-    echo "usage: $script${synopsis:+ $synopsis}, but $# were given; --help tells more" >&2
+    echo "usage: $script${synopsis:+ $synopsis}, but the number of arguments is $#; --help tells more" >&2
     exit 2
   fi
 }
@@ -47,10 +47,13 @@ one_budget() {
   touch "$1/started-$2"
 }
 
-# finished SCORE FOLDER UPDATES: a run that has its score shows it and ends, unless it is of other updates
+# finished SCORE FOLDER UPDATES [NAME...]: a run that has its score shows it and ends, without its corpus;
+# one of other updates, or of other variables NAME, is refused
 finished() {
-  if [ -s "$1" ]; then
-    one_budget "$2" "$3"
+  if ! begun "$2"; then return; fi
+  one_budget "$2" "$3"
+  if [ $# -gt 3 ]; then one_setting "$2" "${@:4}"; fi
+  if [ -s "$1" ] && [ -e "$2/trained-$3" ]; then
     cat "$1"
     exit
   fi
@@ -65,6 +68,7 @@ one_setting() {
       "or write elsewhere" >&2
     exit 2
   fi
+  if begun "$folder"; then return; fi
   mkdir -p "$folder"
   echo "$now" > "$folder/settings"
 }

@@ -58,9 +58,9 @@ case $method in
 esac
 
 scores=$WORK/conversion/$kind folder=$WORK/conversion/$kind/$system-$method-$SEED
-one_setting "$folder/tuned" TRANSFERRED RANK LR
-finished "$folder.score" "$folder/tuned" "$((CONTINUED - TRANSFERRED))"
 "${kind}_softmax"
+finished "$folder.score" "$folder/tuned" "$((CONTINUED - TRANSFERRED))" TRANSFERRED RANK LR
+mkdir -p "$folder"
 start=$softmax/checkpoint_last.pt
 if [ "$system" != softmax ]; then
   start=$folder/converted.pt
@@ -78,6 +78,7 @@ go_on() {
 }
 
 loss=${kind}_loss
+one_setting "$folder/tuned" TRANSFERRED RANK LR
 if [ "$TRANSFERRED" -gt 0 ]; then
   go_on "$folder/transfer" "$TRANSFERRED" --criterion attention_transfer \
     --attention-teacher "$softmax/checkpoint_last.pt" --lr 0.1

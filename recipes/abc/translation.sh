@@ -12,7 +12,8 @@
 #   BIN     folder of the programs (default: .venv/bin)
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
-# of other UPDATES is refused, and needs another WORK.
+# of other UPDATES is refused, and needs another WORK. A run that has its score shows it, and does not
+# read its corpus again.
 DATA=${DATA:-data} WORK=${WORK:-outputs/abc} SEED=${SEED:-1} DEVICE=${DEVICE---cpu}
 BIN=${BIN:-.venv/bin}
 plugin=fairseq_memattn  # the user directory; a recipe may have one of its own

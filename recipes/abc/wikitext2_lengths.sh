@@ -46,8 +46,10 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
   for seed in $SEEDS; do
     score=$WORK/lengths/$system-$length-$seed.score positions=${score%.score}.json
     run=$(language_model "$system" "$length" "$seed")
-    one_budget "$run" "$UPDATES"
-    if [ -e "$score" ] && [ -e "$positions" ]; then continue; fi
+    if [ -e "$score" ] && [ -e "$positions" ] && begun "$run"; then
+      one_budget "$run" "$UPDATES"
+      continue
+    fi
     printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
     DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN \
       recipes/abc/wikitext2.sh "$system"

@@ -6,9 +6,10 @@
 #   CELLS  LENGTH-PAIRS-SYSTEM of majority.sh (default: the list below)
 #   SEEDS  default "1 2 3"
 #
-# The other variables but UPDATES, SHORT and PROJECTIONS are in majority.sh. Chunks have 400 short updates and then 300, and with more than
-# one pair 1000 and 300; LSH has 1000 and 1000, and with more than one pair 2000 and 1000 and projections
-# for the memory. A run that has its score is not repeated. The table is in $WORK/majority.md, the picture in $WORK/majority.png.
+# The other variables are in majority.sh; a cell sets UPDATES, SHORT and PROJECTIONS. Chunks have 400
+# short updates and then 300, and with more than one pair 1000 and 300; LSH has 1000 and 1000, and with
+# more than one pair 2000 and 1000 and projections for the memory. A run that has its score is not
+# repeated. The table is in $WORK/majority.md, the picture in $WORK/majority.png.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} SEEDS=${SEEDS:-1 2 3}

@@ -63,6 +63,7 @@ answering() {
     --validate-interval 100 --validate-interval-updates 1000 --eval-answers "${@:5}"
 }
 
+finished "$run.score" "$run" "$UPDATES" BEGIN BASE TRAIN
 programs
 if ! "$BIN"/python -c "import tokenizers" 2> /dev/null; then
   echo "error: WordPiece needs the package tokenizers; $BIN/python -m pip install tokenizers" >&2
@@ -73,7 +74,6 @@ spans "$data" --sentences "$SENTENCES" --apart 0 --train "$TRAIN"
 
 one_budget "$run" "$UPDATES"
 for folder in "$base" "$run"; do one_setting "$folder" BEGIN BASE TRAIN; done
-finished "$run.score" "$run" "$UPDATES"
 answering "$base/begin" "$BEGIN" "$stories/2-sentences" "$window" --gmat-memory 0
 answering "$base" "$BASE" "$data" "$window" --gmat-memory 0 \
   --finetune-from-model "$base/begin/checkpoint_last.pt"

@@ -61,12 +61,15 @@ filling() {
     --log-interval 50 "${@:5}"
 }
 
+if [ -s "$run.score" ]; then
+  one_budget "$base/64" "$BASE"
+  if [ -n "$compressed" ]; then one_budget "$run/copy" "$COPY"; fi
+fi
+finished "$run.score" "$run" "$UPDATES"
 wikitext2_pieces "$data" 2000
 
 one_budget "$run" "$UPDATES"
-one_budget "$base/64" "$BASE"
-if [ -n "$compressed" ]; then one_budget "$run/copy" "$COPY"; fi
-finished "$run.score" "$run" "$UPDATES"
+mkdir -p "$base"
 filling "$base/64" "$BASE" 64 64 --gmat-memory 0 --lr-scheduler fixed --lr 2e-3 --warmup-updates 300
 from=64
 while ((!compressed && from < 512 && 2 * from <= length)); do from=$((2 * from)); done

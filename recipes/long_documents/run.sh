@@ -41,6 +41,7 @@ raw=$DATA/multi30k-en-de plugin=recipes/long_documents/numbered_sentences
 
 data=$WORK/documents-$SENTENCES
 base=$data/base-$SEED run=$data/$system-$SEED
+if [ -s "$run.score" ]; then one_budget "$base" "$BASE"; fi
 finished "$run.score" "$run" "$UPDATES"
 
 data=$WORK/sentences

@@ -19,10 +19,11 @@ SENTENCES=${SENTENCES:-140} REPEATS=${REPEATS:-3}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for name in SENTENCES REPEATS; do whole "$name" "${!name}" 1; done
 for system in $SYSTEMS; do
-  if ! [[ $system =~ ^(transformer|gmat(-[a-z0-9_]+-[0-9]+-[0-9]+)?)$ ]]; then
+  if ! [[ $system =~ ^(transformer|gmat(-([a-z0-9_]+)-[0-9]+-[0-9]+)?)$ ]]; then
     echo "error: SYSTEMS must be of run.sh, but has $system" >&2
     exit 2
   fi
+  if [ -n "${BASH_REMATCH[3]}" ]; then check_control "$system" "${BASH_REMATCH[3]}"; fi
 done
 folder=$WORK/documents-$SENTENCES
 

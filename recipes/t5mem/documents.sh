@@ -21,20 +21,20 @@ choose_documents "$corpus"
 choose_variant "$system"
 check_stage "$stage"
 set_sizes 128 512
-run=$data/$system-$stage-$SEED agnostic=$data/$system-agnostic-$SEED context=3 updates=1500 from=
+run=$data/$system-$stage-$SEED agnostic=$data/$system-agnostic-$SEED context=3 from=
+if [ "$stage" = finetuned ]; then UPDATES=${UPDATES:-500}; else UPDATES=${UPDATES:-1500}; fi
+whole UPDATES "$UPDATES" 1
+finished "$run.score" "$run" "$UPDATES"
 case $stage in
   agnostic) context=0 ;;
   scratch) ;;
   finetuned)
-    updates=500 from=$agnostic/checkpoint_last.pt
+    from=$agnostic/checkpoint_last.pt
     if ! compgen -G "$agnostic/trained-*" > /dev/null || [ ! -e "$from" ]; then
       echo "error: no trained model in $agnostic; run $0 $corpus $system agnostic first" >&2
       exit 2
     fi ;;
 esac
-UPDATES=${UPDATES:-$updates}
-whole UPDATES "$UPDATES" 1
-finished "$run.score" "$run" "$UPDATES"
 task="--task document_translation --source-context $context --target-context 0"
 
 prepare_documents

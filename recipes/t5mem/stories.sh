@@ -77,13 +77,13 @@ learned() {
     --lr-scheduler cosine --warmup-updates "$(warmup "$2")" --clip-norm 1.0 --batch-size 64 "${@:4}"
 }
 
+finished "$run.score" "$run" "$UPDATES" BEGIN FROM TRAIN LENGTH LAYERS BIASES
 programs
 "$BIN"/python data_prep/stories.py --output "$data" --facts $FACTS \
   --sentences "$SENTENCES" --least-sentences 1 --apart "$apart" --train "$TRAIN"
 
 one_budget "$run" "$UPDATES"
 one_setting "$run" BEGIN FROM TRAIN LENGTH LAYERS BIASES
-finished "$run.score" "$run" "$UPDATES"
 if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
   two=$WORK/stories/2-sentences-facts-1 FROM=$run/begin/checkpoint_last.pt
   "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \

@@ -8,11 +8,13 @@ from contract_cases import TRANSLATING, each_case
 from contract_models import build, words
 from fairseq import utils
 
+from fairseq_memattn.attention.ops.backends import chosen_backend
+
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 GPU = torch.device("cuda")
-PAD = words().pad()
+PAD, BOS = words().pad(), words().bos()
 
 
 class Pair:
@@ -29,6 +31,21 @@ class Pair:
             self.task.dataset(split), max_sentences=5, max_positions=limits
         )
         return next(batches.next_epoch_itr(shuffle=False))
+
+    def loss_and_gradients(self, model, batch):
+        """The loss of all tokens, and the gradients of all weights in one vector."""
+        model.zero_grad()
+        logits, *extra = model(**batch["net_input"])
+        scores = model.get_normalized_probs((logits.float(), *extra), log_probs=True)
+        loss = torch.nn.functional.nll_loss(
+            scores.flatten(0, 1), batch["target"].flatten(), ignore_index=PAD, reduction="sum"
+        )
+        loss.backward()
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        for one in gradients:
+            if len(one) == len(self.task.target_dictionary):
+                one[BOS] = 0  # of an embedding of 0, which an RMS norm divides by next to nothing
+        return loss.item(), torch.cat([one.flatten().float().cpu() for one in gradients])
 
     def translations(self, model, batch):
         """The tokens of the hypotheses of each sentence."""
@@ -49,25 +66,17 @@ def moved(batch, dtype=torch.float32):
     return utils.apply_to_sample(move, batch)
 
 
-def loss_and_gradients(model, batch):
-    """The loss of all tokens, and the gradients of all weights in one vector."""
-    model.zero_grad()
-    logits, *extra = model(**batch["net_input"])
-    scores = model.get_normalized_probs((logits.float(), *extra), log_probs=True)
-    loss = torch.nn.functional.nll_loss(
-        scores.flatten(0, 1), batch["target"].flatten(), ignore_index=PAD, reduction="sum"
-    )
-    loss.backward()
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    return loss.item(), torch.cat([one.flatten().float().cpu() for one in gradients])
+def test_kernels_run():
+    q = torch.zeros(1, 1, 64, 8, device=GPU)
+    assert chosen_backend(q, slots=6) == "triton"
 
 
 @each_case()
 def test_losses_and_gradients(case, pair):
     two = pair(case)
     batch = two.batch("train")
-    expected, expected_gradients = loss_and_gradients(two.model, batch)
-    loss, gradients = loss_and_gradients(two.on_gpu, moved(batch))
+    expected, expected_gradients = two.loss_and_gradients(two.model, batch)
+    loss, gradients = two.loss_and_gradients(two.on_gpu, moved(batch))
     assert loss == pytest.approx(expected, rel=1e-4)
     assert (gradients - expected_gradients).norm() < 1e-3 * expected_gradients.norm()
 
@@ -77,14 +86,16 @@ def test_losses_and_gradients(case, pair):
 def test_bfloat16(how, case, pair):
     two = pair(case)
     batch = two.batch("train")
-    expected, _ = loss_and_gradients(two.model, batch)
+    expected, expected_gradients = two.loss_and_gradients(two.model, batch)
     if how == "weights":
-        loss, gradients = loss_and_gradients(two.on_gpu.bfloat16(), moved(batch, torch.bfloat16))
+        loss, gradients = two.loss_and_gradients(
+            two.on_gpu.bfloat16(), moved(batch, torch.bfloat16)
+        )
     else:
         with torch.autocast(GPU.type, dtype=torch.bfloat16):
-            loss, gradients = loss_and_gradients(two.on_gpu, moved(batch))
+            loss, gradients = two.loss_and_gradients(two.on_gpu, moved(batch))
     assert loss == pytest.approx(expected, rel=0.05)
-    assert gradients.isfinite().all()
+    assert torch.cosine_similarity(gradients, expected_gradients, dim=0) > 0.7
 
 
 @each_case(*TRANSLATING)

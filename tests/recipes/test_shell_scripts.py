@@ -53,7 +53,11 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "0"},
             "error: UPDATES must be a whole number of 1",
         ),
-        ("t5mem/squad.sh t5 v1", {}, "usage: recipes/t5mem/squad.sh [ARCH], but 2 were given"),
+        (
+            "t5mem/squad.sh t5 v1",
+            {},
+            "usage: recipes/t5mem/squad.sh [ARCH], but the number of arguments is 2",
+        ),
         (
             "abc/conversion.sh abc-32-8 plain",
             {},
@@ -102,7 +106,7 @@ ROOT = Path(__file__).parents[2]
         (
             "abc/conversion_table.sh translation x",
             {},
-            "usage: recipes/abc/conversion_table.sh [KIND], but 2 were given",
+            "usage: recipes/abc/conversion_table.sh [KIND], but the number of arguments is 2",
         ),
         (
             "abc/conversion_table.sh x",
@@ -124,7 +128,11 @@ ROOT = Path(__file__).parents[2]
             {"CONVERSIONS": "abc-8:plain abc:plain"},
             "error: SYSTEM must be softmax or CONTROL-SLOTS, but is abc",
         ),
-        ("abc/masked_lm.sh", {}, "usage: recipes/abc/masked_lm.sh SYSTEM, but 0 were given"),
+        (
+            "abc/masked_lm.sh",
+            {},
+            "usage: recipes/abc/masked_lm.sh SYSTEM, but the number of arguments is 0",
+        ),
         (
             "abc/masked_lm.sh abc-0",
             {},
@@ -132,14 +140,22 @@ ROOT = Path(__file__).parents[2]
         ),
         ("abc/masked_lm.sh abc-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
         ("abc/masked_lm.sh abc-8", {}, "error: no folder "),
-        ("abc/multi30k_table.sh x", {}, "usage: recipes/abc/multi30k_table.sh, but 1 were given"),
+        (
+            "abc/multi30k_table.sh x",
+            {},
+            "usage: recipes/abc/multi30k_table.sh, but the number of arguments is 1",
+        ),
         (
             "abc/multi30k_table.sh",
             {"SYSTEMS": "softmax abc"},
             "error: SYSTEM must be softmax or CONTROL-CROSS-CAUSAL[-VARIANT], but is abc",
         ),
         ("abc/multi30k_table.sh", {"SEEDS": "1 x"}, "error: SEEDS must be a whole number of 0"),
-        ("recall/run.sh mlp-8", {}, "usage: recipes/recall/run.sh FORM SYSTEM, but 1 were given"),
+        (
+            "recall/run.sh mlp-8",
+            {},
+            "usage: recipes/recall/run.sh FORM SYSTEM, but the number of arguments is 1",
+        ),
         ("recall/run.sh hay mlp-8", {}, "error: FORM must be multi_query or needle, but is hay"),
         (
             "recall/run.sh needle mlp",
@@ -147,7 +163,11 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is mlp",
         ),
         ("recall/run.sh needle mlp-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number"),
-        ("recall/table.sh x", {}, "usage: recipes/recall/table.sh, but 1 were given"),
+        (
+            "recall/table.sh x",
+            {},
+            "usage: recipes/recall/table.sh, but the number of arguments is 1",
+        ),
         ("recall/table.sh", {"SEEDS": "1 x"}, "error: SEEDS must be a whole number of 0 or more"),
         (
             "recall/table.sh",
@@ -172,7 +192,11 @@ ROOT = Path(__file__).parents[2]
             {},
             "error: SYSTEM gmat-foo-0-64 has the control foo, which is none of",
         ),
-        ("t5mem/stories.sh", {}, "usage: recipes/t5mem/stories.sh SYSTEM, but 0 were given"),
+        (
+            "t5mem/stories.sh",
+            {},
+            "usage: recipes/t5mem/stories.sh SYSTEM, but the number of arguments is 0",
+        ),
         (
             "t5mem/stories.sh t5-1",
             {"BIASES": "fast"},
@@ -211,16 +235,16 @@ ROOT = Path(__file__).parents[2]
         (
             "t5mem/stories_table.sh v1-4",
             {},
-            "usage: recipes/t5mem/stories_table.sh, but 1 were given",
+            "usage: recipes/t5mem/stories_table.sh, but the number of arguments is 1",
         ),
         ("t5mem/stories.sh v1-4", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
         ("t5mem/stories.sh v1-4", {}, "error: no fairseq-train in nowhere; run make env, or"),
-        ("stream/run.sh 8", {}, "usage: recipes/stream/run.sh, but 1 were given"),
+        ("stream/run.sh 8", {}, "usage: recipes/stream/run.sh, but the number of arguments is 1"),
         ("stream/run.sh", {"SYSTEMS": "x"}, "error: SYSTEMS must be windows, none, decay or sent"),
         (
             "t5mem/documents_table.sh x",
             {},
-            "usage: recipes/t5mem/documents_table.sh, but 1 were given",
+            "usage: recipes/t5mem/documents_table.sh, but the number of arguments is 1",
         ),
         ("t5mem/documents_table.sh", {"UPDATES": "9"}, "error: UPDATES is of one stage; give it"),
         ("t5mem/documents_table.sh", {"STAGES": "x"}, "error: STAGE must be agnostic, scratch or"),
@@ -233,7 +257,7 @@ ROOT = Path(__file__).parents[2]
         (
             "gmat/compression_table.sh x",
             {},
-            "usage: recipes/gmat/compression_table.sh, but 1 were given",
+            "usage: recipes/gmat/compression_table.sh, but the number of arguments is 1",
         ),
         (
             "gmat/compression_table.sh",
@@ -244,7 +268,7 @@ ROOT = Path(__file__).parents[2]
         (
             "long_documents/run.sh",
             {},
-            "usage: recipes/long_documents/run.sh SYSTEM, but 0 were given",
+            "usage: recipes/long_documents/run.sh SYSTEM, but the number of arguments is 0",
         ),
         ("long_documents/run.sh gmat-4", {}, "error: SYSTEM must be transformer, gmat or gmat-"),
         ("long_documents/run.sh gmat", {"UPDATES": "0"}, "error: UPDATES must be a whole number"),
@@ -252,7 +276,7 @@ ROOT = Path(__file__).parents[2]
         (
             "long_documents/table.sh x",
             {},
-            "usage: recipes/long_documents/table.sh, but 1 were given",
+            "usage: recipes/long_documents/table.sh, but the number of arguments is 1",
         ),
         ("long_documents/table.sh", {"SYSTEMS": "x"}, "error: SYSTEMS must be of run.sh, but has"),
         ("long_documents/table.sh", {"REPEATS": "0"}, "error: REPEATS must be a whole number of 1"),
@@ -266,13 +290,17 @@ ROOT = Path(__file__).parents[2]
             {"SEEDS": "x"},
             "error: SEEDS must be a whole number of 0 or more, but",
         ),
-        ("abc/slot_grid.sh 8", {}, "usage: recipes/abc/slot_grid.sh, but 1 were given"),
+        (
+            "abc/slot_grid.sh 8",
+            {},
+            "usage: recipes/abc/slot_grid.sh, but the number of arguments is 1",
+        ),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "0"}, "error: LENGTH must be a whole number of 1"),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "8192"}, "error: LENGTH must be at most 4096, the"),
         (
             "abc/wikitext2_lengths.sh 8",
             {},
-            "usage: recipes/abc/wikitext2_lengths.sh, but 1 were given",
+            "usage: recipes/abc/wikitext2_lengths.sh, but the number of arguments is 1",
         ),
         ("abc/wikitext2_lengths.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
         ("abc/wikitext2_lengths.sh", {"LENGTHS": "x"}, "error: LENGTHS must be a whole number of"),
@@ -328,7 +356,11 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "0"},
             "error: UPDATES must be a whole number of 1 or more, but is 0",
         ),
-        ("gmat/majority_table.sh x", {}, "usage: recipes/gmat/majority_table.sh, but 1 were given"),
+        (
+            "gmat/majority_table.sh x",
+            {},
+            "usage: recipes/gmat/majority_table.sh, but the number of arguments is 1",
+        ),
         (
             "gmat/majority_table.sh",
             {"CELLS": "512-1-chunks-8 512-chunks-8"},
@@ -339,7 +371,11 @@ ROOT = Path(__file__).parents[2]
             {"UPDATES": "20"},
             "error: a cell sets UPDATES; give it to recipes/gmat/majority.sh",
         ),
-        ("gmat/numeric_table.sh x", {}, "usage: recipes/gmat/numeric_table.sh, but 1 were given"),
+        (
+            "gmat/numeric_table.sh x",
+            {},
+            "usage: recipes/gmat/numeric_table.sh, but the number of arguments is 1",
+        ),
         (
             "gmat/numeric_table.sh",
             {"SYSTEMS": "full bound"},
@@ -359,7 +395,11 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/wikitext2.sh 64x8-32", {}, "error: no folder "),
         ("gmat/compress.sh 64x8-32-c3", {}, "error: no trained model with compression in "),
-        ("gmat/stories.sh", {}, "usage: recipes/gmat/stories.sh SYSTEM, but 0 were given"),
+        (
+            "gmat/stories.sh",
+            {},
+            "usage: recipes/gmat/stories.sh SYSTEM, but the number of arguments is 0",
+        ),
         ("gmat/stories.sh 31", {}, "error: SYSTEM must be CHUNK-MEMORY or CHUNK-MEMORY-LAYERS,"),
         ("gmat/stories.sh 31-0-2", {}, "error: SYSTEM 31-0-2 keeps a memory alone that has no"),
         (
@@ -369,7 +409,11 @@ ROOT = Path(__file__).parents[2]
         ),
         ("gmat/stories.sh 31-0", {"BASE": "0"}, "error: BASE must be a whole number of 1 or more"),
         ("gmat/stories.sh 31-0", {}, "error: no fairseq-train in nowhere; run make env, or"),
-        ("gmat/stories_table.sh x", {}, "usage: recipes/gmat/stories_table.sh, but 1 were given"),
+        (
+            "gmat/stories_table.sh x",
+            {},
+            "usage: recipes/gmat/stories_table.sh, but the number of arguments is 1",
+        ),
         ("gmat/stories_table.sh", {"SYSTEMS": "31-0 full"}, "CHUNK-MEMORY-LAYERS, like 64-16, but"),
         ("gmat/squad.sh", {}, "usage: recipes/gmat/squad.sh SYSTEM"),
         (
@@ -396,7 +440,11 @@ ROOT = Path(__file__).parents[2]
         ("gpu.sh", {"TOKENS": "4096"}, "error: TOKENS must be at least 8192, the longest input,"),
         ("gpu.sh", {"SIZE": "100"}, "error: SIZE must be a multiple of 8, the heads, but is 100"),
         ("gpu.sh", {}, "error: no folder "),
-        ("wheelhouse.sh 3.12", {}, "usage: recipes/wheelhouse.sh VERSION FOLDER, but 1 were given"),
+        (
+            "wheelhouse.sh 3.12",
+            {},
+            "usage: recipes/wheelhouse.sh VERSION FOLDER, but the number of arguments is 1",
+        ),
         ("wheelhouse.sh 3.10 out", {}, "error: VERSION must be 3.11 or 3.12, but is 3.10"),
         ("wheelhouse.sh 3.12 docs", {}, "error: docs must be a new or empty folder, but has files"),
         ("wheelhouse.sh 3.12 out", {}, "error: no python in nowhere; run make env, or set BIN"),
@@ -503,6 +551,100 @@ def test_a_finished_run_of_other_settings_is_refused(tmp_path):
     assert done.returncode == 0 and "| 98.00 |" in done.stdout, done.stderr
     done = script(tmp_path, "gmat/majority_table.sh", given | {"CHUNK": "32"})
     assert done.returncode == 2 and f"is a training with {settings}, not with" in done.stderr
+
+
+STORIES = "BEGIN=1000 FROM= TRAIN=200000 LENGTH=48 LAYERS=4 BIASES=scaled"
+# a script, its score, its trainings, the settings of one, and variables that it refuses
+FINISHED = [
+    ("abc/multi30k.sh abc-8-8", "multi30k/abc-8-8-1.score", ["multi30k/abc-8-8-1/trained-2000"]),
+    (
+        "abc/conversion.sh translation abc-8-8 plain",
+        "conversion/translation/abc-8-8-plain-1.score",
+        [
+            "multi30k/softmax-1/trained-2000",
+            "conversion/translation/abc-8-8-plain-1/tuned/trained-100",
+        ],
+        "TRANSFERRED=0 RANK=0 LR=1e-3",
+        {"LR": "1e-4"},
+        {"CONTINUED": "90"},
+        {"UPDATES": "2010"},
+    ),
+    (
+        "t5mem/documents.sh chat v1 finetuned",
+        "chat/v1-finetuned-1.score",
+        ["chat/v1-finetuned-1/trained-500"],
+    ),
+    (
+        "long_documents/run.sh gmat",
+        "documents-140/gmat-1.score",
+        ["documents-140/base-1/trained-1500", "documents-140/gmat-1/trained-1200"],
+        "",
+        {"BASE": "20"},
+    ),
+    (
+        "gmat/wikitext2.sh 64x1-16-c1",
+        "wikitext-2/64x1-16-c1-1.score",
+        [
+            "wikitext-2/base-1/64/trained-1500",
+            "wikitext-2/64x1-16-c1-1/copy/trained-2000",
+            "wikitext-2/64x1-16-c1-1/trained-500",
+        ],
+        "",
+        {"BASE": "20"},
+        {"COPY": "20"},
+    ),
+    (
+        "gmat/stories.sh 8-8",
+        "stories/4-sentences-8-8-1.score",
+        ["stories/4-sentences-8-8-1/trained-2500"],
+        "BEGIN=1500 BASE=5000 TRAIN=100000",
+        {"BEGIN": "20"},
+        {"BASE": "20"},
+        {"TRAIN": "2000"},
+    ),
+    (
+        "t5mem/stories.sh v4-4",
+        "stories/6-sentences-facts-1/v4-4-1.score",
+        ["stories/6-sentences-facts-1/v4-4-1/trained-4000"],
+        STORIES,
+        {"BEGIN": "20"},
+        {"TRAIN": "2000"},
+        {"LAYERS": "2"},
+        {"BIASES": "plain"},
+    ),
+    ("recall/run.sh needle mlp-8", "needle/mlp-8-1.tsv", ["needle/mlp-8-1/trained-1500"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "score", "trained", "settings", "refused"),
+    [(*case[:3], case[3] if case[3:] else "", case[4:]) for case in FINISHED],
+    ids=[case[0] for case in FINISHED],
+)
+def test_a_finished_run_shows_its_score(command, score, trained, settings, refused, tmp_path):
+    """Without its corpus, and not for other settings."""
+    work, given = tmp_path / "work", {"BIN": str(Path(sys.executable).parent)}
+    for marker in trained:
+        (work / marker).parent.mkdir(parents=True, exist_ok=True)
+        (work / marker).touch()
+    if settings:
+        (work / trained[-1]).with_name("settings").write_text(f"{settings}\n")
+    (work / score).parent.mkdir(parents=True, exist_ok=True)
+    (work / score).write_text("measured\n")
+    done = script(tmp_path, command, given)
+    assert (done.returncode, done.stdout) == (0, "measured\n"), done.stderr
+    for other in ({"UPDATES": "30"}, *refused):
+        done = script(tmp_path, command, given | other)
+        assert done.returncode == 2 and "is a training " in done.stderr, other
+        assert not done.stdout
+
+
+def test_a_score_without_its_training_is_not_shown(tmp_path):
+    score = tmp_path / "work" / "multi30k" / "softmax-1.score"
+    score.parent.mkdir(parents=True)
+    score.write_text("BLEU|nrefs:1 = 30 60/40/30/20\n")
+    done = script(tmp_path, "abc/multi30k.sh softmax", {})
+    assert done.returncode == 2 and done.stderr.startswith("error: no folder ")
 
 
 def test_the_controls_of_recipes_are_all():
