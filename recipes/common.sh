@@ -61,11 +61,15 @@ finished() {
 
 # one_setting FOLDER NAME...: the same of other variables that a training is set by
 one_setting() {
-  local folder=$1 name now=
-  for name in "${@:2}"; do now="$now${now:+ }$name=${!name}"; done
-  if begun "$folder" && [ -e "$folder/settings" ] && [ "$(cat "$folder/settings")" != "$now" ]; then
-    echo "error: $folder is a training with $(cat "$folder/settings"), not with $now; keep to them," \
-      "or write elsewhere" >&2
+  local folder=$1 name now= before= others=
+  if begun "$folder" && [ -e "$folder/settings" ]; then before=$(cat "$folder/settings"); fi
+  for name in "${@:2}"; do
+    now="$now${now:+ }$name=${!name}"
+    if [[ " $before " != *" $name=${!name} "* ]]; then others="$others $name=${!name}"; fi
+  done
+  if [ -n "$before" ] && [ "$before" != "$now" ]; then
+    echo "error: $folder is a training with $before, not with${others:- $now}; keep to them, or write" \
+      "elsewhere" >&2
     exit 2
   fi
   if begun "$folder"; then return; fi

@@ -515,7 +515,7 @@ def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
     (tmp_path / "run" / "checkpoint_last.pt").touch()
     assert begin("16").returncode == 0
     assert begin("8").stderr == (
-        f"error: {tmp_path}/run is a training with CHUNK=64 BATCH=16, not with CHUNK=64 BATCH=8; "
+        f"error: {tmp_path}/run is a training with CHUNK=64 BATCH=16, not with BATCH=8; "
         "keep to them, or write elsewhere\n"
     )
     (tmp_path / "run" / "settings").unlink()
@@ -550,7 +550,10 @@ def test_a_finished_run_of_other_settings_is_refused(tmp_path):
     done = script(tmp_path, "gmat/majority_table.sh", given)
     assert done.returncode == 0 and "| 98.00 |" in done.stdout, done.stderr
     done = script(tmp_path, "gmat/majority_table.sh", given | {"CHUNK": "32"})
-    assert done.returncode == 2 and f"is a training with {settings}, not with" in done.stderr
+    assert (
+        done.returncode == 2
+        and f"is a training with {settings}, not with CHUNK=32; keep" in done.stderr
+    )
 
 
 STORIES = "BEGIN=1000 FROM= TRAIN=200000 LENGTH=48 LAYERS=4 BIASES=scaled"
