@@ -13,8 +13,9 @@
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} SEEDS=${SEEDS:-1 2 3}
-CELLS=${CELLS:-512-1-chunks-0 512-1-chunks-8 512-3-chunks-0 512-3-chunks-8 8192-1-chunks-8 \
-  8192-3-chunks-8 512-1-lsh-0 512-1-lsh-8 512-3-lsh-0 512-3-lsh-8}
+CELLS=${CELLS:-512-1-chunks-0 512-1-chunks-8 512-3-chunks-0 512-3-chunks-8 \
+  8192-1-chunks-0 8192-1-chunks-8 8192-3-chunks-0 8192-3-chunks-8 \
+  512-1-lsh-0 512-1-lsh-8 512-3-lsh-0 512-3-lsh-8}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for name in UPDATES SHORT PROJECTIONS; do
   if [ -n "${!name:-}" ]; then
