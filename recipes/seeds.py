@@ -30,11 +30,16 @@ VALUES = {
     "d-BLEU": rf"^d-BLEU\S* = {NUMBER}",
     "perplexity": rf"^ppl {NUMBER}",
     "test error": rf"^test: error {NUMBER} %",
-    "test perplexity": rf"^test: error [0-9.]+ %, perplexity {NUMBER}",
+    "validation perplexity": rf"^valid, context 0: perplexity {NUMBER}",
+    "test perplexity": rf"^test(?:: error [0-9.]+ %,|, context 0:) perplexity {NUMBER}",
+    "test perplexity, context 480": rf"^test, context 480: perplexity {NUMBER}",
     "segments of 512": rf"^segments of 512: {NUMBER}",
     "segments of 2048": rf"^segments of 2048: {NUMBER}",
     "the whole text": rf"^the whole text: {NUMBER}",
     "exact match": rf"^all +[0-9]+ +{NUMBER}",
+    "one fact": rf"^1 +[0-9]+ +{NUMBER}",
+    "two facts": rf"^2 +[0-9]+ +{NUMBER}",
+    "three facts": rf"^3 +[0-9]+ +{NUMBER}",
     "exact match, %": rf"exact match {NUMBER} %",
 }
 PERCENTAGES = ("test error", "exact match")

@@ -13,7 +13,8 @@
 #            another length are named SYSTEM-LENGTH-SEED
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 #
-# A run that stopped is gone on with; one of other UPDATES is refused, and needs another WORK.
+# A run that stopped is gone on with, and one that has its score shows it; one of other UPDATES is refused,
+# and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/language_model.sh
@@ -23,6 +24,11 @@ choose_language_model "$system"
 segment LENGTH "$LENGTH"
 run=$(language_model "$system" "$LENGTH" "$SEED")
 
+score=$run.score
+for context in $CONTEXTS; do
+  if ! grep -qs "^test, context $context: " "$score"; then score=; fi
+done
+finished "$score" "$run" "$UPDATES"
 wikitext2_words
 fit_language_model "$run" "$UPDATES" --criterion adaptive_loss --lr 3e-3 --lr-scheduler cosine \
   --warmup-updates "$(warmup "$UPDATES")"

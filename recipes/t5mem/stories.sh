@@ -44,14 +44,8 @@ if [ $((LENGTH % chunks)) -ne 0 ]; then
   echo "error: the CHUNKS of SYSTEM must divide LENGTH $LENGTH, but are $chunks" >&2
   exit 2
 fi
-if ! [[ $FACTS =~ ^[1-3](\ [1-3])*$ ]]; then
-  echo "error: FACTS must be some of 1, 2 and 3, with spaces between them, but is $FACTS" >&2
-  exit 2
-fi
-if [ -n "$FROM" ] && [ ! -f "$FROM" ]; then
-  echo "error: FROM must be a model of fairseq, but there is no file $FROM" >&2
-  exit 2
-fi
+check_facts
+check_model "$FROM"
 case $variant in
   t5) arch="--arch t5" ;;
   ws*) arch="--arch t5mem_$variant --t5mem-sequences 8" ;;

@@ -5,27 +5,39 @@
 #
 #   SYSTEMS  of stories.sh (default: t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4)
 #   SEEDS    default "1 2 3"
+#   FROM     path of the models to begin with, in which the words SYSTEM and SEED are replaced (default: none)
 #
-# The other variables are in stories.sh, except FROM; all systems have the same. A run that has its score is not
-# repeated. The table is in STORIES.md and the picture in STORIES.png, where STORIES is the folder of
-# the stories in $WORK/stories. What the selector of a system selects is in STORIES/SYSTEM-SEED.selected.
+# The other variables are in stories.sh; all systems have the same. A run that has its score is not repeated.
+# The table is in STORIES.md and the picture in STORIES.png, where STORIES is the folder of the stories in
+# $WORK/stories; questions of several numbers of facts have a column for each number. What the selector of
+# a system selects is in STORIES/SYSTEM-SEED.selected.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
-SYSTEMS=${SYSTEMS:-t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4} SEEDS=${SEEDS:-1 2 3}
+SYSTEMS=${SYSTEMS:-t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4} SEEDS=${SEEDS:-1 2 3} FROM=${FROM:-}
 FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} WORK=${WORK:-outputs/t5mem} BIN=${BIN:-.venv/bin}
 source recipes/t5mem/variants.sh
-if [ -n "${FROM:-}" ]; then
-  echo "error: FROM is a model of one system; give it to recipes/t5mem/stories.sh" >&2
-  exit 2
-fi
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for system in $SYSTEMS; do check_story_system "$system"; done
+check_facts
+if [ -n "$FROM" ] && [[ $SYSTEMS == *\ * && $FROM != *SYSTEM* ]]; then
+  echo "error: FROM must have the word SYSTEM, for which each of SYSTEMS is put, but is $FROM" >&2
+  exit 2
+fi
 stories=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-}
 export FACTS SENTENCES WORK BIN
 
+# model SYSTEM SEED: the one to begin with
+model() {
+  local path=${FROM//SYSTEM/$1}
+  echo "${path//SEED/$2}"
+}
+
+for seed in $SEEDS; do for system in $SYSTEMS; do
+  check_model "$(model "$system" "$seed")"
+done; done
 for seed in $SEEDS; do for system in $SYSTEMS; do
   printf '\n== %s, seed %s\n' "$system" "$seed"
-  SEED=$seed recipes/t5mem/stories.sh "$system"
+  FROM=$(model "$system" "$seed") SEED=$seed recipes/t5mem/stories.sh "$system"
 done; done
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
@@ -39,5 +51,7 @@ shown=
 for figure in t5-1=16.8 ws-4=8.1 ws_wma-4=7.0 v4-4=4.1; do
   case " $SYSTEMS " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac
 done
-"$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "exact match" --seeds $SEEDS \
+names=("" "one fact" "two facts" "three facts") values=("exact match")
+if [[ $FACTS == *\ * ]]; then for number in $FACTS; do values+=("${names[number]}"); done; fi
+"$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "${values[@]}" --seeds $SEEDS \
   --output "$stories" ${shown:+--paper $shown}

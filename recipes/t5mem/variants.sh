@@ -33,3 +33,19 @@ check_story_system() {
     exit 2
   fi
 }
+
+# check_facts: FACTS of stories.sh
+check_facts() {
+  if ! [[ $FACTS =~ ^[1-3](\ [1-3])*$ ]]; then
+    echo "error: FACTS must be some of 1, 2 and 3, with spaces between them, but is $FACTS" >&2
+    exit 2
+  fi
+}
+
+# check_model FROM: a file, or none
+check_model() {
+  if [ -n "$1" ] && [ ! -f "$1" ]; then
+    echo "error: FROM must be a model of fairseq, but there is no file $1" >&2
+    exit 2
+  fi
+}

@@ -231,7 +231,17 @@ ROOT = Path(__file__).parents[2]
         ),
         ("t5mem/stories.sh v1-9", {}, "and CHUNKS from 1 to 8, like v1-4, but is v1-9"),
         ("t5mem/stories_table.sh", {"SYSTEMS": "v1-4 t5-2"}, "like v1-4, but is t5-2"),
-        ("t5mem/stories_table.sh", {"FROM": "a.pt"}, "error: FROM is a model of one system"),
+        ("t5mem/stories_table.sh", {"FROM": "a.pt"}, "error: FROM must have the word SYSTEM, for"),
+        (
+            "t5mem/stories_table.sh",
+            {"FROM": "SYSTEM-SEED.pt", "SYSTEMS": "t5-1 v4-1", "SEEDS": "3"},
+            "error: FROM must be a model of fairseq, but there is no file t5-1-3.pt",
+        ),
+        (
+            "t5mem/stories_table.sh",
+            {"FACTS": "1 4"},
+            "error: FACTS must be some of 1, 2 and 3, with",
+        ),
         (
             "t5mem/stories_table.sh v1-4",
             {},
@@ -297,6 +307,29 @@ ROOT = Path(__file__).parents[2]
         ),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "0"}, "error: LENGTH must be a whole number of 1"),
         ("abc/wikitext2.sh abc-64", {"LENGTH": "8192"}, "error: LENGTH must be at most 4096, the"),
+        (
+            "abc/wikitext2_table.sh 8",
+            {},
+            "usage: recipes/abc/wikitext2_table.sh, but the number of arguments is 1",
+        ),
+        ("abc/wikitext2_table.sh", {"SYSTEMS": "abc"}, "error: SYSTEM must be softmax or CONTROL"),
+        ("abc/wikitext2_table.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
+        (
+            "abc/wikitext2_table.sh",
+            {"CONTEXTS": "480"},
+            'error: CONTEXTS must be 0 or "0 480", but is 480',
+        ),
+        (
+            "gmat/wikitext2_table.sh 8",
+            {},
+            "usage: recipes/gmat/wikitext2_table.sh, but the number of arguments is 1",
+        ),
+        (
+            "gmat/wikitext2_table.sh",
+            {"SYSTEMS": "64x8-0 64x8"},
+            "error: SYSTEMS must be CHUNKxCOUNT-M of wikitext2.sh, but has 64x8",
+        ),
+        ("gmat/wikitext2_table.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
         (
             "abc/wikitext2_lengths.sh 8",
             {},
@@ -537,6 +570,59 @@ def test_a_score_of_another_budget_is_no_row(trained, tmp_path):
             assert done.returncode == 0 and "| `softmax` | 1 | 30.00 |" in done.stdout
         else:
             assert done.returncode == 2 and f"is a training of {trained} updates" in done.stderr
+
+
+def test_the_language_models_of_wikitext2(tmp_path):
+    """A score without one of the contexts is evaluated again, for which there are no data here."""
+    for system, seed, values in (
+        ("softmax", 1, (240, 220)),
+        ("softmax", 2, (250, 230)),
+        ("abc-64", 1, (264, 231)),
+        ("abc-64", 2, (255, 230)),
+    ):
+        run = tmp_path / "work" / "wikitext-2" / f"{system}-{seed}"
+        run.mkdir(parents=True)
+        (run / "trained-1200").touch()
+        lines = zip(("valid, context 0", "test, context 0"), values, strict=True)
+        text = "".join(f"{name}: perplexity {value}.00\n" for name, value in lines)
+        run.with_suffix(".score").write_text(text)
+    given = {"SYSTEMS": "softmax abc-64", "SEEDS": "1 2", "BIN": str(Path(sys.executable).parent)}
+    done = script(tmp_path, "abc/wikitext2_table.sh", given)
+    assert "| `abc-64` | 2 | 259.50 ± 6.36 | 230.50 ± 0.71 | 1.06 ± 0.06 | 21.1 |" in done.stdout
+    done = script(tmp_path, "abc/wikitext2_table.sh", given | {"CONTEXTS": "0 480"})
+    assert done.returncode == 2 and done.stderr.startswith("error: no folder ")
+    done = script(tmp_path, "abc/wikitext2_table.sh", given | {"UPDATES": "30"})
+    assert done.returncode == 2 and "is a training of 1200 updates" in done.stderr
+
+
+def test_the_masked_words_of_wikitext2(tmp_path):
+    work = tmp_path / "work" / "wikitext-2"
+    (work / "base-1" / "64").mkdir(parents=True)
+    for system, perplexity in (("8x64-0", 17.1), ("8x64-64", 16.6)):
+        run = work / f"{system}-1"
+        run.mkdir()
+        (run / "trained-500").touch()
+        run.with_suffix(".score").write_text(f"test: error 54.1 %, perplexity {perplexity}\n")
+    given = {"SYSTEMS": "8x64-0 8x64-64", "SEEDS": "1", "BIN": str(Path(sys.executable).parent)}
+    done = script(tmp_path, "gmat/wikitext2_table.sh", given)
+    assert "| `8x64-64` | 1 | 16.60 | 54.10 | -0.50 | 4.94 |" in done.stdout, done.stderr
+
+
+def test_stories_of_several_facts_have_a_column_for_each(tmp_path):
+    stories = tmp_path / "work" / "stories" / "9-sentences-facts-1-2"
+    for system, right in (("t5-1", 82.6), ("v4-1", 77.0)):
+        run, model = stories / f"{system}-1", tmp_path / f"{system}-1.pt"
+        model.touch()
+        run.mkdir(parents=True)
+        (run / "trained-4000").touch()
+        settings = f"BEGIN=1000 FROM={model} TRAIN=200000 LENGTH=64 LAYERS=4 BIASES=scaled"
+        (run / "settings").write_text(f"{settings}\n")
+        rows = f"1 517 99.8 14.5\n2 483 {right} 14.5\nall 1000 90.0 14.5\n"
+        run.with_suffix(".score").write_text(rows)
+    given = {"SYSTEMS": "t5-1 v4-1", "SEEDS": "1", "FACTS": "1 2", "SENTENCES": "9"}
+    given |= {"FROM": str(tmp_path / "SYSTEM-SEED.pt"), "BIN": str(Path(sys.executable).parent)}
+    done = script(tmp_path, "t5mem/stories_table.sh", given)
+    assert "| `v4-1` | 1 | 90.00 | 99.80 | 77.00 | +0.00 |  |" in done.stdout, done.stderr
 
 
 def test_a_finished_run_of_other_settings_is_refused(tmp_path):
