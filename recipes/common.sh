@@ -36,8 +36,8 @@ one_budget() {
   for file in "$1"/{started,trained}-*; do
     if [ -e "$file" ] && [ "${file##*-}" != "$2" ]; then
       if begun "$1"; then
-        echo "error: $1 is a training of ${file##*-} updates, not of $2; keep to them, or write" \
-          "elsewhere" >&2
+        echo "error: $1 is a training of ${file##*-} updates, not of $2; keep to them, or set" \
+          "another WORK" >&2
         exit 2
       fi
       rm "$file"
@@ -68,8 +68,8 @@ one_setting() {
     if [[ " $before " != *" $name=${!name} "* ]]; then others="$others $name=${!name}"; fi
   done
   if [ -n "$before" ] && [ "$before" != "$now" ]; then
-    echo "error: $folder is a training with $before, not with${others:- $now}; keep to them, or write" \
-      "elsewhere" >&2
+    echo "error: $folder is a training with $before, not with${others:- $now}; keep to them, or set" \
+      "another WORK" >&2
     exit 2
   fi
   if begun "$folder"; then return; fi
@@ -116,6 +116,10 @@ check_control() {
 # control_arch SYSTEM CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
 control_arch() {
   if [ "$2" != abc ]; then check_control "$1" "$2"; fi
+  if [ "$2-$3" = workspace-transformer_lm ]; then
+    echo "error: SYSTEM $1: the control workspace has no causal form, and so no language model" >&2
+    exit 2
+  fi
   set -- "$2" "$3"
   case $1 in
     abc) echo "abc_mlp_$2" ;;

@@ -6,8 +6,8 @@ import pytest
 
 # These files take longest. They come first, so that the workers of pytest-xdist end together.
 LONGEST = [
-    *("test_processes", "test_fuzz", "test_document_translation", "test_train", "test_nn_abc"),
-    *("test_roberta", "test_plot"),
+    *("test_triton", "test_processes", "test_stream", "test_document_translation"),
+    *("test_compress", "test_onnx", "test_document_translator", "test_without_fairseq"),
 ]
 
 

@@ -44,9 +44,19 @@ class GeneratedTask(FairseqTask):
         if isinstance(limit, int) and limit < self.cfg.length:
             raise MemAttnError(
                 f"--length must be at most the {limit} positions of the model, but is "
-                f"{self.cfg.length}; raise {self.positions_flag}"
+                f"{self.cfg.length}; raise {self._limiting_flags(cfg, limit)}"
             )
         return model
+
+    def _limiting_flags(self, cfg: Any, limit: int) -> str:
+        """The flag of the positions, or those of a layer's control that covers fewer."""
+        name = self.positions_flag.removeprefix("--").replace("-", "_")
+        positions = getattr(cfg, name, None) or getattr(self.cfg, name, None)
+        if positions is None or positions <= limit:
+            return self.positions_flag
+        return (
+            "--abc-max-length, --abc-stride or the slots of the control that covers fewest tokens"
+        )
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         check_criterion(cfg, self.name, "sequence_tagging")

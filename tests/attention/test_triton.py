@@ -110,8 +110,9 @@ def test_keys_and_values_with_a_mean(dtype, mean, deviation, tolerance, slots, d
     assert_late_close(gradients(dtype, device), expected, tolerance, 100)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float16)])
-@pytest.mark.parametrize("groups", [1, full(2)])
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("groups", [1, 2])
 def test_means_of_sequences_in_pieces(dtype, groups, device, monkeypatch):
     """Padding has another mean, a memory is given, and heads share a control."""
     monkeypatch.setattr(launching, "SEGMENT", 2)

@@ -109,12 +109,23 @@ def test_train_and_recall_at_twice_the_length(tmp_path):
     assert float(row["test_accuracy"]) > 90
 
 
-def test_a_model_with_too_few_positions(tmp_path):
-    done = attempt(
-        "fairseq-train", *TASK, *MODEL, "--max-target-positions", 11, "--save-dir", tmp_path
-    )
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            "--max-target-positions 11",
+            "the 11 positions of the model, but is 12; raise --max-target",
+        ),
+        (
+            "--abc-causal-layers window:2,global:4",
+            "the 8 positions of the model, but is 12; raise --abc-max-length, --abc-stride or the",
+        ),
+    ],
+)
+def test_a_model_with_too_few_positions(flags, message, tmp_path):
+    done = attempt("fairseq-train", *TASK, *MODEL, *flags.split(), "--save-dir", tmp_path)
     assert done.returncode != 0
-    assert "--length must be at most the 11 positions of the model" in done.stdout + done.stderr
+    assert f"--length must be at most {message}" in done.stderr.splitlines()[-1]
 
 
 def test_yaml(tmp_path):

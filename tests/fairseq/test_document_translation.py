@@ -296,6 +296,7 @@ def test_validate_as_training_did(document_model):
     assert again["valid_loss"] == logged(document_model.log, "valid")[-1]["valid_loss"]
 
 
+@pytest.mark.full
 def test_the_reverse_direction_of_the_data(document_data, corpus, tmp_path):
     """As with the same data binarised for that direction."""
     reversed_data = tmp_path / "bin"

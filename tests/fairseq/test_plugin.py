@@ -238,6 +238,7 @@ def test_attention_first_and_models_later(forked):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_prefetching_ends_before_the_interpreter():
     """A thread that frees tensors of numpy's memory while Python shuts down aborts the process."""
     code = (

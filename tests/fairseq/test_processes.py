@@ -79,7 +79,8 @@ def begun(whole, folder):
     return folder
 
 
-@pytest.mark.parametrize("processes", [full(1), 3])
+@pytest.mark.full
+@pytest.mark.parametrize("processes", [1, 3])
 def test_other_numbers_of_processes_go_on(processes, whole, tmp_path):
     folder = begun(whole, tmp_path / "on")
     flags = [*FLAGS, "--max-update", 8]
@@ -133,6 +134,7 @@ def validation(log):
     return {name: float(row[name]) for name in ("valid_loss", "valid_bleu") if name in row}
 
 
+@pytest.mark.full
 def test_validation_is_that_of_one_process(translator, tmp_path):
     given = ["--task", "translation"]
     one, several = (validated(n, translator, tmp_path, *given) for n in (1, 2))

@@ -100,6 +100,7 @@ def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
     assert cut in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_validation_in_several_processes(squad_data, tmp_path):
     flags = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, *SPANS, "--max-update", 8, "--eval-answers"]
     flags += NO_EPOCH_END

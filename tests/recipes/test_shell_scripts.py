@@ -185,6 +185,11 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEM foo-8 has the control foo, which is none",
         ),
         ("abc/multi30k.sh foo-8-8", {}, "error: SYSTEM foo-8-8 has the control foo, which is none"),
+        (
+            "abc/wikitext2.sh workspace-8",
+            {},
+            "error: SYSTEM workspace-8: the control workspace has no",
+        ),
         ("abc/wikitext2.sh foo-8", {}, "error: SYSTEM foo-8 has the control foo, which is none of"),
         ("abc/masked_lm.sh foo-8", {}, "error: SYSTEM foo-8 has the control foo, which is none of"),
         (
@@ -549,7 +554,7 @@ def test_a_training_of_other_settings_is_not_gone_on_with(tmp_path):
     assert begin("16").returncode == 0
     assert begin("8").stderr == (
         f"error: {tmp_path}/run is a training with CHUNK=64 BATCH=16, not with BATCH=8; "
-        "keep to them, or write elsewhere\n"
+        "keep to them, or set another WORK\n"
     )
     (tmp_path / "run" / "settings").unlink()
     assert "is a training of 16 updates, not of 8; keep to them" in begin("8").stderr
