@@ -68,10 +68,10 @@ def read_scores(
     return found
 
 
-def shown(numbers: Sequence[float]) -> str:
+def shown(numbers: Sequence[float], decimals: int = 2) -> str:
     """The mean, and the standard deviation of more than one number."""
-    mean = f"{statistics.fmean(numbers):.2f}"
-    return mean + (f" ± {statistics.stdev(numbers):.2f}" if len(numbers) > 1 else "")
+    mean = f"{statistics.fmean(numbers):.{decimals}f}"
+    return mean + (f" ± {statistics.stdev(numbers):.{decimals}f}" if len(numbers) > 1 else "")
 
 
 def difference(scores: Scores, first: Scores) -> str:
@@ -84,7 +84,7 @@ def difference(scores: Scores, first: Scores) -> str:
 def quotient(scores: Scores, first: Scores) -> str:
     """Relative to the first system, likewise."""
     pairs = [score / first[seed] for seed, score in scores.items() if seed in first]
-    return shown(pairs) if pairs else ""
+    return shown(pairs, 3) if pairs else ""
 
 
 def table(

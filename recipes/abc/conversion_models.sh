@@ -44,7 +44,7 @@ language_model_score() {
 masked_lm_chosen() {
   source recipes/abc/masked_model.sh
   choose_masked_model "$1"
-  UPDATES=${UPDATES:-4000}
+  UPDATES=${UPDATES:-2500}
 }
 masked_lm_softmax() {
   data=$WORK/masked_lm/data softmax=$WORK/masked_lm/softmax-$SEED

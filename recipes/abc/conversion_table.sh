@@ -27,8 +27,8 @@ case $kind in
       abc-64:transfer abc-64:transfer-low-rank abc-64:plain"
     values=perplexity relative=--relative ;;
   masked_lm)
-    rows="softmax:plain clustering-32:plain window-32:plain abc-32:transfer
-      abc-32:transfer-low-rank abc-32:plain"
+    rows="softmax:plain clustering-16:plain window-16:plain linformer-16:plain random-16:plain
+      abc-16:transfer abc-16:transfer-low-rank abc-16:plain"
     values=perplexity relative=--relative ;;
   *) echo "error: KIND must be translation, language_model or masked_lm, but is $kind" >&2; exit 2 ;;
 esac

@@ -8,18 +8,20 @@
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/abc)            SEED     default 1
-#   UPDATES of 2048 pieces (default: 4000)            DEVICE   flags of fairseq (default: --cpu)
+#   UPDATES of 4096 pieces (default: 2500)            DEVICE   flags of fairseq (default: --cpu)
 #
+# The learning rate rises for 12 % of the updates, is constant for 63 %, and falls.
 # A run that stopped is gone on with; one of other UPDATES is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/masked_model.sh
-system=$1 UPDATES=${UPDATES:-4000}
+system=$1 UPDATES=${UPDATES:-2500}
 whole UPDATES "$UPDATES" 1
 choose_masked_model "$system"
 data=$WORK/masked_lm/data run=$WORK/masked_lm/$system-$SEED
 
 wikitext2_pieces "$data" 2000
-fit_masked_model "$run" "$UPDATES" --criterion masked_lm --lr 2e-3 --warmup-updates 300
+fit_masked_model "$run" "$UPDATES" --criterion masked_lm --lr 2e-3 --lr-scheduler tri_stage \
+  --phase-ratio '[0.12, 0.63, 0.25]' --final-lr-scale 0.01
 masked_perplexity | tee "$run.score.unfinished"
 mv "$run.score.unfinished" "$run.score"

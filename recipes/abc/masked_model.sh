@@ -18,14 +18,13 @@ choose_masked_model() {
   fi
 }
 
-# fit_masked_model FOLDER UPDATES FLAGS...: trains the system in $arch on blocks of 128 pieces
+# fit_masked_model FOLDER UPDATES FLAGS...: trains the system in $arch on blocks of 64 pieces
 fit_masked_model() {
   trained "$1" "$2" "$data/bin" --user-dir fairseq_memattn $arch $DEVICE --task masked_lm \
     --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --encoder-normalize-before --dropout 0.0 --attention-dropout 0.0 \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay \
-    --total-num-update "$2" --clip-norm 1.0 --tokens-per-sample 128 --sample-break-mode none \
-    --max-tokens 2048 "${@:3}"
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --tokens-per-sample 64 \
+    --sample-break-mode none --max-tokens 4096 "${@:3}"
 }
 
 # masked_perplexity: of the test set with the last checkpoint of $run, as a line `ppl P`

@@ -30,7 +30,7 @@ for seed in $SEEDS; do for system in $SYSTEMS; do
   fi
 done; done
 "$BIN"/python recipes/seeds.py "$folder" --systems $SYSTEMS --seeds $SEEDS --output "$WORK/compression" \
-  --values "test perplexity" "test error"
+  --values "test perplexity" "test error" --relative
 for seed in $SEEDS; do for system in $SYSTEMS; do
   if [[ $system == *-c* ]]; then echo "$system-$seed: $(tail -1 "$folder/$system-$seed.recovered.txt")"; fi
 done; done

@@ -8,7 +8,7 @@
 #            attention; 384-16-2 keeps nothing but the memory after 2 of the 4 layers
 #
 #   DATA     folder with squad/: dev-v1.1.json, and to train on the one file train-*.json (default: data)
-#   WORK     results (default: outputs/gmat)        SEED    default 42
+#   WORK     results (default: outputs/gmat)        SEED    default 1
 #   UPDATES  of 12 windows (default: 3000)          BIN     programs (default: .venv/bin)
 #   FROM     masked language model to start from, of the same sizes and of the pieces that this script
 #            makes in WORK/squad (default: none)
@@ -20,7 +20,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/gmat/spans_system.sh
 system=$1
-DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-42} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
+DATA=${DATA:-data} WORK=${WORK:-outputs/gmat} SEED=${SEED:-1} UPDATES=${UPDATES:-3000} FROM=${FROM:-}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole UPDATES "$UPDATES" 1

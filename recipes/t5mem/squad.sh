@@ -8,7 +8,7 @@
 #   DATA     folder with squad/: dev-v1.1.json, and to train on the one file train-*.json (default: data)
 #   WORK     results (default: outputs/t5mem)   UPDATES  of training (default: 3000)
 #   CHUNKS   of 512 tokens together (default: 4, and 1 where ARCH reads one sequence)
-#   SEED     default 42                         DEVICE   flags of fairseq (default: --cpu)
+#   SEED     default 1                         DEVICE   flags of fairseq (default: --cpu)
 #   BIN      programs (default: .venv/bin)
 #
 # Data and a training that are done are not done again, and a training that stopped is gone on with;
@@ -16,7 +16,7 @@
 source "$(dirname "$0")/../common.sh"
 arguments "[ARCH]" "$@"
 arch=${1:-t5mem_v4}
-DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-42}
+DATA=${DATA:-data} WORK=${WORK:-outputs/t5mem} UPDATES=${UPDATES:-3000} SEED=${SEED:-1}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 case $arch in
   t5mem_*) CHUNKS=${CHUNKS:-4} scale=--t5-scale-embeddings ;;

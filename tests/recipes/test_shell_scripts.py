@@ -593,7 +593,7 @@ def test_the_language_models_of_wikitext2(tmp_path):
         run.with_suffix(".score").write_text(text)
     given = {"SYSTEMS": "softmax abc-64", "SEEDS": "1 2", "BIN": str(Path(sys.executable).parent)}
     done = script(tmp_path, "abc/wikitext2_table.sh", given)
-    assert "| `abc-64` | 2 | 259.50 ± 6.36 | 230.50 ± 0.71 | 1.06 ± 0.06 | 21.1 |" in done.stdout
+    assert "| `abc-64` | 2 | 259.50 ± 6.36 | 230.50 ± 0.71 | 1.060 ± 0.057 | 21.1 |" in done.stdout
     done = script(tmp_path, "abc/wikitext2_table.sh", given | {"CONTEXTS": "0 480"})
     assert done.returncode == 2 and done.stderr.startswith("error: no folder ")
     done = script(tmp_path, "abc/wikitext2_table.sh", given | {"UPDATES": "30"})
