@@ -7,7 +7,7 @@
 #   SEEDS    default "1 2 3"
 #
 # The other variables are in numeric_reasoning.sh. A run that has its score is not repeated. The table is
-# in $WORK/numbers.md, the picture in $WORK/numbers.png.
+# in $WORK/numbers-CHUNK-MEMORY-LAYERS-DECODING-SIZE.md, the picture beside it in a file .png.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 WORK=${WORK:-outputs/gmat} BIN=${BIN:-.venv/bin} SEEDS=${SEEDS:-1 2 3}
@@ -32,5 +32,5 @@ for seed in $SEEDS; do for system in $SYSTEMS; do
   printf '\n== %s, seed %s\n' "$system" "$seed"
   SEED=$seed recipes/gmat/numeric_reasoning.sh "$system"
 done; done
-"$BIN"/python recipes/seeds.py "$WORK/numbers" --systems $rows --seeds $SEEDS --output "$WORK/numbers" \
-  --values "exact match, %"
+"$BIN"/python recipes/seeds.py "$WORK/numbers" --systems $rows --seeds $SEEDS --values "exact match, %" \
+  --output "$WORK/numbers-$CHUNK-$MEMORY-$LAYERS-$DECODING-$SIZE"
