@@ -11,7 +11,7 @@
 # The other variables, and where the corpora are, are in conversion.sh; CONTINUED is 5 % of UPDATES unless
 # set. A run that has its score is not repeated. The table is in $WORK/conversion-KIND.md, the picture in
 # $WORK/conversion-KIND.png. A model of translation with softmax attention takes about 7 minutes on one
-# core, one of masked_lm 20 to 30, and a conversion of either two to five.
+# core, one of masked_lm 12, and a conversion of either one to five.
 source "$(dirname "$0")/../common.sh"
 arguments "[KIND]" "$@"
 source recipes/abc/conversion_models.sh
@@ -27,8 +27,8 @@ case $kind in
       abc-64:transfer abc-64:transfer-low-rank abc-64:plain"
     values=perplexity relative=--relative ;;
   masked_lm)
-    rows="softmax:plain clustering-16:plain window-16:plain linformer-16:plain random-16:plain
-      abc-16:transfer abc-16:transfer-low-rank abc-16:plain"
+    rows="softmax:plain window-16:plain clustering-32:plain clustering-16:plain abc-32:transfer
+      abc-16:transfer abc-16:transfer-low-rank abc-16:plain random-16:plain linformer-16:plain"
     values=perplexity relative=--relative ;;
   *) echo "error: KIND must be translation, language_model or masked_lm, but is $kind" >&2; exit 2 ;;
 esac
