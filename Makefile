@@ -9,7 +9,7 @@
 # make examples    run what the documentation shows: its code, the notebook, the templates; install the wheel
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
-# make coverage    every test, with the branches of fairseq_memattn and data_prep that none takes
+# make coverage    every test but those of --full and --contract, with the branches of fairseq_memattn and data_prep that none takes
 # make wheelhouse  PYTHON_VERSION=3.12 OUT=folder: what a machine without a network needs beside torch
 # make env         the environment (.venv) for users, which make demo and discourse make when it is missing
 # make develop     with what the tests and the site need, which the other targets make when it is missing

@@ -113,13 +113,18 @@ check_control() {
   fi
 }
 
-# control_arch SYSTEM CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
-control_arch() {
-  if [ "$2" != abc ]; then check_control "$1" "$2"; fi
-  if [ "$2-$3" = workspace-transformer_lm ]; then
+# check_causal SYSTEM CONTROL: of a language model
+check_causal() {
+  if [ "$2" = workspace ]; then
     echo "error: SYSTEM $1: the control workspace has no causal form, and so no language model" >&2
     exit 2
   fi
+}
+
+# control_arch SYSTEM CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
+control_arch() {
+  if [ "$2" != abc ]; then check_control "$1" "$2"; fi
+  if [ "$3" = transformer_lm ]; then check_causal "$1" "$2"; fi
   set -- "$2" "$3"
   case $1 in
     abc) echo "abc_mlp_$2" ;;

@@ -30,7 +30,7 @@ VALUES = {
     "d-BLEU": rf"^d-BLEU\S* = {NUMBER}",
     "perplexity": rf"^ppl {NUMBER}",
     "test error": rf"^test: error {NUMBER} %",
-    "validation perplexity": rf"^valid, context 0: perplexity {NUMBER}",
+    "validation perplexity": rf"^valid(?:: error [0-9.]+ %,|, context 0:) perplexity {NUMBER}",
     "test perplexity": rf"^test(?:: error [0-9.]+ %,|, context 0:) perplexity {NUMBER}",
     "test perplexity, context 480": rf"^test, context 480: perplexity {NUMBER}",
     "segments of 512": rf"^segments of 512: {NUMBER}",

@@ -11,7 +11,7 @@
 # The other variables, and where the corpora are, are in conversion.sh; CONTINUED is 5 % of UPDATES unless
 # set. A run that has its score is not repeated. The table is in $WORK/conversion-KIND.md, the picture in
 # $WORK/conversion-KIND.png. A model of translation with softmax attention takes about 7 minutes on one
-# core, one of masked_lm 12, and a conversion of either one to five.
+# core, one of masked_lm 13, and a conversion of either one to five.
 source "$(dirname "$0")/../common.sh"
 arguments "[KIND]" "$@"
 source recipes/abc/conversion_models.sh

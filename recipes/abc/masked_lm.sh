@@ -16,7 +16,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/masked_model.sh
 system=$1 UPDATES=${UPDATES:-2500}
-whole UPDATES "$UPDATES" 1
+whole UPDATES "$UPDATES" 4
 choose_masked_model "$system"
 data=$WORK/masked_lm/data run=$WORK/masked_lm/$system-$SEED
 

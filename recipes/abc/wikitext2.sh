@@ -13,7 +13,7 @@
 #            another length are named SYSTEM-LENGTH-SEED
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 #
-# A run that stopped is gone on with, and one that has its score shows it; one of other UPDATES is refused,
+# A run that stopped is gone on with, and one with a score of all CONTEXTS shows it; one of other UPDATES is refused,
 # and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"

@@ -9,8 +9,8 @@
 #            as long (default: 0)
 #
 # The other variables are in wikitext2.sh. A run that has its score is not repeated. The paper's figures are
-# test perplexities of WikiText-103. The table is in $WORK/wikitext2.md, the picture in $WORK/wikitext2.png.
-# A run takes 15 to 20 minutes on one core.
+# test perplexities of WikiText-103. The table is in $WORK/wikitext2.md, the picture in $WORK/wikitext2.png;
+# another LENGTH is in their names. A run takes 15 to 20 minutes on one core, and "0 480" 13 more.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/language_model.sh
@@ -28,7 +28,8 @@ esac
 for system in $SYSTEMS; do choose_language_model "$system"; done
 export DATA WORK DEVICE BIN UPDATES CONTEXTS LENGTH
 
-rows=
+rows= table=$WORK/wikitext2
+if [ "$LENGTH" != 512 ]; then table=$table-$LENGTH; fi
 for system in $SYSTEMS; do
   run=$(language_model "$system" "$LENGTH" 1)
   row=${run##*/}
@@ -44,4 +45,4 @@ for figure in softmax=20.5 abc-64=21.1 abc-32=21.9 linformer-64=27.2 random-64=2
   case "$rows " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac
 done
 "$BIN"/python recipes/seeds.py "$WORK/wikitext-2" --systems $rows --seeds $SEEDS --relative \
-  --values "${values[@]}" --output "$WORK/wikitext2" ${shown:+--paper $shown}
+  --values "${values[@]}" --output "$table" ${shown:+--paper $shown}

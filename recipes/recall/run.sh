@@ -31,6 +31,7 @@ layer() {
     echo softmax
   elif [[ $1 =~ ^([a-z0-9_]+)-([1-9][0-9]*)$ ]]; then
     check_control "$system" "${BASH_REMATCH[1]}"
+    check_causal "$system" "${BASH_REMATCH[1]}"
     echo "${BASH_REMATCH[1]}:${BASH_REMATCH[2]}"
   else
     echo "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is $system" >&2

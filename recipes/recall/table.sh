@@ -22,7 +22,10 @@ for system in $SYSTEMS $NEEDLES; do
     echo "error: SYSTEMS and NEEDLES must be of run.sh, but have $system" >&2
     exit 2
   fi
-  if [ -n "${BASH_REMATCH[2]}" ]; then check_control "$system" "${BASH_REMATCH[2]}"; fi
+  if [ -n "${BASH_REMATCH[2]}" ]; then
+    check_control "$system" "${BASH_REMATCH[2]}"
+    check_causal "$system" "${BASH_REMATCH[2]}"
+  fi
 done
 
 for seed in $SEEDS; do

@@ -8,7 +8,7 @@
 #   DATA     folder with squad/: dev-v1.1.json, and to train on the one file train-*.json (default: data)
 #   WORK     results (default: outputs/t5mem)   UPDATES  of training (default: 3000)
 #   CHUNKS   of 512 tokens together (default: 4, and 1 where ARCH reads one sequence)
-#   SEED     default 1                         DEVICE   flags of fairseq (default: --cpu)
+#   SEED     default 1                          DEVICE   flags of fairseq (default: --cpu)
 #   BIN      programs (default: .venv/bin)
 #
 # Data and a training that are done are not done again, and a training that stopped is gone on with;

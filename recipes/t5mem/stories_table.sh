@@ -19,10 +19,13 @@ source recipes/t5mem/variants.sh
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for system in $SYSTEMS; do check_story_system "$system"; done
 check_facts
-if [ -n "$FROM" ] && [[ $SYSTEMS == *\ * && $FROM != *SYSTEM* ]]; then
-  echo "error: FROM must have the word SYSTEM, for which each of SYSTEMS is put, but is $FROM" >&2
-  exit 2
-fi
+for name in SYSTEM SEED; do
+  values=${name}S
+  if [ -n "$FROM" ] && [ "$(wc -w <<< "${!values}")" -gt 1 ] && [[ $FROM != *$name* ]]; then
+    echo "error: FROM must have the word $name, for which each of $values is put, but is $FROM" >&2
+    exit 2
+  fi
+done
 stories=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-}
 export FACTS SENTENCES WORK BIN
 
@@ -48,9 +51,9 @@ done; done
 
 # Table 5 of the paper of 2022, AdamW: exact match on HotpotQA with pretrained models
 shown=
-for figure in t5-1=16.8 ws-4=8.1 ws_wma-4=7.0 v4-4=4.1; do
+if [ "$FACTS" = 1 ]; then for figure in t5-1=16.8 ws-4=8.1 ws_wma-4=7.0 v4-4=4.1; do
   case " $SYSTEMS " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac
-done
+done; fi
 names=("" "one fact" "two facts" "three facts") values=("exact match")
 if [[ $FACTS == *\ * ]]; then for number in $FACTS; do values+=("${names[number]}"); done; fi
 "$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "${values[@]}" --seeds $SEEDS \

@@ -138,7 +138,22 @@ ROOT = Path(__file__).parents[2]
             {},
             "error: SYSTEM must be softmax or CONTROL-SLOTS, but is abc-0",
         ),
-        ("abc/masked_lm.sh abc-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number of 1"),
+        ("abc/masked_lm.sh abc-8", {"UPDATES": "3"}, "error: UPDATES must be a whole number of 4"),
+        (
+            "recall/run.sh needle workspace-8",
+            {},
+            "error: SYSTEM workspace-8: the control workspace",
+        ),
+        (
+            "recall/run.sh needle local_global-1",
+            {},
+            "error: SYSTEM must have two slots or more for",
+        ),
+        (
+            "recall/table.sh",
+            {"NEEDLES": "workspace-8"},
+            "error: SYSTEM workspace-8: the control work",
+        ),
         ("abc/masked_lm.sh abc-8", {}, "error: no folder "),
         (
             "abc/multi30k_table.sh x",
@@ -237,6 +252,11 @@ ROOT = Path(__file__).parents[2]
         ("t5mem/stories.sh v1-9", {}, "and CHUNKS from 1 to 8, like v1-4, but is v1-9"),
         ("t5mem/stories_table.sh", {"SYSTEMS": "v1-4 t5-2"}, "like v1-4, but is t5-2"),
         ("t5mem/stories_table.sh", {"FROM": "a.pt"}, "error: FROM must have the word SYSTEM, for"),
+        (
+            "t5mem/stories_table.sh",
+            {"FROM": "SYSTEM.pt"},
+            "error: FROM must have the word SEED, for which each of SEEDS is put, but is SYSTEM.pt",
+        ),
         (
             "t5mem/stories_table.sh",
             {"FROM": "SYSTEM-SEED.pt", "SYSTEMS": "t5-1 v4-1", "SEEDS": "3"},
@@ -622,12 +642,14 @@ def test_stories_of_several_facts_have_a_column_for_each(tmp_path):
         (run / "trained-4000").touch()
         settings = f"BEGIN=1000 FROM={model} TRAIN=200000 LENGTH=64 LAYERS=4 BIASES=scaled"
         (run / "settings").write_text(f"{settings}\n")
-        rows = f"1 517 99.8 14.5\n2 483 {right} 14.5\nall 1000 90.0 14.5\n"
+        rows = "1            517         99.8                  14.5\n"
+        rows += f"2            483         {right}                  14.5\n"
+        rows += f"all         1000         {right + 9}                  14.5\n"
         run.with_suffix(".score").write_text(rows)
     given = {"SYSTEMS": "t5-1 v4-1", "SEEDS": "1", "FACTS": "1 2", "SENTENCES": "9"}
     given |= {"FROM": str(tmp_path / "SYSTEM-SEED.pt"), "BIN": str(Path(sys.executable).parent)}
     done = script(tmp_path, "t5mem/stories_table.sh", given)
-    assert "| `v4-1` | 1 | 90.00 | 99.80 | 77.00 | +0.00 |  |" in done.stdout, done.stderr
+    assert "| `v4-1` | 1 | 86.00 | 99.80 | 77.00 | -5.60 |" in done.stdout, done.stderr
 
 
 def test_a_finished_run_of_other_settings_is_refused(tmp_path):
