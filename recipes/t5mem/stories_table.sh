@@ -50,10 +50,11 @@ for seed in $SEEDS; do for system in $SYSTEMS; do
 done; done
 
 # Table 5 of the paper of 2022, AdamW: exact match on HotpotQA with pretrained models
-shown=
-if [ "$FACTS" = 1 ]; then for figure in t5-1=16.8 ws-4=8.1 ws_wma-4=7.0 v4-4=4.1; do
+paper= shown=
+if [ "$FACTS" = 1 ]; then paper="t5-1=16.8 ws-4=8.1 ws_wma-4=7.0 v4-4=4.1"; fi
+for figure in $paper; do
   case " $SYSTEMS " in *" ${figure%=*} "*) shown="$shown $figure" ;; esac
-done; fi
+done
 names=("" "one fact" "two facts" "three facts") values=("exact match")
 if [[ $FACTS == *\ * ]]; then for number in $FACTS; do values+=("${names[number]}"); done; fi
 "$BIN"/python recipes/seeds.py "$stories" --systems $SYSTEMS --values "${values[@]}" --seeds $SEEDS \
