@@ -121,6 +121,22 @@ check_causal() {
   fi
 }
 
+# spread SYSTEM CONTROL SLOTS LENGTH: the flags by which global tokens are spread over LENGTH tokens
+spread() {
+  local positions=$3 queue=
+  case $2 in
+    global) ;;
+    local_global)  # half of the slots are for the last tokens
+      if [ "$3" -lt 2 ]; then
+        echo "error: SYSTEM must have two slots or more for local_global, but is $1" >&2
+        exit 2
+      fi
+      positions=$(($3 / 2)) queue="--abc-local-window $(($3 - $3 / 2))" ;;
+    *) return ;;
+  esac
+  echo "--abc-stride $((($4 + positions - 1) / positions)) $queue"
+}
+
 # control_arch SYSTEM CONTROL MODEL: the architecture with a control of docs/controls.md, abc for ABC-MLP
 control_arch() {
   if [ "$2" != abc ]; then check_control "$1" "$2"; fi

@@ -25,8 +25,8 @@ translation_score() {
 
 language_model_chosen() {
   source recipes/abc/language_model.sh
-  choose_language_model "$1"
   UPDATES=${UPDATES:-1200} LENGTH=512
+  choose_language_model "$1" "$LENGTH"
 }
 language_model_softmax() {
   softmax=$WORK/wikitext-2/softmax-$SEED

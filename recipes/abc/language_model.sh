@@ -4,13 +4,13 @@ BIN=${BIN:-.venv/bin}
 
 whole SEED "$SEED"
 
-# choose_language_model SYSTEM: the flags of the system, in $arch
+# choose_language_model SYSTEM LENGTH: the flags of the system, in $arch
 choose_language_model() {
   if [ "$1" = softmax ]; then
     arch="--arch transformer_lm"
-  elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)$ ]]; then
-    arch=$(control_arch "$1" "${BASH_REMATCH[1]}" transformer_lm)
-    arch="--arch $arch --abc-causal-slots ${BASH_REMATCH[2]}"
+  elif [[ $1 =~ ^([a-z0-9_]+)-([1-9][0-9]*)$ ]]; then
+    arch="--arch $(control_arch "$1" "${BASH_REMATCH[1]}" transformer_lm) --abc-causal-slots ${BASH_REMATCH[2]}"
+    arch="$arch $(spread "$1" "${BASH_REMATCH[@]:1}" "$2")"
   else
     echo "error: SYSTEM must be softmax or CONTROL-SLOTS, but is $1" >&2
     exit 2

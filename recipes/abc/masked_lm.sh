@@ -20,6 +20,7 @@ whole UPDATES "$UPDATES" 4
 choose_masked_model "$system"
 data=$WORK/masked_lm/data run=$WORK/masked_lm/$system-$SEED
 
+finished "$run.score" "$run" "$UPDATES"
 wikitext2_pieces "$data" 2000
 fit_masked_model "$run" "$UPDATES" --criterion masked_lm --lr 2e-3 --lr-scheduler tri_stage \
   --phase-ratio '[0.12, 0.63, 0.25]' --final-lr-scale 0.01

@@ -10,8 +10,8 @@ choose_masked_model() {
   if [ "$1" = softmax ]; then
     arch="--arch roberta"
   elif [[ $1 =~ ^([a-z0-9_]+)-([1-9][0-9]*)$ ]]; then
-    arch=$(control_arch "$1" "${BASH_REMATCH[1]}" roberta)
-    arch="--arch $arch --abc-encoder-slots ${BASH_REMATCH[2]}"
+    arch="--arch $(control_arch "$1" "${BASH_REMATCH[1]}" roberta) --abc-encoder-slots ${BASH_REMATCH[2]}"
+    arch="$arch $(spread "$1" "${BASH_REMATCH[@]:1}" 64)"
   else
     echo "error: SYSTEM must be softmax or CONTROL-SLOTS, but is $1" >&2
     exit 2

@@ -13,27 +13,31 @@
 #            another length are named SYSTEM-LENGTH-SEED
 #   CONTEXTS tokens of context to evaluate with (default: 0; "0 480" takes 17 times as long)
 #
-# A run that stopped is gone on with, and one with a score of all CONTEXTS shows it; one of other UPDATES is refused,
-# and needs another WORK.
+# A run that stopped is gone on with. Scores of CONTEXTS that it has are kept, and the others added. A run of other
+# UPDATES is refused, and needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/language_model.sh
 system=$1 UPDATES=${UPDATES:-1200} CONTEXTS=${CONTEXTS:-0} LENGTH=${LENGTH:-512}
 whole UPDATES "$UPDATES" 1
-choose_language_model "$system"
 segment LENGTH "$LENGTH"
+choose_language_model "$system" "$LENGTH"
 run=$(language_model "$system" "$LENGTH" "$SEED")
 
-score=$run.score
+missing= score=$run.score
 for context in $CONTEXTS; do
-  if ! grep -qs "^test, context $context: " "$score"; then score=; fi
+  if ! grep -qs "^test, context $context: " "$run.score"; then missing="$missing $context" score=; fi
 done
 finished "$score" "$run" "$UPDATES"
+if [ ! -e "$run/trained-$UPDATES" ]; then missing=$CONTEXTS; rm -f "$run.score"; fi
 wikitext2_words
 fit_language_model "$run" "$UPDATES" --criterion adaptive_loss --lr 3e-3 --lr-scheduler cosine \
   --warmup-updates "$(warmup "$UPDATES")"
-for subset in valid test; do for context in $CONTEXTS; do
-  perplexity=$(language_model_perplexity "$subset" --context-window "$context")
-  echo "$subset, context $context: perplexity $perplexity"
-done; done | tee "$run.score.unfinished"
+{
+  if [ -e "$run.score" ]; then cat "$run.score"; fi
+  for subset in valid test; do for context in $missing; do
+    perplexity=$(language_model_perplexity "$subset" --context-window "$context")
+    echo "$subset, context $context: perplexity $perplexity"
+  done; done
+} | tee "$run.score.unfinished"
 mv "$run.score.unfinished" "$run.score"

@@ -22,7 +22,7 @@ whole UPDATES "$UPDATES" 1
 for seed in $SEEDS; do whole SEEDS "$seed"; done
 for length in $LENGTHS; do segment LENGTHS "$length"; done
 for system in $SYSTEMS; do
-  choose_language_model "$system"
+  choose_language_model "$system" 512
   case $system in
     linformer-*|compressive-*|global-*|local_global-*)
       echo "error: SYSTEMS must be controls without a longest sequence, because a memory is kept for" \

@@ -25,7 +25,7 @@ case $CONTEXTS in
   "0 480") values+=("test perplexity, context 480") ;;
   *) echo "error: CONTEXTS must be 0 or \"0 480\", but is $CONTEXTS" >&2; exit 2 ;;
 esac
-for system in $SYSTEMS; do choose_language_model "$system"; done
+for system in $SYSTEMS; do choose_language_model "$system" "$LENGTH"; done
 export DATA WORK DEVICE BIN UPDATES CONTEXTS LENGTH
 
 rows= table=$WORK/wikitext2

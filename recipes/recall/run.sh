@@ -48,17 +48,9 @@ else
   arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers"
 fi
 slots=${layers##*:}
-case $layers in
-  linformer*|compressive*) arch="$arch --abc-max-length $longest" ;;
-  global*) arch="$arch --abc-stride $(((longest + slots - 1) / slots))" ;;
-  local_global*)  # half of the slots are for the last tokens
-    if [ "$slots" -lt 2 ]; then
-      echo "error: SYSTEM must have two slots or more for local_global, but is $system" >&2
-      exit 2
-    fi
-    arch="$arch --abc-stride $(((longest + slots / 2 - 1) / (slots / 2))) --abc-local-window $((slots - slots / 2))"
-    ;;
-esac
+flags=$(spread "$system" "${layers%:*}" "$slots" "$longest")
+case $layers in linformer*|compressive*) flags="--abc-max-length $longest" ;; esac
+arch="$arch $flags"
 if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATES=${UPDATES:-2500}; fi
 whole UPDATES "$UPDATES" 1
 run=$WORK/$form/$system-$SEED

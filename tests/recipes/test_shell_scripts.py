@@ -156,6 +156,16 @@ ROOT = Path(__file__).parents[2]
         ),
         ("abc/masked_lm.sh abc-8", {}, "error: no folder "),
         (
+            "abc/masked_lm.sh local_global-1",
+            {},
+            "error: SYSTEM must have two slots or more for local_global, but is local_global-1",
+        ),
+        (
+            "abc/wikitext2.sh local_global-1",
+            {},
+            "error: SYSTEM must have two slots or more for local_global, but is local_global-1",
+        ),
+        (
             "abc/multi30k_table.sh x",
             {},
             "usage: recipes/abc/multi30k_table.sh, but the number of arguments is 1",
@@ -620,6 +630,31 @@ def test_the_language_models_of_wikitext2(tmp_path):
     assert done.returncode == 2 and "is a training of 1200 updates" in done.stderr
 
 
+def test_scores_of_further_contexts_are_added(tmp_path):
+    work, programs, data = tmp_path / "work" / "wikitext-2", tmp_path / "bin", tmp_path / "data"
+    for folder in (work / "abc-8-1", programs, data / "wikitext-2"):
+        folder.mkdir(parents=True)
+    for mark in (work / "abc-8-1" / "trained-1200", work / "ready"):
+        mark.touch()
+    score = work / "abc-8-1.score"
+    score.write_text("valid, context 0: perplexity 190.5\ntest, context 0: perplexity 180.5\n")
+    for name in ("fairseq-train", "memattn"):
+        program = programs / name
+        program.write_text(
+            '#!/bin/sh\necho "$0 $*" >> "$0.calls"\necho context 480 170.5 7.4 9 1.0\n'
+        )
+        program.chmod(0o755)
+    given = {"CONTEXTS": "0 480", "BIN": str(programs), "DATA": str(data)}
+    before = score.read_text()
+    for _ in range(2):
+        done = script(tmp_path, "abc/wikitext2.sh abc-8", given)
+        assert done.returncode == 0, done.stderr
+        added = "valid, context 480: perplexity 170.5\ntest, context 480: perplexity 170.5\n"
+        assert score.read_text() == before + added
+    assert len((programs / "memattn.calls").read_text().splitlines()) == 2
+    assert not (programs / "fairseq-train.calls").exists()
+
+
 def test_the_masked_words_of_wikitext2(tmp_path):
     work = tmp_path / "work" / "wikitext-2"
     (work / "base-1" / "64").mkdir(parents=True)
@@ -729,6 +764,11 @@ FINISHED = [
         {"BIASES": "plain"},
     ),
     ("recall/run.sh needle mlp-8", "needle/mlp-8-1.tsv", ["needle/mlp-8-1/trained-1500"]),
+    (
+        "abc/masked_lm.sh abc-8",
+        "masked_lm/abc-8-1.score",
+        ["masked_lm/abc-8-1/trained-2500"],
+    ),
 ]
 
 
