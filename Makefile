@@ -8,6 +8,7 @@
 # make serve-docs  show the site at http://localhost:8000 while its pages are written
 # make examples    run what the documentation shows: its code, the notebook, the templates; install the wheel
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
+# make full        every test but those of --contract, in all cases; the Triton kernels at all lengths and sizes
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
 # make coverage    every test but those of --full and --contract, with the branches of fairseq_memattn and data_prep that none takes
 # make wheelhouse  PYTHON_VERSION=3.12 OUT=folder: what a machine without a network needs beside torch
@@ -56,7 +57,7 @@ EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests
 	page_commands doctor page_code own_control new readme)
 
 .DEFAULT_GOAL := help
-.PHONY: help env develop wheelhouse demo discourse quick check docs serve-docs examples unit test fuzz contract coverage clean
+.PHONY: help env develop wheelhouse demo discourse quick check docs serve-docs examples unit full test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -119,6 +120,9 @@ examples: $(DEVELOP)
 
 unit: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) $(EXAMPLES:%=--ignore %)
+
+full: $(DEVELOP)
+	$(PYTEST) $(PARALLEL) --full
 
 test: check docs examples unit
 

@@ -99,6 +99,17 @@ whole() {
   fi
 }
 
+# positive NAME VALUE: a number such as 1e-3, likewise
+positive() {
+  if ! [[ $2 =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$ && $2 =~ ^[^eE]*[1-9] ]]; then
+    echo "error: $1 must be a number above 0, but is $2" >&2
+    exit 2
+  fi
+}
+
+# checked: ends a script that a table calls with ONLY_CHECK=yes before it runs the first system
+checked() { if [ "${ONLY_CHECK:-}" = yes ]; then exit; fi; }
+
 # warmup UPDATES: 200, or half of the updates where they are fewer than 400
 warmup() { echo $(($1 < 400 ? $1 / 2 : 200)); }
 

@@ -21,7 +21,7 @@
 #   LR           of the training after the conversion (default: 1e-3 if plain or low-rank, else 1e-4;
 #                1e-4 for softmax, clustering and windows, which begin near the minimum)
 #
-# DATA, WORK, SEED, DEVICE and BIN are in translation.sh. The score is in
+# DATA, WORK, SEED, DEVICE and BIN are in the head of recipes/abc/translation.sh. The score is in
 # $WORK/conversion/KIND/SYSTEM-METHOD-SEED.score, that of softmax attention in softmax-SEED.score. A step
 # that is done is not done again; one of other CONTINUED, TRANSFERRED, RANK or LR is refused, and needs
 # another WORK.
@@ -38,6 +38,7 @@ check_method "$system" "$method"
 whole UPDATES "$UPDATES" 20
 CONTINUED=${CONTINUED:-$((UPDATES / 20))}
 whole CONTINUED "$CONTINUED" 1
+if [ -n "${LR:-}" ]; then positive LR "$LR"; fi
 TRANSFERRED=${TRANSFERRED:-$((2 * CONTINUED / 3))} RANK=${RANK:-8}
 case $system in softmax|clustering-*|window-*) LR=${LR:-1e-4} ;; esac
 whole RANK "$RANK" 1
@@ -57,6 +58,7 @@ case $method in
   *) RANK=0 ;;
 esac
 
+checked
 scores=$WORK/conversion/$kind folder=$WORK/conversion/$kind/$system-$method-$SEED
 "${kind}_softmax"
 finished "$folder.score" "$folder/tuned" "$((CONTINUED - TRANSFERRED))" TRANSFERRED RANK LR

@@ -34,9 +34,9 @@ case $kind in
 esac
 CONVERSIONS=${CONVERSIONS:-$rows}
 for seed in $SEEDS; do whole SEEDS "$seed"; done
+"${kind}_chosen" softmax
 for conversion in $CONVERSIONS; do
-  "${kind}_chosen" "${conversion%:*}"
-  check_method "${conversion%:*}" "${conversion#*:}"
+  ONLY_CHECK=yes recipes/abc/conversion.sh "$kind" "${conversion%:*}" "${conversion#*:}"
 done
 
 systems=softmax folder=$WORK/conversion/$kind

@@ -9,7 +9,8 @@
 #
 #   FROM    checkpoint of the same SYSTEM to start from, for example one without context
 #
-# SYSTEM and the other variables are in translation.sh; UPDATES is 2000 unless set.
+# SYSTEM and the other variables are in the head of recipes/abc/translation.sh; UPDATES is
+# 2000 unless set.
 source "$(dirname "$0")/../common.sh"
 arguments "CORPUS SYSTEM CONTEXT" "$@"
 source recipes/abc/translation.sh

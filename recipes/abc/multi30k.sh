@@ -3,7 +3,8 @@
 #
 #   recipes/abc/multi30k.sh SYSTEM      with the corpus in $DATA/multi30k-en-de
 #
-# SYSTEM and the variables are in translation.sh; UPDATES is 2000 unless set.
+# SYSTEM and the variables are in the head of recipes/abc/translation.sh; UPDATES is 2000
+# unless set.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/translation.sh

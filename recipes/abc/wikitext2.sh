@@ -22,6 +22,13 @@ system=$1 UPDATES=${UPDATES:-1200} CONTEXTS=${CONTEXTS:-0} LENGTH=${LENGTH:-512}
 whole UPDATES "$UPDATES" 1
 segment LENGTH "$LENGTH"
 choose_language_model "$system" "$LENGTH"
+for context in $CONTEXTS; do
+  whole CONTEXTS "$context"
+  if [ "$context" -ge "$LENGTH" ]; then
+    echo "error: CONTEXTS must be less than the LENGTH $LENGTH of a segment, but has $context" >&2
+    exit 2
+  fi
+done
 run=$(language_model "$system" "$LENGTH" "$SEED")
 
 missing= score=$run.score

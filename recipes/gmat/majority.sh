@@ -44,6 +44,7 @@ case $PROJECTIONS in
   none | qkv | qkvo) ;;
   *) echo "error: PROJECTIONS must be none, qkv or qkvo, but is $PROJECTIONS" >&2; exit 2 ;;
 esac
+checked
 sparsity=${BASH_REMATCH[1]} memory=${BASH_REMATCH[2]}
 run=$WORK/majority/$length-$pairs-$system-$SEED
 task="--user-dir fairseq_memattn $DEVICE --task majority_tagging --pairs $pairs"

@@ -30,20 +30,23 @@ for cell in $CELLS; do
   fi
 done
 
-for cell in $CELLS; do
-  IFS=- read -r length pairs sparsity memory <<< "$cell"
+# majority CELL: majority.sh with its settings
+majority() {
+  local length pairs sparsity memory settings
+  IFS=- read -r length pairs sparsity memory <<< "$1"
   case $sparsity-$pairs in
     chunks-1) settings="SHORT=400 UPDATES=300 PROJECTIONS=none" ;;
     chunks-*) settings="SHORT=1000 UPDATES=300 PROJECTIONS=none" ;;
     lsh-1) settings="SHORT=1000 UPDATES=1000 PROJECTIONS=none" ;;
     *) settings="SHORT=2000 UPDATES=1000 PROJECTIONS=qkv" ;;
   esac
-  for seed in $SEEDS; do
-    printf '\n== %s, seed %s\n' "$cell" "$seed"
-    env WORK="$WORK" SEED="$seed" BIN="$BIN" $settings \
-      recipes/gmat/majority.sh "$sparsity-$memory" "$length" "$pairs"
-  done
-done
+  env WORK="$WORK" BIN="$BIN" $settings recipes/gmat/majority.sh "$sparsity-$memory" "$length" "$pairs"
+}
+for cell in $CELLS; do ONLY_CHECK=yes majority "$cell"; done
+for cell in $CELLS; do for seed in $SEEDS; do
+  printf '\n== %s, seed %s\n' "$cell" "$seed"
+  SEED=$seed majority "$cell"
+done; done
 
 paper="512-1-lsh-0=92 512-1-lsh-8=100 512-3-lsh-0=86 512-3-lsh-8=98 8192-1-lsh-0=15 8192-1-lsh-8=98"
 shown=

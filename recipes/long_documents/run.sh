@@ -4,7 +4,7 @@
 #
 #   recipes/long_documents/run.sh SYSTEM      with the corpus in $DATA/multi30k-en-de
 #
-#   SYSTEM  transformer | gmat: its encoder has windows of 32 tokens and a memory of 32 vectors |
+#   SYSTEM  transformer | gmat: its encoder has windows of 32 tokens to either side and a memory of 32 vectors |
 #           gmat-CONTROL-CROSS-CAUSAL: and the decoder a control of docs/controls.md with so many slots,
 #           0 for softmax attention: gmat-window-0-64, gmat-mlp-256-32
 #
@@ -13,7 +13,7 @@
 #             a seed begin (default: 1500)
 #   UPDATES   on documents of 1, 2, 4, ... sentences, of 4096 tokens (default: 1200)
 #
-# DATA, SEED, DEVICE and BIN are in ../abc/translation.sh; WORK is outputs/long_documents unless set.
+# DATA, SEED, DEVICE and BIN are in the head of recipes/abc/translation.sh; WORK is outputs/long_documents unless set.
 # The documents are sentences of Multi30k one after the other, so no sentence needs another: what is
 # tested is whether a model finds, among all that it has read, what it has to translate. The positions
 # of all systems number the sentences (numbered_sentences).

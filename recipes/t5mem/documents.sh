@@ -9,7 +9,7 @@
 #   SYSTEM  t5 | v1 | v2 | v3 | v4; t5 reads the context as one sequence with the sentence
 #   STAGE   agnostic | scratch | finetuned, which begins with the agnostic model of SYSTEM and SEED
 #
-# The variables are in recipes/abc/translation.sh, but WORK is outputs/t5mem unless set; UPDATES is
+# The variables are in the head of recipes/abc/translation.sh, but WORK is outputs/t5mem unless set; UPDATES is
 # 1500 unless set, and 500 for finetuned.
 source "$(dirname "$0")/../common.sh"
 arguments "CORPUS SYSTEM STAGE" "$@"

@@ -59,6 +59,7 @@ case $BIASES in
   plain) ;;
   *) echo "error: BIASES must be scaled or plain, but is $BIASES" >&2; exit 2 ;;
 esac
+checked
 data=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-} run=$data/$system-$SEED
 apart=$((SENTENCES < 12 ? SENTENCES / 2 : 6))
 task="--user-dir fairseq_memattn $DEVICE --task question_answering --max-source-length $LENGTH
@@ -79,7 +80,7 @@ programs
 one_budget "$run" "$UPDATES"
 one_setting "$run" BEGIN FROM TRAIN LENGTH LAYERS BIASES
 if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
-  two=$WORK/stories/2-sentences-facts-1 FROM=$run/begin/checkpoint_last.pt
+  two=$WORK/stories/begin FROM=$run/begin/checkpoint_last.pt
   "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \
     --valid 500 --test 500
   one_setting "$run/begin" LENGTH LAYERS BIASES

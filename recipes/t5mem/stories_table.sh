@@ -17,7 +17,6 @@ SYSTEMS=${SYSTEMS:-t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4} SEEDS=${SEE
 FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} WORK=${WORK:-outputs/t5mem} BIN=${BIN:-.venv/bin}
 source recipes/t5mem/variants.sh
 for seed in $SEEDS; do whole SEEDS "$seed"; done
-for system in $SYSTEMS; do check_story_system "$system"; done
 check_facts
 for name in SYSTEM SEED; do
   values=${name}S
@@ -36,7 +35,7 @@ model() {
 }
 
 for seed in $SEEDS; do for system in $SYSTEMS; do
-  check_model "$(model "$system" "$seed")"
+  FROM=$(model "$system" "$seed") SEED=$seed ONLY_CHECK=yes recipes/t5mem/stories.sh "$system"
 done; done
 for seed in $SEEDS; do for system in $SYSTEMS; do
   printf '\n== %s, seed %s\n' "$system" "$seed"

@@ -160,6 +160,32 @@ ROOT = Path(__file__).parents[2]
             {},
             "error: SYSTEM must have two slots or more for local_global, but is local_global-1",
         ),
+        ("abc/wikitext2.sh abc-8", {"CONTEXTS": "0 x"}, "error: CONTEXTS must be a whole number"),
+        (
+            "abc/wikitext2.sh abc-8",
+            {"CONTEXTS": "0 512"},
+            "error: CONTEXTS must be less than the LENGTH 512 of a segment, but has 512",
+        ),
+        (
+            "abc/conversion_table.sh masked_lm",
+            {"LR": "x"},
+            "error: LR must be a number above 0, but is x",
+        ),
+        (
+            "abc/conversion.sh translation abc-8-8 plain",
+            {"LR": "0.0"},
+            "error: LR must be a number above 0, but is 0.0",
+        ),
+        (
+            "t5mem/stories_table.sh",
+            {"SYSTEMS": "t5-1 v4-5"},
+            "error: the CHUNKS of SYSTEM must divide LENGTH 48, but are 5",
+        ),
+        (
+            "gmat/majority_table.sh",
+            {"CELLS": "512-1-chunks-8 510-1-chunks-8"},
+            "error: LENGTH must be a multiple of 4, but is 510",
+        ),
         (
             "abc/wikitext2.sh local_global-1",
             {},
