@@ -5,8 +5,9 @@
 Reads FOLDER/SYSTEM-SEED.score; a SYSTEM may begin with a folder. Writes OUT.md, with the mean and
 the standard deviation of each value over the seeds. The difference from the first system is in the
 first value, and over the seeds that both have; with --relative it is the quotient, and with
---several-tasks it is left out. Writes OUT.png, with the means of the first value. --paper adds a
-column with the figures of a paper.
+--several-tasks it is left out. --paper adds a column with the figures of a paper. Where there are
+several seeds, a second table has the first value of each. Writes OUT.png, with the means of the
+first value.
 """
 
 import argparse
@@ -112,6 +113,20 @@ def table(
         if comparison != "none":
             cells.append("" if system == systems[0] else compare(columns[value], first[value]))
         rows.append(cells + ([paper.get(system, "")] if paper else []))
+    return markdown(rows)
+
+
+def table_of_seeds(scores: Mapping[str, Scores], value: str) -> str:
+    """Markdown: a value of each seed."""
+    seeds = sorted({seed for row in scores.values() for seed in row})
+    rows = [[value, *(f"seed {seed}" for seed in seeds)], ["---"] * (len(seeds) + 1)]
+    for system, row in scores.items():
+        rows.append([f"`{system}`", *(f"{row[seed]:.2f}" if seed in row else "" for seed in seeds)])
+    return markdown(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -162,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
-        markdown, picture = check_output(args.output)
+        tables, picture = check_output(args.output)
         paper = read_paper(args.paper, args.systems)
         scores = {
             system: {
@@ -172,7 +187,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         value = args.values[0]
         text = table(scores, paper, value, args.comparison)
-        write_text(markdown, text)
+        of_seeds = {system: row[value] for system, row in scores.items()}
+        if any(len(row) > 1 for row in of_seeds.values()):
+            text += "\n" + table_of_seeds(of_seeds, value)
+        write_text(tables, text)
         label = f"{value}, %" if value in PERCENTAGES else value
         draw([bar(name, row[value]) for name, row in scores.items()], label, None, picture)
     except ValueError as error:

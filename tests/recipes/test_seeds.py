@@ -36,6 +36,12 @@ def test_means_and_differences(seeds, tmp_path, capsys):
         "| `softmax` | 2 | 31.00 ± 1.41 | 8.50 ± 0.71 |  | 27.2 |\n"
         "| `abc-8-8` | 3 | 40.00 ± 17.33 | 6.33 ± 4.65 | -1.00 ± 0.71 |  |\n"
         "| `abc-8-8-relu` | 1 | 31.00 | 9.00 | +1.00 |  |\n"
+        "\n"
+        "| BLEU | seed 1 | seed 2 | seed 3 |\n"
+        "| --- | --- | --- | --- |\n"
+        "| `softmax` | 30.00 | 32.00 |  |\n"
+        "| `abc-8-8` | 29.50 | 30.50 | 60.00 |\n"
+        "| `abc-8-8-relu` | 31.00 |  |  |\n"
     )
     assert capsys.readouterr().out == table == (tmp_path / "out.md").read_text(encoding="utf-8")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
@@ -71,7 +77,8 @@ def test_quotients(seeds, tmp_path, capsys):
         write(tmp_path, f"abc-8-{seed}", 30, bounded)
     args = [str(tmp_path), "--systems", "softmax", "abc-8", "--values", "perplexity", "--relative"]
     assert seeds.main([*args, "--output", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == (
+    table, _ = capsys.readouterr().out.split("\n\n")
+    assert table + "\n" == (
         "| system | seeds | perplexity | perplexity, relative to `softmax` |\n"
         "| --- | --- | --- | --- |\n"
         "| `softmax` | 2 | 9.00 ± 1.41 |  |\n"
