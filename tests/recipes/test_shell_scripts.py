@@ -694,6 +694,22 @@ def test_the_masked_words_of_wikitext2(tmp_path):
     assert "| `8x64-64` | 1 | 16.60 | 54.10 | -0.50 | 4.94 |" in done.stdout, done.stderr
 
 
+def test_compression_is_compared_at_as_many_updates(tmp_path):
+    work = tmp_path / "work" / "wikitext-2"
+    (work / "base-1" / "64").mkdir(parents=True)
+    for system, trained, perplexity in (("64x1-0", 600, 12), ("64x1-16-c1", 200, 18)):
+        run = work / f"{system}-1"
+        (run / "copy").mkdir(parents=True)
+        (run / f"trained-{trained}").touch()
+        run.with_suffix(".score").write_text(f"test: error 54 %, perplexity {perplexity}\n")
+    (work / "64x1-16-c1-1.recovered.txt").write_text("90 % of the tokens\n")
+    given = {"SEEDS": "1", "BIN": str(Path(sys.executable).parent), "UPDATES": "200", "COPY": "400"}
+    done = script(tmp_path, "gmat/compression_table.sh", given)
+    assert "| `64x1-16-c1` | 1 | 18.00 | 54.00 | 1.500 |" in done.stdout, done.stderr
+    done = script(tmp_path, "gmat/compression_table.sh", given | {"COPY": "300"})
+    assert done.returncode == 2 and "is a training of 600 updates, not of 500" in done.stderr
+
+
 def test_stories_of_several_facts_have_a_column_for_each(tmp_path):
     stories = tmp_path / "work" / "stories" / "9-sentences-facts-1-2"
     for system, right in (("t5-1", 82.6), ("v4-1", 77.0)):
