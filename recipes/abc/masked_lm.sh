@@ -11,7 +11,8 @@
 #   UPDATES of 4096 pieces (default: 2500)            DEVICE   flags of fairseq (default: --cpu)
 #
 # The learning rate rises for 12 % of the updates, is constant for 63 %, and falls.
-# A run that stopped is gone on with; one of other UPDATES is refused, and needs another WORK.
+# A run that stopped is gone on with, and one that has its score shows it; one of other UPDATES is refused, and
+# needs another WORK.
 source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/abc/masked_model.sh

@@ -27,6 +27,9 @@ choose_arch() {
   elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)-([0-9]+)(-(sigmoid|relu|separate|shared|all))?$ ]]; then
     arch=$(control_arch "$1" "${BASH_REMATCH[1]}" transformer)
     arch="--arch $arch --abc-cross-slots ${BASH_REMATCH[2]} --abc-causal-slots ${BASH_REMATCH[3]}"
+    # Sentences of Multi30k have 71 pieces at most.
+    fewest=$(printf '%s\n' "${BASH_REMATCH[@]:2:2}" | awk '$1 > 0' | sort -n | head -n 1)
+    arch="$arch $(spread "$1" "${BASH_REMATCH[1]}" "${fewest:-1}" 128)"
     case ${BASH_REMATCH[5]} in
       sigmoid|relu) arch="$arch --abc-activation ${BASH_REMATCH[5]}" ;;
       separate) arch="$arch --abc-phi-layers separate" ;;

@@ -36,12 +36,13 @@ for context in $CONTEXTS; do
   if ! grep -qs "^test, context $context: " "$run.score"; then missing="$missing $context" score=; fi
 done
 finished "$score" "$run" "$UPDATES"
-if [ ! -e "$run/trained-$UPDATES" ]; then missing=$CONTEXTS; rm -f "$run.score"; fi
+kept=$run.score
+if [ ! -e "$run/trained-$UPDATES" ]; then missing=$CONTEXTS kept=; fi
 wikitext2_words
 fit_language_model "$run" "$UPDATES" --criterion adaptive_loss --lr 3e-3 --lr-scheduler cosine \
   --warmup-updates "$(warmup "$UPDATES")"
 {
-  if [ -e "$run.score" ]; then cat "$run.score"; fi
+  if [ -e "$kept" ]; then cat "$kept"; fi
   for subset in valid test; do for context in $missing; do
     perplexity=$(language_model_perplexity "$subset" --context-window "$context")
     echo "$subset, context $context: perplexity $perplexity"

@@ -8,7 +8,7 @@
 #   LENGTHS  tokens of a segment in training (default: "512 2048")
 #   SEEDS    default: "1 2 3"
 #
-# The other variables are in wikitext2.sh. Evaluated on the test set: segments of 512 tokens, segments of
+# The other variables but CONTEXTS are in wikitext2.sh. Evaluated on the test set: segments of 512 tokens, segments of
 # 2048, and the whole text, for which a bounded memory is kept from segment to segment and softmax attention
 # reads the 1536 tokens before each 512 again. A run that has its score is not repeated. The table is in
 # $WORK/lengths.md, the picture in $WORK/lengths.png; the perplexity by the number of tokens before a token
@@ -51,7 +51,7 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
       continue
     fi
     printf '\n== %s, segments of %s, seed %s\n' "$system" "$length" "$seed"
-    DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN \
+    DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN CONTEXTS=0 \
       recipes/abc/wikitext2.sh "$system"
     whole="--stateful --positions restart --tokens-per-sample $length"
     if [ "$system" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi

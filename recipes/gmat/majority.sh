@@ -36,6 +36,12 @@ for number in "LENGTH $length" "CHUNK $CHUNK"; do
     exit 2
   fi
 done
+for ((shorter = length; shorter > 512 && shorter % 4 == 0; shorter /= 4)); do :; done
+if [ $((shorter % 4)) -ne 0 ]; then
+  echo "error: LENGTH must be a multiple of 4, and so must the lengths that are trained before it, each a quarter" \
+    "of the next, but is $length, and $shorter is not" >&2
+  exit 2
+fi
 if ! [[ $system =~ ^(chunks|lsh)-([0-9]+)$ ]]; then
   echo "error: SYSTEM must be chunks-M or lsh-M, like chunks-8, but is $system" >&2
   exit 2

@@ -5,7 +5,8 @@
 #   recipes/gmat/wikitext2.sh SYSTEM
 #
 #   SYSTEM  CHUNKxCOUNT-M, in the paper's notation (CHUNK x COUNT, M): 64x8-0, 64x8-32, 512x1-0, 8x64-0
-#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 64x1-16-c1
+#           ..., and CHUNKxCOUNT-M-cN to keep the memory alone after N of the 4 layers: 64x1-16-c1;
+#           CHUNKxCOUNT-M-uN has N updates in place of UPDATES: 64x1-0-u2500
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/gmat)           SEED     default 1
@@ -35,11 +36,12 @@ COPY=${COPY:-2000}
 DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 for name in BASE UPDATES COPY; do whole "$name" "${!name}" 1; done
-if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3]))?$ ]]; then
-  echo "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN with N from 1 to 3, like 64x8-32, but" \
-    "is $system" >&2
+if ! [[ $system =~ ^([1-9][0-9]*)x([1-9][0-9]*)-([0-9]+)(-c([1-3])|-u([1-9][0-9]*))?$ ]]; then
+  echo "error: SYSTEM must be CHUNKxCOUNT-M, CHUNKxCOUNT-M-cN with N from 1 to 3 or CHUNKxCOUNT-M-uN, like" \
+    "64x8-32, but is $system" >&2
   exit 2
 fi
+UPDATES=${BASH_REMATCH[6]:-$UPDATES}
 chunk=${BASH_REMATCH[1]} length=$((BASH_REMATCH[1] * BASH_REMATCH[2])) memory=${BASH_REMATCH[3]}
 compressed=${BASH_REMATCH[5]} flags="--gmat-memory $memory"
 if [ -n "$compressed" ]; then

@@ -53,6 +53,7 @@ case $layers in linformer*|compressive*) flags="--abc-max-length $longest" ;; es
 arch="$arch $flags"
 if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATES=${UPDATES:-2500}; fi
 whole UPDATES "$UPDATES" 1
+checked
 run=$WORK/$form/$system-$SEED
 programs
 finished "$run.tsv" "$run" "$UPDATES"

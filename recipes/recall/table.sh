@@ -18,16 +18,7 @@ NEEDLES=${NEEDLES-softmax mlp-16 gated-16 window-16 linformer-16 random-16 clust
 SEEDS=${SEEDS-1 2 3} BIN=${BIN:-.venv/bin}
 export WORK=${WORK:-outputs/recall} BIN
 for seed in $SEEDS; do whole SEEDS "$seed"; done
-for system in $SYSTEMS $NEEDLES; do
-  if ! [[ $system =~ ^(softmax|([a-z0-9_]+)-[1-9][0-9]*)(-only)?$ ]]; then
-    echo "error: SYSTEMS and NEEDLES must be of run.sh, but have $system" >&2
-    exit 2
-  fi
-  if [ -n "${BASH_REMATCH[2]}" ]; then
-    check_control "$system" "${BASH_REMATCH[2]}"
-    check_causal "$system" "${BASH_REMATCH[2]}"
-  fi
-done
+for system in $SYSTEMS $NEEDLES; do ONLY_CHECK=yes recipes/recall/run.sh needle "$system"; done
 
 for seed in $SEEDS; do
   for system in $SYSTEMS; do SEED=$seed recipes/recall/run.sh multi_query "$system"; done

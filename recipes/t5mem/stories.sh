@@ -8,7 +8,8 @@
 #
 #   FACTS   numbers of facts that a question may need (default: 1)
 #   SENTENCES of a story (default: 6, 48 tokens with the question, 12 in each of 4 chunks)
-#   TRAIN   training stories, of one to SENTENCES sentences (default: 200000)
+#   TRAIN   training stories, of one to SENTENCES sentences (default: 200000; 18000 of two sentences, which
+#           are few)
 #   UPDATES of 64 questions (default: 4000)
 #   BEGIN   updates before those, with questions of one fact about two sentences (default: 1000); 0: none
 #   FROM    begin with this model of SYSTEM in place of BEGIN, such as one of fewer FACTS (default: none)
@@ -28,11 +29,12 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/t5mem/variants.sh
 system=$1 variant=${1%-*} chunks=${1##*-}
-FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} TRAIN=${TRAIN:-200000} UPDATES=${UPDATES:-4000}
+FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} UPDATES=${UPDATES:-4000}
 BEGIN=${BEGIN:-1000} FROM=${FROM:-} LAYERS=${LAYERS:-4} BIASES=${BIASES:-scaled}
 WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole SENTENCES "$SENTENCES" 2
+TRAIN=${TRAIN:-$((SENTENCES == 2 ? 18000 : 200000))}
 # A sentence has at most 6 tokens, and a question 8; both texts end with </s>.
 shortest=$((6 * SENTENCES + 10))
 LENGTH=${LENGTH:-$(((shortest + 15) / 16 * 16))}

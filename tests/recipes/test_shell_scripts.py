@@ -187,6 +187,21 @@ ROOT = Path(__file__).parents[2]
             "error: LENGTH must be a multiple of 4, but is 510",
         ),
         (
+            "gmat/majority_table.sh",
+            {"CELLS": "512-1-chunks-8 1032-1-chunks-8"},
+            "each a quarter of the next, but is 1032, and 258 is not",
+        ),
+        (
+            "recall/table.sh",
+            {"SYSTEMS": "softmax local_global-1"},
+            "error: SYSTEM must have two slots or more for local_global, but is local_global-1",
+        ),
+        (
+            "t5mem/stories.sh v4-5",
+            {"SENTENCES": "2"},
+            "error: the CHUNKS of SYSTEM must divide LENGTH 32, but are 5",
+        ),
+        (
             "abc/wikitext2.sh local_global-1",
             {},
             "error: SYSTEM must have two slots or more for local_global, but is local_global-1",
@@ -223,7 +238,7 @@ ROOT = Path(__file__).parents[2]
         (
             "recall/table.sh",
             {"NEEDLES": "mlp"},
-            "error: SYSTEMS and NEEDLES must be of run.sh, but",
+            "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is mlp",
         ),
         (
             "recall/table.sh",
@@ -333,7 +348,7 @@ ROOT = Path(__file__).parents[2]
         (
             "gmat/compression_table.sh",
             {"SYSTEMS": "8x1-0"},
-            "error: SYSTEMS must be 64x1-0 or 64x1",
+            "error: SYSTEMS must be 64x1-0, 64x1-0-uN or 64x1",
         ),
         ("gmat/compression_table.sh", {"SEEDS": "x"}, "error: SEEDS must be a whole number of 0"),
         (
@@ -476,11 +491,15 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEMS must be of full, chunks, tied and untied, but has bound",
         ),
         ("gmat/wikitext2.sh", {}, "usage: recipes/gmat/wikitext2.sh SYSTEM"),
-        ("gmat/wikitext2.sh 64-32", {}, "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN"),
+        (
+            "gmat/wikitext2.sh 64-32",
+            {},
+            "error: SYSTEM must be CHUNKxCOUNT-M, CHUNKxCOUNT-M-cN with N",
+        ),
         (
             "gmat/wikitext2.sh 64x8-32-c4",
             {},
-            "error: SYSTEM must be CHUNKxCOUNT-M or CHUNKxCOUNT-M-cN",
+            "error: SYSTEM must be CHUNKxCOUNT-M, CHUNKxCOUNT-M-cN with N",
         ),
         (
             "gmat/wikitext2.sh 512x1-0-c3",
@@ -670,15 +689,48 @@ def test_scores_of_further_contexts_are_added(tmp_path):
             '#!/bin/sh\necho "$0 $*" >> "$0.calls"\necho context 480 170.5 7.4 9 1.0\n'
         )
         program.chmod(0o755)
-    given = {"CONTEXTS": "0 480", "BIN": str(programs), "DATA": str(data)}
+    given = {"CONTEXTS": "0 480", "BIN": str(programs), "DATA": str(data), "DEVICE": ""}
     before = score.read_text()
     for _ in range(2):
         done = script(tmp_path, "abc/wikitext2.sh abc-8", given)
         assert done.returncode == 0, done.stderr
         added = "valid, context 480: perplexity 170.5\ntest, context 480: perplexity 170.5\n"
         assert score.read_text() == before + added
-    assert len((programs / "memattn.calls").read_text().splitlines()) == 2
+    calls = (programs / "memattn.calls").read_text().splitlines()
+    assert [call.split("--subset ")[1] for call in calls] == [
+        f"{subset} --context-window 480" for subset in ("valid", "test")
+    ]
     assert not (programs / "fairseq-train.calls").exists()
+
+
+def test_a_score_whose_training_is_gone_stays_until_there_is_another(tmp_path):
+    score = tmp_path / "work" / "wikitext-2" / "softmax-1.score"
+    score.parent.mkdir(parents=True)
+    score.write_text("test, context 480: perplexity 180.5\n")
+    done = script(tmp_path, "abc/wikitext2.sh softmax", {"CONTEXTS": "480"})
+    assert done.returncode == 2 and done.stderr.startswith("error: no folder ")
+    assert score.read_text() == "test, context 480: perplexity 180.5\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [
+        ("global 64 512", "--abc-stride 8"),
+        ("global 3 64", "--abc-stride 22"),
+        ("local_global 17 512", "--abc-stride 64 --abc-local-window 9"),
+        ("window 16 64", ""),
+    ],
+)
+def test_global_tokens_are_spread_over_the_length(given, flags):
+    """Their number times the stride is the length or a little more."""
+    done = subprocess.run(
+        ["bash", "-c", f"source recipes/common.sh; spread SYSTEM {given}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == flags.split()
 
 
 def test_the_masked_words_of_wikitext2(tmp_path):
@@ -697,17 +749,21 @@ def test_the_masked_words_of_wikitext2(tmp_path):
 def test_compression_is_compared_at_as_many_updates(tmp_path):
     work = tmp_path / "work" / "wikitext-2"
     (work / "base-1" / "64").mkdir(parents=True)
-    for system, trained, perplexity in (("64x1-0", 600, 12), ("64x1-16-c1", 200, 18)):
+    for system, trained, perplexity in (
+        ("64x1-0-u2500", 2500, 12),
+        ("64x1-0", 500, 15),
+        ("64x1-16-c1", 500, 18),
+    ):
         run = work / f"{system}-1"
         (run / "copy").mkdir(parents=True)
         (run / f"trained-{trained}").touch()
         run.with_suffix(".score").write_text(f"test: error 54 %, perplexity {perplexity}\n")
     (work / "64x1-16-c1-1.recovered.txt").write_text("90 % of the tokens\n")
-    given = {"SEEDS": "1", "BIN": str(Path(sys.executable).parent), "UPDATES": "200", "COPY": "400"}
+    given = {"SEEDS": "1", "BIN": str(Path(sys.executable).parent)}
     done = script(tmp_path, "gmat/compression_table.sh", given)
     assert "| `64x1-16-c1` | 1 | 18.00 | 54.00 | 1.500 |" in done.stdout, done.stderr
-    done = script(tmp_path, "gmat/compression_table.sh", given | {"COPY": "300"})
-    assert done.returncode == 2 and "is a training of 600 updates, not of 500" in done.stderr
+    done = script(tmp_path, "gmat/compression_table.sh", given | {"UPDATES": "300"})
+    assert done.returncode == 2 and "is a training of 500 updates, not of 300" in done.stderr
 
 
 def test_stories_of_several_facts_have_a_column_for_each(tmp_path):
