@@ -7,9 +7,9 @@
 #            with 32 features (elu, t2r, rfa) has the decoding state of 16 slots
 #   SEEDS    default "1 2 3"
 #
-# The other variables are in the head of recipes/abc/translation.sh; UPDATES is 2000 unless set. A run that has its score is not
-# repeated. The table is in $WORK/multi30k.md, the picture in $WORK/multi30k.png. A run takes five to
-# eight minutes on one core.
+# The other variables are in the head of recipes/abc/translation.sh; UPDATES is 2000 unless set. A run
+# that has its score is not repeated. The table is in $WORK/multi30k.md, the picture in
+# $WORK/multi30k.png. A run takes five to nine minutes on one core.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/translation.sh

@@ -7,9 +7,9 @@
 #   CAUSAL  slots of causal attention (default: "8 32"); the paper's table has 8, 16, 32 and 64 for both
 #   SEEDS   default "1 2 3"
 #
-# The other variables are in the head of recipes/abc/translation.sh; UPDATES is 2000 unless set. A run that has its score is not
-# repeated. The table is in $WORK/slot_grid.md, the heat map in $WORK/slot_grid.png. A run takes
-# five to eight minutes on one core.
+# The other variables are in the head of recipes/abc/translation.sh; UPDATES is 2000 unless set. A run
+# that has its score is not repeated. The table is in $WORK/slot_grid.md, the heat map in
+# $WORK/slot_grid.png. A run takes five to nine minutes on one core.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 source recipes/abc/translation.sh
