@@ -24,6 +24,11 @@ translation_score() {
 }
 
 language_model_chosen() {
+  if [[ $1 == *-post ]]; then
+    echo "error: SYSTEM must be without -post, because the model that is converted has layernorm before" \
+      "each block, but is $1" >&2
+    exit 2
+  fi
   source recipes/abc/language_model.sh
   UPDATES=${UPDATES:-1200} LENGTH=512
   choose_language_model "$1" "$LENGTH"

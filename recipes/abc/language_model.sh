@@ -4,15 +4,17 @@ BIN=${BIN:-.venv/bin}
 
 whole SEED "$SEED"
 
-# choose_language_model SYSTEM LENGTH: the flags of the system, in $arch
+# choose_language_model SYSTEM LENGTH: the flags of the system, in $arch and $norm
 choose_language_model() {
-  if [ "$1" = softmax ]; then
+  norm=--decoder-normalize-before
+  case $1 in *-post) norm= ;; esac
+  if [ "${1%-post}" = softmax ]; then
     arch="--arch transformer_lm"
-  elif [[ $1 =~ ^([a-z0-9_]+)-([1-9][0-9]*)$ ]]; then
+  elif [[ ${1%-post} =~ ^([a-z0-9_]+)-([1-9][0-9]*)$ ]]; then
     arch="--arch $(control_arch "$1" "${BASH_REMATCH[1]}" transformer_lm) --abc-causal-slots ${BASH_REMATCH[2]}"
     arch="$arch $(spread "$1" "${BASH_REMATCH[@]:1}" "$2")"
   else
-    echo "error: SYSTEM must be softmax or CONTROL-SLOTS, but is $1" >&2
+    echo "error: SYSTEM must be softmax or CONTROL-SLOTS, and -post may follow, but is $1" >&2
     exit 2
   fi
 }
@@ -53,7 +55,7 @@ wikitext2_words() {
 fit_language_model() {
   trained "$1" "$2" "$data/bin" --task language_modeling --user-dir fairseq_memattn $arch $DEVICE \
     --decoder-layers 4 --decoder-embed-dim 128 --decoder-input-dim 128 --decoder-output-dim 128 \
-    --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --decoder-normalize-before --dropout 0.1 \
+    --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 $norm --dropout 0.1 \
     --adaptive-input --adaptive-input-cutoff 2000,10000 --adaptive-softmax-cutoff 2000,10000 \
     --tie-adaptive-weights --ddp-backend legacy_ddp --optimizer adam --adam-betas '(0.9, 0.98)' \
     --clip-norm 0.5 --tokens-per-sample "$LENGTH" --sample-break-mode none --max-tokens 4096 \

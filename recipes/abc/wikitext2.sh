@@ -5,6 +5,7 @@
 #
 #   SYSTEM  softmax | abc-64 (ABC-MLP with 64 memory slots) | CONTROL-64 for another control of
 #           docs/controls.md, for example linformer-64 | elu-32, rfa-64, t2r-64
+#           softmax-post, abc-64-post, ...: layernorm after each block, fairseq's default, not before it
 #
 #   DATA    folder with wikitext-2/{train,valid,test}.txt (default: data)
 #   WORK    results (default: outputs/abc)            SEED     default 1

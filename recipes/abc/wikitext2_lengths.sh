@@ -54,7 +54,7 @@ for length in $LENGTHS; do for system in $SYSTEMS; do
     DATA=$DATA WORK=$WORK SEED=$seed LENGTH=$length UPDATES=$UPDATES DEVICE=$DEVICE BIN=$BIN CONTEXTS=0 \
       recipes/abc/wikitext2.sh "$system"
     whole="--stateful --positions restart --tokens-per-sample $length"
-    if [ "$system" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi
+    if [ "${system%-post}" = softmax ]; then whole="--tokens-per-sample 2048 --context-window 1536"; fi
     {
       evaluated "segments of 512" --tokens-per-sample 512 --context-window 0
       evaluated "segments of 2048" --tokens-per-sample 2048 --context-window 0 --json "$positions"

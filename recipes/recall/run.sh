@@ -5,8 +5,10 @@
 #
 #   FORM    multi_query (all pairs, then queries in noise) | needle (pairs in noise, then queries)
 #   SYSTEM  attention of the second of two layers above a window of two tokens, without positions:
-#           softmax, or CONTROL-SLOTS such as mlp-16 (docs/controls.md; elu, rfa and t2r with features);
-#           SYSTEM-only: in both layers, with sinusoidal positions
+#           softmax, or CONTROL-SLOTS such as mlp-16 (docs/controls.md; elu, rfa and t2r with features)
+#           mlp-16-sigmoid, mlp-16-relu: another activation of ABC-MLP in place of exp
+#           mlp-8+window-16, gated-16+softmax, ...: a layer for each, the lowest one first
+#           SYSTEM-only: one attention in both layers, with sinusoidal positions
 #
 #   WORK    results (default: outputs/recall)         SEED     default 1
 #   UPDATES default 1500; 2500 with SYSTEM-only        DEVICE   flags of fairseq (default: --cpu)
@@ -34,22 +36,43 @@ layer() {
     check_causal "$system" "${BASH_REMATCH[1]}"
     echo "${BASH_REMATCH[1]}:${BASH_REMATCH[2]}"
   else
-    echo "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is $system" >&2
+    echo "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, or one with" \
+      "-only after it, but is $system" >&2
     return 2
   fi
 }
-layers=$(layer "${system%-only}")
-if [ "$system" = softmax-only ]; then
-  arch="--arch transformer_lm"
-elif [ "${system%-only}" = "$system" ]; then
-  arch="--arch abc_mlp_transformer_lm --abc-causal-layers window:2,$layers"
-  arch="$arch --no-token-positional-embeddings"
-else
-  arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers"
+
+# layer_flags ENTRY: the flags of its control
+layer_flags() {
+  case $1 in
+    linformer:*|compressive:*) echo "--abc-max-length $longest" ;;
+    *:*) spread "$system" "${1%:*}" "${1#*:}" "$longest" ;;
+  esac
+}
+
+name=$system flags= layers= depth=2
+if [[ $name =~ ^(mlp-[0-9]+)-(sigmoid|relu)$ ]]; then
+  name=${BASH_REMATCH[1]} flags="--abc-activation ${BASH_REMATCH[2]}"
 fi
-slots=${layers##*:}
-flags=$(spread "$system" "${layers%:*}" "$slots" "$longest")
-case $layers in linformer*|compressive*) flags="--abc-max-length $longest" ;; esac
+if [ "$name" = softmax-only ]; then
+  arch="--arch transformer_lm"
+elif [[ $name == *-only ]]; then
+  layers=$(layer "${name%-only}")
+  flags=$(layer_flags "$layers")
+  arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers"
+else
+  layers=window:2 depth=1 rest=$name+
+  while [ -n "$rest" ]; do
+    entry=$(layer "${rest%%+*}")
+    flags="$flags $(layer_flags "$entry")" layers=$layers,$entry depth=$((depth + 1)) rest=${rest#*+}
+  done
+  if [ "$depth" -gt 2 ] && [[ $layers == *global* ]]; then
+    echo "error: SYSTEM must have global and local_global alone, whose stride is of the whole model," \
+      "but is $system" >&2
+    exit 2
+  fi
+  arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers --no-token-positional-embeddings"
+fi
 arch="$arch $flags"
 if [ "${system%-only}" = "$system" ]; then UPDATES=${UPDATES:-1500}; else UPDATES=${UPDATES:-2500}; fi
 whole UPDATES "$UPDATES" 1
@@ -60,7 +83,7 @@ finished "$run.tsv" "$run" "$UPDATES"
 
 trained "$run" "$UPDATES" --user-dir fairseq_memattn --task associative_recall --form "$form" \
   --length 64 $task $arch $DEVICE --criterion sequence_tagging \
-  --decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64 \
+  --decoder-layers "$depth" --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64 \
   --decoder-ffn-embed-dim 128 --decoder-attention-heads 4 --decoder-normalize-before --dropout 0 \
   --share-decoder-input-output-embed --optimizer adam --adam-betas '(0.9, 0.98)' --lr 3e-3 \
   --lr-scheduler cosine --warmup-updates "$(warmup "$UPDATES")" --clip-norm 1.0 --batch-size 32

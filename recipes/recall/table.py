@@ -26,6 +26,8 @@ SOFTMAX = "softmax"  # the system that bytes are compared with
 NAMES = {
     SOFTMAX: "softmax attention",
     "mlp": "ABC-MLP",
+    "mlp-sigmoid": "ABC-MLP, sigmoid",
+    "mlp-relu": "ABC-MLP, ReLU",
     "random": "random slots",
     "linformer": "Linformer",
     "clustering": "clusters",
@@ -259,7 +261,7 @@ def styles_of(forms: dict[str, Form]) -> dict[str, Style]:
     styles = {}
     known = [family for family in NAMES if family in numbers]
     for index, family in enumerate(dict.fromkeys([*known, *numbers])):
-        name, several = NAMES.get(family, family), len(numbers[family]) > 1
+        name, several = name_of(family), len(numbers[family]) > 1
         label = name if several else f"{name} {next(iter(numbers[family]))}".strip()
         colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
         styles[family] = Style(label, colour, marker, several)
@@ -280,9 +282,13 @@ def family_of(system: str) -> str:
 
 
 def number_of(system: str) -> str:
-    """Of slots; empty where a system has none."""
-    found = re.search(r"-([0-9]+)", system)
-    return found[1] if found else ""
+    """Of slots, in each layer; empty where a system has none."""
+    return "+".join(re.findall(r"-([0-9]+)", system))
+
+
+def name_of(family: str) -> str:
+    """For the legend."""
+    return " + ".join(NAMES.get(layer, layer) for layer in family.split("+"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,16 @@ ROOT = Path(__file__).parents[2]
             "error: SYSTEM must be softmax or CONTROL-SLOTS, but is abc",
         ),
         (
+            "abc/wikitext2.sh abc-post",
+            {},
+            "error: SYSTEM must be softmax or CONTROL-SLOTS, and -post may follow, but is abc-post",
+        ),
+        (
+            "abc/conversion_table.sh language_model",
+            {"CONVERSIONS": "abc-8:plain abc-8-post:plain"},
+            "error: SYSTEM must be without -post, because the model that is converted has",
+        ),
+        (
             "abc/masked_lm.sh",
             {},
             "usage: recipes/abc/masked_lm.sh SYSTEM, but the number of arguments is 0",
@@ -226,7 +237,15 @@ ROOT = Path(__file__).parents[2]
         (
             "recall/run.sh needle mlp",
             {},
-            "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is mlp",
+            "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, or",
+        ),
+        ("recall/run.sh needle mlp-8+", {}, "with -only after it, but is mlp-8+"),
+        ("recall/run.sh needle mlp-8+softmax-only", {}, "but is mlp-8+softmax-only"),
+        ("recall/run.sh needle gated-8-relu", {}, "but is gated-8-relu"),
+        (
+            "recall/run.sh needle global-8+mlp-8",
+            {},
+            "error: SYSTEM must have global and local_global alone, whose stride is of the whole",
         ),
         ("recall/run.sh needle mlp-8", {"UPDATES": "0"}, "error: UPDATES must be a whole number"),
         (
@@ -238,7 +257,7 @@ ROOT = Path(__file__).parents[2]
         (
             "recall/table.sh",
             {"NEEDLES": "mlp"},
-            "error: SYSTEM must be softmax or CONTROL-SLOTS, and -only may follow, but is mlp",
+            "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, or",
         ),
         (
             "recall/table.sh",
@@ -701,6 +720,45 @@ def test_scores_of_further_contexts_are_added(tmp_path):
         f"{subset} --context-window 480" for subset in ("valid", "test")
     ]
     assert not (programs / "fairseq-train.calls").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "others"),
+    [
+        (
+            "recall/run.sh needle mlp-8+window-4+softmax",
+            "--abc-causal-layers window:2,mlp:8,window:4,softmax --decoder-layers 4",
+            "",
+        ),
+        (
+            "recall/run.sh needle mlp-8-relu",
+            "--abc-causal-layers window:2,mlp:8 --abc-activation relu --decoder-layers 2",
+            "",
+        ),
+        (
+            "recall/run.sh multi_query linformer-8",
+            "--abc-max-length 128 --no-token-positional-embeddings",
+            "--abc-activation",
+        ),
+        ("recall/run.sh needle mlp-8-only", "--decoder-layers 2", "--no-token-positional"),
+        ("abc/wikitext2.sh abc-8", "--decoder-normalize-before --abc-causal-slots 8", ""),
+        ("abc/wikitext2.sh abc-8-post", "--abc-causal-slots 8", "--decoder-normalize-before"),
+    ],
+)
+def test_the_system_decides_the_flags(command, flags, others, tmp_path):
+    programs, data = tmp_path / "bin", tmp_path / "data"
+    for folder in (programs, data / "wikitext-2", tmp_path / "work" / "wikitext-2"):
+        folder.mkdir(parents=True)
+    for name in ("fairseq-train", "fairseq-preprocess", "memattn", "python"):
+        (programs / name).write_text('#!/bin/sh\necho "$*" >> "$0.calls"\necho 170.5 7.4 9 1.0\n')
+        (programs / name).chmod(0o755)
+    done = script(tmp_path, command, {"BIN": str(programs), "DATA": str(data)})
+    assert done.returncode == 0, done.stderr
+    (call,) = (programs / "fairseq-train.calls").read_text().splitlines()
+    words = call.split()
+    given = {*words, *(" ".join(pair) for pair in pairwise(words))}
+    assert {f"--{flag}".strip() for flag in flags.split("--")[1:]} <= given
+    assert not others or others not in call
 
 
 def test_a_score_whose_training_is_gone_stays_until_there_is_another(tmp_path):
