@@ -26,6 +26,10 @@ choose_arch() {
     arch="--arch transformer"
   elif [[ $1 =~ ^([a-z0-9_]+)-([0-9]+)-([0-9]+)(-(sigmoid|relu|separate|shared|all))?$ ]]; then
     arch=$(control_arch "$1" "${BASH_REMATCH[1]}" transformer)
+    if [ "${BASH_REMATCH[1]}" = workspace ] && [ "${BASH_REMATCH[3]}" -gt 0 ]; then
+      echo "error: SYSTEM must have no causal slots for workspace, such as workspace-32-0, but is $1" >&2
+      exit 2
+    fi
     arch="--arch $arch --abc-cross-slots ${BASH_REMATCH[2]} --abc-causal-slots ${BASH_REMATCH[3]}"
     # Sentences of Multi30k have 71 pieces at most.
     fewest=$(printf '%s\n' "${BASH_REMATCH[@]:2:2}" | awk '$1 > 0' | sort -n | head -n 1)

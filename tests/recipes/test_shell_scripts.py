@@ -269,6 +269,11 @@ ROOT = Path(__file__).parents[2]
             {},
             "error: SYSTEM foo-8 has the control foo, which is none",
         ),
+        (
+            "abc/multi30k.sh workspace-8-8",
+            {},
+            "error: SYSTEM must have no causal slots for workspace, such as workspace-32-0, but is",
+        ),
         ("abc/multi30k.sh foo-8-8", {}, "error: SYSTEM foo-8-8 has the control foo, which is none"),
         (
             "abc/wikitext2.sh workspace-8",
