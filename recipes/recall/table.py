@@ -4,7 +4,8 @@
 
 Reads FOLDER/FORM/SYSTEM-SEED.tsv, which recipes/recall/run.sh writes. Writes OUT.md and OUT.png:
 for each form the mean accuracy over the seeds, its standard deviation, and the bytes of the
-decoding state.
+decoding state. The picture leaves out systems of several layers, such as mlp-8+window-16, if there
+are others.
 """
 
 import argparse
@@ -149,6 +150,11 @@ def read_run(path: Path) -> list[tuple[Test, float, int]]:
     if not rows:
         raise ValueError(f"{path} is empty")
     return rows
+
+
+def single_layers(form: Form) -> Form:
+    """The systems of one layer above the window; all of them if there are none."""
+    return {system: tests for system, tests in form.items() if "+" not in system} or form
 
 
 def first(tests: dict[Test, Cell]) -> Cell:
@@ -309,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         forms = read(args.folder, args.seeds)
         text = "\n".join(f"{name}\n\n{table(form)}" for name, form in forms.items())
         write_text(outputs[".md"], text)
-        draw(forms, outputs[".png"])
+        draw({name: single_layers(form) for name, form in forms.items()}, outputs[".png"])
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

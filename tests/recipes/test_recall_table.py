@@ -88,6 +88,22 @@ def test_one_panel_for_lengths(recall, tmp_path, monkeypatch, tests, panels):
     assert [text.get_text() for text in legend.get_texts()] == ["softmax attention", "ABC-MLP"]
 
 
+def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monkeypatch, capsys):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    for system in ("softmax-1", "mlp-8+window-16-1"):
+        write(tmp_path / "multi_query", system, (8, 2, 90, 1000))
+    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
+    assert "| `mlp-8+window-16` | 1 | 1,000 (100 %) | 90.0 |" in capsys.readouterr().out
+    (tmp_path / "multi_query" / "softmax-1.tsv").unlink()
+    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
+    legends = [figure.legends[0].get_texts() for figure in figures]
+    assert [[text.get_text() for text in texts] for texts in legends] == [
+        ["softmax attention"],
+        ["ABC-MLP + window 8+16"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
