@@ -280,6 +280,14 @@ def test_what_is_not_evaluated_is_an_error_or_counted(monolingual, tmp_path):
     assert "may have at most the 32 positions of the model" in done.stderr
 
 
+@pytest.mark.filterwarnings("error:overflow encountered")
+def test_a_last_block_of_one_token_is_no_warning(monolingual, tmp_path):
+    trained = blocks_of(monolingual, tmp_path, "the cat sees\n\n")
+    done = perplexity(trained, "--context-window", 0, "--tokens-per-sample", 4)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2] == "5"
+
+
 def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path, monkeypatch, capsys):
     flags = [flag for flag in LANGUAGE_MODEL if flag not in ("--abc-causal-slots", "4")]
     softmax = train(monolingual, tmp_path, *flags, "--arch", "transformer_lm", "--max-update", 1)
