@@ -223,6 +223,7 @@ def draw_sizes(axes: Any, form: Form, test: Test, styles: dict[str, Style]) -> N
         axes.axvline(quarter, color="0.6", lw=1, ls="--")
         place = {"xytext": (-4, 0), "textcoords": "offset points", "rotation": 90}
         axes.annotate("a quarter of softmax", (quarter, 30), ha="right", fontsize=9, **place)
+    labelled: list[tuple[float, float]] = []
     for family, systems in families(form).items():
         cells = [form[system][test] for system in systems]
         sizes = [cell.size / 1024 for cell in cells]
@@ -230,7 +231,9 @@ def draw_sizes(axes: Any, form: Form, test: Test, styles: dict[str, Style]) -> N
         axes.errorbar(sizes, means, [cell.spread for cell in cells], **styles[family].options())
         if styles[family].several:
             for system, size, mean in zip(systems, sizes, means, strict=True):
-                label(axes, system, size, mean, left=size < max(sizes))
+                if not any(abs(x / size - 1) < 0.05 and abs(y - mean) < 5 for x, y in labelled):
+                    label(axes, system, size, mean, left=size < max(sizes))
+                    labelled.append((size, mean))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     axes.margins(x=0.15)

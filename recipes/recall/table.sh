@@ -13,7 +13,7 @@ source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 SYSTEMS=${SYSTEMS-softmax mlp-16 mlp-14 mlp-8 mlp-4 mlp-16-sigmoid mlp-16-relu gated-16 window-16 window-32 \
   linformer-16 linformer-14 random-16 random-14 clustering-16 compressive-16 global-16 local_global-16 \
-  strided-16 dilated-16 elu-16 elu-32 rfa-16 rfa-32 t2r-32 \
+  strided-16 dilated-16 elu-16 rfa-16 t2r-32 \
   mlp-8+mlp-8 mlp-8+window-8 window-8+mlp-8 gated-8+mlp-8 gated-16+softmax}
 NEEDLES=${NEEDLES-softmax mlp-16 gated-16 window-16 linformer-16 random-16 clustering-16 compressive-16 \
   elu-16 rfa-16 t2r-32}
