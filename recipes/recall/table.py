@@ -27,8 +27,6 @@ SOFTMAX = "softmax"  # the system that bytes are compared with
 NAMES = {
     SOFTMAX: "softmax attention",
     "mlp": "ABC-MLP",
-    "mlp-sigmoid": "ABC-MLP, sigmoid",
-    "mlp-relu": "ABC-MLP, ReLU",
     "random": "random slots",
     "linformer": "Linformer",
     "clustering": "clusters",
@@ -42,6 +40,8 @@ NAMES = {
     "elu": "ELU",
     "rfa": "RFA",
     "t2r": "T2R",
+    "mlp-sigmoid": "ABC-MLP, sigmoid",
+    "mlp-relu": "ABC-MLP, ReLU",
 }
 # Of Okabe and Ito, for all kinds of colour vision; without yellow, which is faint on white
 COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
