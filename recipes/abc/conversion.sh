@@ -6,7 +6,7 @@
 #   KIND    translation     Multi30k English-German, in $DATA/multi30k-en-de
 #           language_model  WikiText-2, in $DATA/wikitext-2, segments of 512 tokens
 #           masked_lm       WikiText-2's masked words, blocks of 64 pieces
-#   SYSTEM  of multi30k.sh, wikitext2.sh or masked_lm.sh; softmax goes on without a conversion
+#   SYSTEM  of multi30k.sh, wikitext2.sh (without -post) or masked_lm.sh; softmax goes on without a conversion
 #   METHOD  plain              converted, then trained as usual
 #           transfer           converted, then attention transfer to the control for TRANSFERRED
 #                              updates (docs/controls.md), then trained as usual

@@ -2,7 +2,8 @@
 # setting for all of them.
 #
 #   SYSTEM  softmax | CONTROL-CROSS-CAUSAL, a control of docs/controls.md and its slots of cross and of
-#           causal attention: abc-32-8 (abc is ABC-MLP), linformer-32-32, random-32-32, rfa-32-32;
+#           causal attention, 0 for softmax attention: abc-32-8 (abc is ABC-MLP), linformer-32-32,
+#           random-32-32, rfa-32-32, workspace-32-0, which has no causal form;
 #           abc-32-32-VARIANT: sigmoid or relu, the activation of W_phi x; separate, a W_phi for each
 #           layer; shared, one control for the heads of a layer; all, CROSS slots in the encoder as well
 #

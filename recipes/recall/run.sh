@@ -6,8 +6,9 @@
 #   FORM    multi_query (all pairs, then queries in noise) | needle (pairs in noise, then queries)
 #   SYSTEM  attention of the second of two layers above a window of two tokens, without positions:
 #           softmax, or CONTROL-SLOTS such as mlp-16 (docs/controls.md; elu, rfa and t2r with features)
-#           mlp-16-sigmoid, mlp-16-relu: another activation of ABC-MLP in place of exp
-#           mlp-8+window-16, gated-16+softmax, ...: a layer for each, the lowest one first
+#           mlp-16-sigmoid, mlp-16-relu: another activation of ABC-MLP in place of exp, in one layer
+#           mlp-8+window-16, gated-16+softmax, ...: a layer for each, the lowest one first, with controls
+#           of their own; not for global and local_global
 #           SYSTEM-only: one attention in both layers, with sinusoidal positions
 #
 #   WORK    results (default: outputs/recall)         SEED     default 1
@@ -36,8 +37,8 @@ layer() {
     check_causal "$system" "${BASH_REMATCH[1]}"
     echo "${BASH_REMATCH[1]}:${BASH_REMATCH[2]}"
   else
-    echo "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, or one with" \
-      "-only after it, but is $system" >&2
+    echo "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, one with -only" \
+      "after it, or mlp-SLOTS-sigmoid or mlp-SLOTS-relu, but is $system" >&2
     return 2
   fi
 }
@@ -66,10 +67,13 @@ else
     entry=$(layer "${rest%%+*}")
     flags="$flags $(layer_flags "$entry")" layers=$layers,$entry depth=$((depth + 1)) rest=${rest#*+}
   done
-  if [ "$depth" -gt 2 ] && [[ $layers == *global* ]]; then
-    echo "error: SYSTEM must have global and local_global alone, whose stride is of the whole model," \
-      "but is $system" >&2
-    exit 2
+  if [ "$depth" -gt 2 ]; then
+    if [[ $layers == *global* ]]; then
+      echo "error: SYSTEM must have global and local_global alone, whose stride is of the whole model," \
+        "but is $system" >&2
+      exit 2
+    fi
+    flags="$flags --abc-phi-layers separate"
   fi
   arch="--arch abc_mlp_transformer_lm --abc-causal-layers $layers --no-token-positional-embeddings"
 fi

@@ -222,7 +222,7 @@ def draw_sizes(axes: Any, form: Form, test: Test, styles: dict[str, Style]) -> N
         quarter = form[SOFTMAX][test].size / 4096
         axes.axvline(quarter, color="0.6", lw=1, ls="--")
         place = {"xytext": (-4, 0), "textcoords": "offset points", "rotation": 90}
-        axes.annotate("a quarter of softmax", (quarter, 30), ha="right", fontsize=9, **place)
+        axes.annotate("a quarter of softmax", (quarter, 22), ha="right", fontsize=8, **place)
     labelled: list[tuple[float, float]] = []
     for family, systems in families(form).items():
         cells = [form[system][test] for system in systems]

@@ -237,9 +237,9 @@ ROOT = Path(__file__).parents[2]
         (
             "recall/run.sh needle mlp",
             {},
-            "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, or",
+            "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, one",
         ),
-        ("recall/run.sh needle mlp-8+", {}, "with -only after it, but is mlp-8+"),
+        ("recall/run.sh needle mlp-8+", {}, "mlp-SLOTS-relu, but is mlp-8+"),
         ("recall/run.sh needle mlp-8+softmax-only", {}, "but is mlp-8+softmax-only"),
         ("recall/run.sh needle gated-8-relu", {}, "but is gated-8-relu"),
         (
@@ -257,7 +257,7 @@ ROOT = Path(__file__).parents[2]
         (
             "recall/table.sh",
             {"NEEDLES": "mlp"},
-            "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, or",
+            "error: SYSTEM must be softmax or CONTROL-SLOTS, several with + between them, one",
         ),
         (
             "recall/table.sh",
@@ -745,7 +745,17 @@ def test_scores_of_further_contexts_are_added(tmp_path):
             "--abc-max-length 128 --no-token-positional-embeddings",
             "--abc-activation",
         ),
-        ("recall/run.sh needle mlp-8-only", "--decoder-layers 2", "--no-token-positional"),
+        (
+            "recall/run.sh needle mlp-8+linformer-8",
+            "--abc-causal-layers window:2,mlp:8,linformer:8 --abc-max-length 256 "
+            "--abc-phi-layers separate",
+            "",
+        ),
+        (
+            "recall/run.sh needle mlp-8-only",
+            "--abc-causal-layers mlp:8 --decoder-layers 2",
+            "--no-token-positional",
+        ),
         ("abc/wikitext2.sh abc-8", "--decoder-normalize-before --abc-causal-slots 8", ""),
         ("abc/wikitext2.sh abc-8-post", "--abc-causal-slots 8", "--decoder-normalize-before"),
     ],
