@@ -20,7 +20,10 @@ case $kind in
   translation)
     rows="softmax:plain clustering-32-32:plain clustering-16-16:plain window-16-16:plain
       abc-64-64:transfer abc-32-32:transfer abc-32-32:transfer-low-rank abc-32-32:plain
-      abc-32-32:low-rank abc-16-16:transfer abc-16-16:plain"
+      abc-32-32:low-rank abc-16-16:transfer abc-16-16:plain linformer-32-32:transfer
+      linformer-32-32:plain random-32-32:plain gated-32-32:transfer t2r-32-32:transfer t2r-32-32:plain
+      elu-32-32:plain rfa-32-32:plain local_global-32-32:plain dilated-32-32:plain
+      strided-32-32:plain global-32-32:plain compressive-32-32:plain workspace-32-0:plain"
     values="BLEU perplexity chrF" relative= ;;
   language_model)
     rows="softmax:plain gated-64:plain gated-64:transfer clustering-64:plain window-64:plain
