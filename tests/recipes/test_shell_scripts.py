@@ -699,20 +699,24 @@ def test_the_language_models_of_wikitext2(tmp_path):
     assert done.returncode == 2 and "is a training of 1200 updates" in done.stderr
 
 
+def fake_programs(folder, *names):
+    """Each adds its arguments to NAME.calls, and prints a row of `memattn perplexity`."""
+    folder.mkdir()
+    for name in names:
+        program = folder / name
+        program.write_text('#!/bin/sh\necho "$*" >> "$0.calls"\necho context 480 170.5 7.4 9 1.0\n')
+        program.chmod(0o755)
+
+
 def test_scores_of_further_contexts_are_added(tmp_path):
     work, programs, data = tmp_path / "work" / "wikitext-2", tmp_path / "bin", tmp_path / "data"
-    for folder in (work / "abc-8-1", programs, data / "wikitext-2"):
+    for folder in (work / "abc-8-1", data / "wikitext-2"):
         folder.mkdir(parents=True)
     for mark in (work / "abc-8-1" / "trained-1200", work / "ready"):
         mark.touch()
     score = work / "abc-8-1.score"
     score.write_text("valid, context 0: perplexity 190.5\ntest, context 0: perplexity 180.5\n")
-    for name in ("fairseq-train", "memattn"):
-        program = programs / name
-        program.write_text(
-            '#!/bin/sh\necho "$0 $*" >> "$0.calls"\necho context 480 170.5 7.4 9 1.0\n'
-        )
-        program.chmod(0o755)
+    fake_programs(programs, "fairseq-train", "memattn")
     given = {"CONTEXTS": "0 480", "BIN": str(programs), "DATA": str(data), "DEVICE": ""}
     before = score.read_text()
     for _ in range(2):
@@ -762,11 +766,9 @@ def test_scores_of_further_contexts_are_added(tmp_path):
 )
 def test_the_system_decides_the_flags(command, flags, others, tmp_path):
     programs, data = tmp_path / "bin", tmp_path / "data"
-    for folder in (programs, data / "wikitext-2", tmp_path / "work" / "wikitext-2"):
+    for folder in (data / "wikitext-2", tmp_path / "work" / "wikitext-2"):
         folder.mkdir(parents=True)
-    for name in ("fairseq-train", "fairseq-preprocess", "memattn", "python"):
-        (programs / name).write_text('#!/bin/sh\necho "$*" >> "$0.calls"\necho 170.5 7.4 9 1.0\n')
-        (programs / name).chmod(0o755)
+    fake_programs(programs, "fairseq-train", "fairseq-preprocess", "memattn", "python")
     done = script(tmp_path, command, {"BIN": str(programs), "DATA": str(data)})
     assert done.returncode == 0, done.stderr
     (call,) = (programs / "fairseq-train.calls").read_text().splitlines()
