@@ -232,7 +232,7 @@ def draw_sizes(axes: Any, form: Form, test: Test, styles: dict[str, Style]) -> N
         if styles[family].several:
             for system, size, mean in zip(systems, sizes, means, strict=True):
                 if not any(abs(x / size - 1) < 0.05 and abs(y - mean) < 5 for x, y in labelled):
-                    label(axes, system, size, mean, left=size < max(sizes))
+                    label(axes, number_of(system), size, mean, left=size < max(sizes))
                     labelled.append((size, mean))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
@@ -242,23 +242,30 @@ def draw_sizes(axes: Any, form: Form, test: Test, styles: dict[str, Style]) -> N
 
 def draw_lengths(axes: Any, form: Form, styles: dict[str, Style]) -> None:
     """Accuracy against length: a system is a line."""
-    lengths = [test.length for test in next(iter(form.values()))]
-    for system, tests in form.items():
-        style = styles[family_of(system)]
-        means = [cell.mean for cell in tests.values()]
-        axes.errorbar(lengths, means, [c.spread for c in tests.values()], **style.options())
-        if style.several:
-            label(axes, system, lengths[-1], means[-1])
+    tests = list(next(iter(form.values())))
+    lengths, last = [test.length for test in tests], tests[-1]
+    for family, systems in families(form).items():
+        ends: list[tuple[float, list[str]]] = []  # lines that end together have one label
+        for system in sorted(systems, key=lambda system: form[system][last].mean):
+            cells = form[system].values()
+            means = [cell.mean for cell in cells]
+            axes.errorbar(lengths, means, [c.spread for c in cells], **styles[family].options())
+            if ends and means[-1] - ends[-1][0] < 5:
+                ends[-1][1].append(number_of(system))
+            else:
+                ends.append((means[-1], [number_of(system)]))
+        for mean, numbers in ends if styles[family].several else []:
+            label(axes, ", ".join(numbers), lengths[-1], mean)
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.margins(x=0.1)
+    axes.margins(x=0.15)
     axes.set_xlabel("symbols")
 
 
-def label(axes: Any, system: str, x: float, y: float, left: bool = False) -> None:
+def label(axes: Any, number: str, x: float, y: float, left: bool = False) -> None:
     """The number of slots beside a point, above it on the left or below it on the right."""
     place = {"xytext": (-4, 2), "ha": "right"} if left else {"xytext": (5, -3), "va": "top"}
-    axes.annotate(number_of(system), (x, y), textcoords="offset points", fontsize=9, **place)
+    axes.annotate(number, (x, y), textcoords="offset points", fontsize=9, **place)
 
 
 def styles_of(forms: dict[str, Form]) -> dict[str, Style]:

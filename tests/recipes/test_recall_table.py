@@ -88,6 +88,16 @@ def test_one_panel_for_lengths(recall, tmp_path, monkeypatch, tests, panels):
     assert [text.get_text() for text in legend.get_texts()] == ["softmax attention", "ABC-MLP"]
 
 
+def test_lines_that_end_together_have_one_label(recall, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    for system, accuracy in (("mlp-4-1", 90), ("mlp-8-1", 91), ("mlp-2-1", 50)):
+        write(tmp_path / "needle", system, *((length, 2, accuracy, 1000) for length in (8, 16)))
+    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
+    labels = [text.get_text() for text in figures[0].axes[0].texts]
+    assert labels == ["2", "4, 8"]
+
+
 def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monkeypatch, capsys):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
