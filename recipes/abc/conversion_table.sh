@@ -27,7 +27,9 @@ case $kind in
     values="BLEU perplexity chrF" relative= ;;
   language_model)
     rows="softmax:plain gated-64:plain gated-64:transfer clustering-64:plain window-64:plain
-      abc-64:transfer abc-64:transfer-low-rank abc-64:plain"
+      abc-64:transfer abc-64:transfer-low-rank abc-64:plain local_global-64:plain t2r-64:transfer
+      t2r-64:plain strided-64:plain dilated-64:plain compressive-64:plain rfa-64:plain elu-64:plain
+      global-64:plain random-64:plain linformer-64:plain linformer-64:transfer"
     values=perplexity relative=--relative ;;
   masked_lm)
     rows="softmax:plain window-16:plain clustering-32:plain clustering-16:plain abc-32:transfer
