@@ -1,8 +1,10 @@
-"""Long inputs in chunks of equal length, for models that encode several sequences."""
+"""Long inputs in chunks, for models that encode several sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset
 from fairseq.data.data_utils import collate_tokens
@@ -25,22 +27,56 @@ def check_chunks(model: Any, chunks: int) -> None:
         raise MemAttnError(f"--chunks must be at most --t5mem-sequences {most}, but is {chunks}")
 
 
-def split_chunks(tokens: Tensor, chunks: int, length: int) -> list[Tensor]:
-    """Splits tokens (S,) into K chunks, in order. All chunks but the last have C tokens.
+@dataclass(frozen=True)
+class Chunking:
+    """How an input is cut into K chunks of at most C tokens, in order.
 
-    If S tokens fill fewer than K chunks, the first chunks are empty. The last one never is.
+    Each chunk begins with the first Q tokens of its input, such as a question. The first one goes
+    on with the tokens after these, every other one with the last O tokens of the chunk before it.
+    All chunks but the last have C tokens.
 
-    chunks: K; length: C
+    chunks: K; length: C; overlap: O, less than C - Q
 
-    Raises ValueError unless S is from 1 to K * C.
+    Methods take Q as `head`. Sizes and heads are integers, or arrays (B,) of them.
     """
-    if not 1 <= len(tokens) <= chunks * length:
-        raise ValueError(
-            f"{chunks} chunks of {length} must have 1 to {chunks * length} tokens, but there "
-            f"are {len(tokens)}"
-        )
-    parts = list(tokens.split(length))
-    return [tokens[:0]] * (chunks - len(parts)) + parts
+
+    chunks: int
+    length: int
+    overlap: int = 0
+
+    def step(self, head: Any = 0) -> Any:
+        """C - Q - O, the tokens that a chunk adds to those before it."""
+        return self.length - head - self.overlap
+
+    def capacity(self, head: Any = 0) -> Any:
+        """The tokens of the longest input."""
+        return head + self.overlap + self.chunks * self.step(head)
+
+    def filled(self, size: Any, head: Any = 0) -> Any:
+        """The chunks that an input of S tokens fills."""
+        return np.maximum(1, -(-(size - head - self.overlap) // self.step(head)))
+
+    def tokens(self, size: Any, head: Any = 0) -> Any:
+        """The tokens of all chunks of an input of S tokens, with those that are repeated."""
+        return size + (self.filled(size, head) - 1) * (head + self.overlap)
+
+    def split(self, tokens: Tensor, head: int = 0) -> list[Tensor]:
+        """The K chunks of an input (S,).
+
+        If it fills fewer than K chunks, the first chunks are empty. The last one never is.
+
+        Raises ValueError unless S is from 1 to the capacity.
+        """
+        size = len(tokens)
+        if not 1 <= size <= self.capacity(head):
+            raise ValueError(
+                f"{self.chunks} chunks of {self.length} must have 1 to {self.capacity(head)} "
+                f"tokens, but there are {size}"
+            )
+        first, rest, count = tokens[:head], tokens[head:], int(self.filled(size, head))
+        begins = (number * self.step(head) for number in range(count))
+        parts = [torch.cat([first, rest[begin : begin + self.length - head]]) for begin in begins]
+        return [tokens[:0]] * (self.chunks - count) + parts
 
 
 def collate_chunks(rows: Sequence[Sequence[Tensor]], pad: int) -> dict[str, Tensor]:
@@ -76,17 +112,19 @@ class UnchunkedInputs(BaseWrapperDataset):
         return batch
 
 
-def chunk_inputs(sample: dict[str, Any], chunks: int, length: int, pad: int) -> dict[str, Any]:
+def chunk_inputs(
+    sample: dict[str, Any], split: Callable[[Tensor], list[Tensor]], pad: int
+) -> dict[str, Any]:
     """A batch of `UnchunkedInputs` with its inputs in chunks, see `collate_chunks`.
 
     sample: the batch; if its inputs are in chunks already, it is returned unchanged
-    chunks: K; length: C
+    split: returns the K chunks of an input (S,)
     """
     net_input = sample["net_input"]
-    if chunks == 1 or "context_tokens" in net_input:
+    if "context_tokens" in net_input:
         return sample
     rows = zip(net_input["src_tokens"], net_input["src_lengths"].tolist(), strict=True)
-    parts = [split_chunks(row[:size], chunks, length) for row, size in rows]
+    parts = [split(row[:size]) for row, size in rows]
     device = net_input["src_tokens"].device
     cut = {name: tensor.to(device) for name, tensor in collate_chunks(parts, pad).items()}
     return {**sample, "net_input": {**net_input, **cut}}

@@ -15,7 +15,7 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.chunks import collate_chunks, padded, split_chunks
+from fairseq_memattn.data.chunks import Chunking, collate_chunks, padded
 from fairseq_memattn.errors import MemAttnError
 
 MIN_LENGTH = 2  # tokens of a block: one to remove and one to keep
@@ -154,6 +154,11 @@ class SpanOptions:
     chunks: int = 1
     seed: int = 1
 
+    @property
+    def chunking(self) -> Chunking:
+        """How an input is cut into chunks."""
+        return Chunking(self.chunks, self.chunk_length)
+
 
 class SpanCorruptionDataset(FairseqDataset):
     """A corrupted input and its target for each block of a text.
@@ -223,9 +228,8 @@ class SpanCorruptionDataset(FairseqDataset):
         if not samples:
             return {}
         options = self.options
-        chunks = options.chunks if chunked else 1
-        length = options.chunks * options.chunk_length // chunks
-        parts = [split_chunks(sample["source"], chunks, length) for sample in samples]
+        sources = [sample["source"] for sample in samples]
+        parts = [options.chunking.split(row) if chunked else [row] for row in sources]
         targets = [sample["target"] for sample in samples]
         inputs = padded([row.roll(1) for row in targets], options.pad)
         return {

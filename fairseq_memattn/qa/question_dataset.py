@@ -9,7 +9,7 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.chunks import collate_chunks, padded, split_chunks
+from fairseq_memattn.data.chunks import Chunking, collate_chunks, padded
 from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import Record
@@ -23,6 +23,8 @@ class QuestionOptions:
     chunks: the number of sequences of max_source / chunks tokens that they are cut into
     max_target: the maximum number of tokens of `answer </s>`
     pad, eos: symbols of the dictionary
+    chunk_overlap: the tokens of the one before that a chunk begins with
+    repeat_question: whether every chunk begins with `question </s>`, before these
     """
 
     max_source: int
@@ -30,10 +32,22 @@ class QuestionOptions:
     max_target: int
     pad: int
     eos: int
+    chunk_overlap: int = 0
+    repeat_question: bool = False
 
     @property
-    def chunk_length(self) -> int:
-        return self.max_source // self.chunks
+    def chunking(self) -> Chunking:
+        """How a source is cut into chunks."""
+        return Chunking(self.chunks, self.max_source // self.chunks, self.chunk_overlap)
+
+    def heads(self, questions: Any) -> Any:
+        """The tokens that every chunk begins with, for the tokens of questions: (B,), or one."""
+        return questions * self.repeat_question
+
+    def split(self, source: Tensor) -> list[Tensor]:
+        """The chunks of a source (S,)."""
+        question = int(source.eq(self.eos).nonzero()[0]) + 1
+        return self.chunking.split(source, self.heads(question))
 
 
 class QuestionDataset(FairseqDataset):
@@ -64,20 +78,30 @@ class QuestionDataset(FairseqDataset):
         self.questions, self.contexts, self.answers = questions, contexts, answers
         self.records, self.options, self.name, self.training = records, options, name, training
         asked = np.asarray(questions.sizes)
-        if asked.max(initial=0) > options.max_source - 1:
-            number = int(np.argmax(asked > options.max_source - 1))
-            raise MemAttnError(
-                f"{name}, the question {records[number].id!r}: its {asked[number]} tokens with "
-                f"</s> leave no room for a context in --max-source-length {options.max_source}"
-            )
+        self._check_questions(asked)
+        heads = options.heads(asked)
+        self.capacities = options.chunking.capacity(heads) + np.zeros_like(asked)
         whole = asked + np.asarray(contexts.sizes)
-        self.source_sizes = np.minimum(whole, options.max_source)
-        self.cut = {"contexts": int((whole > options.max_source).sum())}
+        self.source_sizes = options.chunking.tokens(np.minimum(whole, self.capacities), heads)
+        self.cut = {"contexts": int((whole > self.capacities).sum())}
         self.target_sizes: Indices | None = None
         if answers is not None:
             said = np.asarray(answers.sizes)
             self.target_sizes = np.minimum(said, options.max_target)
             self.cut["answers"] = int((said > options.max_target).sum())
+
+    def _check_questions(self, asked: Indices) -> None:
+        options = self.options
+        room, place = options.chunking.capacity(), f"--max-source-length {options.max_source}"
+        if options.repeat_question:
+            length, room = options.chunking.length, options.chunking.length - options.chunk_overlap
+            place = f"chunks of {length} tokens with --chunk-overlap {options.chunk_overlap}"
+        if asked.max(initial=0) >= room:
+            number = int(np.argmax(asked >= room))
+            raise MemAttnError(
+                f"{self.name}, the question {self.records[number].id!r}: its {asked[number]} "
+                f"tokens with </s> leave no room for a context in {place}"
+            )
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -85,7 +109,7 @@ class QuestionDataset(FairseqDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """id, source (S,) and target (T,) or None, as whole sequences."""
         question = self.questions[index]
-        room = self.options.max_source - len(question)
+        room = int(self.capacities[index]) - len(question)
         source = torch.cat([question, cut(self.contexts[index], room)])
         target = None
         if self.answers is not None:
@@ -106,9 +130,7 @@ class QuestionDataset(FairseqDataset):
             return {}
         options = self.options
         sources = [sample["source"] for sample in samples]
-        chunks = options.chunks if chunked else 1
-        length = options.max_source // chunks
-        parts = [split_chunks(row, chunks, length) for row in sources]
+        parts = [options.split(row) if chunked else [row] for row in sources]
         batch: dict[str, Any] = {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
@@ -138,7 +160,7 @@ class QuestionDataset(FairseqDataset):
     def size(self, index: int) -> tuple[int, int]:
         """The lengths of the longest sequences of encoder and decoder."""
         target = 0 if self.target_sizes is None else int(self.target_sizes[index])
-        return min(int(self.source_sizes[index]), self.options.chunk_length), target
+        return min(int(self.source_sizes[index]), self.options.chunking.length), target
 
     def ordered_indices(self) -> Indices:
         """By length; in training shuffled where lengths are equal."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
-from fairseq_memattn.errors import MemAttnError, check_fields
+from fairseq_memattn.errors import MemAttnError, check_fields, flag
 from fairseq_memattn.evaluation.fairseq_output import detokenise
 from fairseq_memattn.qa import validation_answers
 from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
@@ -49,6 +49,20 @@ class QuestionAnsweringConfig(FairseqDataclass):
         metadata={
             "help": "number of sequences of equal length that the source is cut into",
             "least": 1,
+        },
+    )
+    chunk_overlap: int = field(
+        default=0,
+        metadata={
+            "help": "number of tokens at the end of a chunk with which the next one begins; a "
+            "sentence of up to one token more is whole in some chunk",
+            "least": 0,
+        },
+    )
+    repeat_question: bool = field(
+        default=False,
+        metadata={
+            "help": "begin every chunk with the question; by default the first chunk alone has it"
         },
     )
     max_target_length: int = field(
@@ -107,6 +121,8 @@ class QuestionAnsweringTask(FairseqTask):
             cfg.max_target_length,
             dictionary.pad(),
             dictionary.eos(),
+            cfg.chunk_overlap,
+            cfg.repeat_question,
         )
         self.computes_loss = False
 
@@ -119,7 +135,7 @@ class QuestionAnsweringTask(FairseqTask):
         return self.dictionary
 
     def max_positions(self) -> tuple[int, int]:
-        return self.options.chunk_length, self.options.max_target
+        return self.options.chunking.length, self.options.max_target
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
@@ -159,7 +175,8 @@ class QuestionAnsweringTask(FairseqTask):
         Raises FileNotFoundError for a split that does not exist, and MemAttnError for parts of
         different lengths and for the errors of the data set.
         """
-        warn_of_others(kwargs.get("task_cfg"), self.cfg, ("max_source_length", "chunks"))
+        names = ("max_source_length", "chunks", "chunk_overlap", "repeat_question")
+        warn_of_others(kwargs.get("task_cfg"), self.cfg, names)
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
         questions, contexts, answers = (
@@ -220,8 +237,7 @@ class QuestionAnsweringTask(FairseqTask):
         constraints: Any = None,
     ) -> Any:
         """The hypotheses of a batch of whole or chunked inputs, best first."""
-        options = self.options
-        sample = chunk_inputs(sample, options.chunks, options.chunk_length, options.pad)
+        sample = chunk_inputs(sample, self.options.split, self.options.pad)
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     # Validation.
@@ -254,4 +270,13 @@ def _check(cfg: QuestionAnsweringConfig) -> None:
         raise MemAttnError(
             f"--max-source-length must be a multiple of --chunks {cfg.chunks}, but is "
             f"{cfg.max_source_length}"
+        )
+    if cfg.chunks == 1:
+        for name in ("chunk_overlap", "repeat_question"):
+            if getattr(cfg, name):
+                raise MemAttnError(f"{flag(name)} needs --chunks above 1")
+    elif cfg.chunk_overlap >= (length := cfg.max_source_length // cfg.chunks):
+        raise MemAttnError(
+            f"--chunk-overlap must be less than the {length} tokens of a chunk, but is "
+            f"{cfg.chunk_overlap}"
         )

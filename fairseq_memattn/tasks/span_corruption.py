@@ -203,8 +203,8 @@ class SpanCorruptionTask(FairseqTask):
         self, generator: Any, models: Sequence[nn.Module], sample: dict[str, Any], **options: Any
     ) -> Any:
         """The hypotheses of a batch of whole or chunked inputs, best first."""
-        sizes = (self.options.chunks, self.options.chunk_length, self.options.pad)
-        return super().inference_step(generator, models, chunk_inputs(sample, *sizes), **options)
+        sample = chunk_inputs(sample, self.options.chunking.split, self.options.pad)
+        return super().inference_step(generator, models, sample, **options)
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)

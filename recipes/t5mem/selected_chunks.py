@@ -3,9 +3,10 @@
     python recipes/t5mem/selected_chunks.py STORIES --path CHECKPOINT
 
 STORIES is the folder of `memattn prepare stories`. The selection is that of the first token of the
-answer. The true chunks are those with the last supporting sentence of a question. Prints for each
-layer of the decoder the share of questions with the largest weight on a true chunk, and the mean
-weight of the true chunks, beside the share of the chunks that are true; all in percent.
+answer. The true chunks are those that have most tokens of the last supporting sentence of a
+question. Prints for each layer of the decoder the share of questions with the largest weight on a
+true chunk, and the mean weight of the true chunks, beside the share of the chunks that are true;
+all in percent.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,37 +30,37 @@ def read_spans(path: Path) -> list[tuple[int, int]]:
     return [(int(begin), int(end)) for begin, end in begins_ends]
 
 
-def true_chunks(spans: Sequence[tuple[int, int]], sizes: Tensor, length: int, most: int) -> Tensor:
-    """(B, K), True at the chunks that have some token of the span.
+def true_chunk(span: tuple[int, int], size: int, head: int, chunking: Any) -> list[bool]:
+    """Whether each of the K chunks has as many tokens of the span as any other has.
 
-    sizes: (B,), tokens of the sources; length: of a chunk; most: K, of which the first are empty
-    where a source fills fewer
+    size: tokens of the source; head: those with which every chunk begins, none of which is in the
+    span
+    chunking: a `fairseq_memattn.data.chunks.Chunking`
     """
-    chunks = torch.arange(most)
-    first = most - (sizes + length - 1) // length
-    begins, ends = (torch.tensor(column) for column in zip(*spans, strict=True))
-    low, high = begins // length + first, (ends - 1) // length + first
-    return (chunks >= low.unsqueeze(1)) & (chunks <= high.unsqueeze(1))
+    filled = int(chunking.filled(size, head))
+    held = [0] * (chunking.chunks - filled)
+    for number in range(filled):
+        begin = head + number * chunking.step(head)
+        low, high = max(span[0], begin), min(span[1], begin + chunking.length - head)
+        held.append(max(0, high - low))
+    return [count == max(held) for count in held]
 
 
 @torch.no_grad()
-def selections(model: Any, task: Any) -> tuple[Tensor, Tensor]:
-    """For each test question, in order: the layers' weights (B, N, K), and its tokens (B,)."""
+def selections(model: Any, task: Any) -> Tensor:
+    """The layers' weights (B, N, K) for each test question, in order."""
     task.computes_loss = True  # inputs in chunks
     task.load_dataset("test")
     batches = task.get_batch_iterator(task.dataset("test"), max_sentences=64)
-    found, sizes, numbers = [], [], []
+    found, numbers = [], []
     for batch in batches.next_epoch_itr(shuffle=False):
         inputs = batch["net_input"]
         chosen = model(**inputs)[1]["selection"]
         weights = torch.stack([weights[:, 0] for weights in chosen], dim=1)
         # The encoder leaves out chunks that are empty in the whole batch, which are the first.
         found.append(nn.functional.pad(weights, (task.cfg.chunks - weights.shape[2], 0)))
-        before = inputs["context_padding_mask"].logical_not().sum(dim=(1, 2))
-        sizes.append(before + inputs["src_lengths"])
         numbers.append(batch["id"])
-    order = torch.cat(numbers).argsort()
-    return torch.cat(found)[order], torch.cat(sizes)[order]
+    return torch.cat(found)[torch.cat(numbers).argsort()]
 
 
 def rows(weights: Tensor, true: Tensor) -> list[list[str]]:
@@ -94,11 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(models[0].decoder, "selector") or task.cfg.chunks == 1:
         print(f"error: {args.path}: has no selector, or no chunks to select", file=sys.stderr)
         return 2
-    weights, sizes = selections(models[0].eval(), task)
-    options = task.options
-    true = true_chunks(read_spans(facts), sizes, options.chunk_length, options.chunks)
-    present = -(-sizes // options.chunk_length)
-    chance = 100 * float((true.sum(dim=1) / present).mean())
+    weights = selections(models[0].eval(), task)
+    options, dataset = task.options, task.dataset("test")
+    sizes = np.array([len(dataset[number]["source"]) for number in range(len(dataset))])
+    heads = options.heads(np.asarray(dataset.questions.sizes))
+    told = zip(read_spans(facts), sizes.tolist(), heads.tolist(), strict=True)
+    true = torch.tensor([true_chunk(*one, options.chunking) for one in told])
+    chance = 100 * (true.sum(dim=1).numpy() / options.chunking.filled(sizes, heads)).mean()
     head = ["layer", "largest weight on the true chunk", "weight of it"]
     print(table([head, *rows(weights, true)]))
     print(f"true chunks among those that are not empty: {chance:.1f} %")

@@ -7,13 +7,16 @@
 #           selector, ws_wma also no MemAttention
 #
 #   FACTS   numbers of facts that a question may need (default: 1)
-#   SENTENCES of a story (default: 6, 48 tokens with the question, 12 in each of 4 chunks)
+#   SENTENCES of a story (default: 6)
+#   QUESTION each: every chunk begins with the question | first: the first chunk alone does (default: each)
+#   OVERLAP tokens of a chunk with which the next one begins (default: 5, so that each sentence is whole in
+#           a chunk)
 #   TRAIN   training stories, of one to SENTENCES sentences (default: 200000; 18000 of two sentences, which
 #           are few)
-#   UPDATES of 64 questions (default: 4000)
+#   UPDATES of 64 questions (default: 2000)
 #   BEGIN   updates before those, with questions of one fact about two sentences (default: 1000); 0: none
 #   FROM    begin with this model of SYSTEM in place of BEGIN, such as one of fewer FACTS (default: none)
-#   LENGTH  tokens of an input in all chunks (default: those of SENTENCES, a multiple of 16)
+#   LENGTH  tokens of all chunks (default: as few as hold SENTENCES)
 #   LAYERS  of the encoder (default: 4)
 #   BIASES  scaled: --t5-scale-positions | plain: T5's position biases (default: scaled)
 #   WORK    data and results (default: outputs/t5mem) SEED     default 1
@@ -29,25 +32,23 @@ source "$(dirname "$0")/../common.sh"
 arguments "SYSTEM" "$@"
 source recipes/t5mem/variants.sh
 system=$1 variant=${1%-*} chunks=${1##*-}
-FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} UPDATES=${UPDATES:-4000}
+FACTS=${FACTS:-1} SENTENCES=${SENTENCES:-6} UPDATES=${UPDATES:-2000}
+QUESTION=${QUESTION:-each} OVERLAP=${OVERLAP:-5}
 BEGIN=${BEGIN:-1000} FROM=${FROM:-} LAYERS=${LAYERS:-4} BIASES=${BIASES:-scaled}
 WORK=${WORK:-outputs/t5mem} SEED=${SEED:-1} DEVICE=${DEVICE---cpu} BIN=${BIN:-.venv/bin}
 whole SEED "$SEED"
 whole SENTENCES "$SENTENCES" 2
 TRAIN=${TRAIN:-$((SENTENCES == 2 ? 18000 : 200000))}
-# A sentence has at most 6 tokens, and a question 8; both texts end with </s>.
-shortest=$((6 * SENTENCES + 10))
-LENGTH=${LENGTH:-$(((shortest + 15) / 16 * 16))}
 for name in UPDATES TRAIN LAYERS; do whole "$name" "${!name}" 1; done
-whole BEGIN "$BEGIN"
-whole LENGTH "$LENGTH" "$shortest"
+for name in BEGIN OVERLAP; do whole "$name" "${!name}"; done
 check_story_system "$system"
-if [ $((LENGTH % chunks)) -ne 0 ]; then
-  echo "error: the CHUNKS of SYSTEM must divide LENGTH $LENGTH, but are $chunks" >&2
-  exit 2
-fi
 check_facts
 check_model "$FROM"
+case $QUESTION in
+  each|first) ;;
+  *) echo "error: QUESTION must be each or first, but is $QUESTION" >&2; exit 2 ;;
+esac
+story_length
 case $variant in
   t5) arch="--arch t5" ;;
   ws*) arch="--arch t5mem_$variant --t5mem-sequences 8" ;;
@@ -66,6 +67,10 @@ data=$WORK/stories/$SENTENCES-sentences-facts-${FACTS// /-} run=$data/$system-$S
 apart=$((SENTENCES < 12 ? SENTENCES / 2 : 6))
 task="--user-dir fairseq_memattn $DEVICE --task question_answering --max-source-length $LENGTH
   --chunks $chunks --max-target-length 4"
+if [ "$chunks" -gt 1 ]; then
+  task="$task --chunk-overlap $OVERLAP"
+  if [ "$QUESTION" = each ]; then task="$task --repeat-question"; fi
+fi
 
 # learned FOLDER UPDATES DATA FLAGS...
 learned() {
@@ -74,18 +79,19 @@ learned() {
     --lr-scheduler cosine --warmup-updates "$(warmup "$2")" --clip-norm 1.0 --batch-size 64 "${@:4}"
 }
 
-finished "$run.score" "$run" "$UPDATES" BEGIN FROM TRAIN LENGTH LAYERS BIASES
+settings="TRAIN LENGTH QUESTION OVERLAP LAYERS BIASES"
+finished "$run.score" "$run" "$UPDATES" BEGIN FROM $settings
 programs
 "$BIN"/python data_prep/stories.py --output "$data" --facts $FACTS \
   --sentences "$SENTENCES" --least-sentences 1 --apart "$apart" --train "$TRAIN"
 
 one_budget "$run" "$UPDATES"
-one_setting "$run" BEGIN FROM TRAIN LENGTH LAYERS BIASES
+one_setting "$run" BEGIN FROM $settings
 if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
   two=$WORK/stories/begin FROM=$run/begin/checkpoint_last.pt
   "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \
     --valid 500 --test 500
-  one_setting "$run/begin" LENGTH LAYERS BIASES
+  one_setting "$run/begin" LENGTH QUESTION OVERLAP LAYERS BIASES
   learned "$run/begin" "$BEGIN" "$two/bin"
 fi
 learned "$run" "$UPDATES" "$data/bin" ${FROM:+--finetune-from-model "$FROM"}

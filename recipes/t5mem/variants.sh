@@ -42,6 +42,23 @@ check_facts() {
   fi
 }
 
+# story_length: the tokens of an input in all chunks of stories.sh, in $LENGTH
+story_length() {
+  # A sentence has at most 6 tokens, and a question of 1, 2 or 3 facts 4, 5 or 8; both texts end with </s>.
+  local questions=(0 5 6 9) number question=0 before=0 shared=$(((chunks - 1) * OVERLAP)) least
+  for number in $FACTS; do
+    if [ "${questions[number]}" -gt "$question" ]; then question=${questions[number]}; fi
+  done
+  if [ "$QUESTION" = each ]; then before=$(((chunks - 1) * question)); fi
+  least=$((question + 6 * SENTENCES + 1 + before + shared))
+  LENGTH=${LENGTH:-$(((least + chunks - 1) / chunks * chunks))}
+  whole LENGTH "$LENGTH" "$least"
+  if [ $((LENGTH % chunks)) -ne 0 ]; then
+    echo "error: the CHUNKS of SYSTEM must divide LENGTH $LENGTH, but are $chunks" >&2
+    exit 2
+  fi
+}
+
 # check_model FROM: a file, or none
 check_model() {
   if [ -n "$1" ] && [ ! -f "$1" ]; then

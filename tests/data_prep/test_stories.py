@@ -14,7 +14,7 @@ from fairseq.data import Dictionary, data_utils
 
 from data_prep import squad, stories
 from data_prep.corpora.stories.story_examples import draw_example
-from fairseq_memattn.data.chunks import split_chunks
+from fairseq_memattn.data.chunks import Chunking
 from fairseq_memattn.qa.question_sets import read_records, read_squad
 
 SENTENCE = re.compile(
@@ -248,7 +248,7 @@ def test_pieces_and_binary_data(corpus: Path) -> None:
             assert dictionary.string(question) == asked["question"].lower().replace("?", " ?")
             assert dictionary.string(answer) == record.answers[0] == asked["answers"][0]["text"]
             said = [source[slice(*map(int, span.split(":")))] for span in spans.split()]
-            chunks = split_chunks(torch.cat([question, context]), 4, 32)
+            chunks = Chunking(4, 32).split(torch.cat([question, context]))
             begins = [int(span.partition(":")[0]) for span in spans.split()]
             assert [dictionary[chunks[n // 32][n % 32]] for n in begins] == [one[0] for one in said]
             expected = [part(story, [number]).strip() for number in asked["facts"]]

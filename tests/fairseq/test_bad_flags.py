@@ -194,6 +194,7 @@ ZERO = {
     *("gmat_lsh_buckets", "gmat_compress_after", "gmat_memory_layers", "t5_head_dim"),
     *("abc_max_length", "abc_local_window", "abc_random_seed", "abc_low_rank"),
     *("source_context", "target_context", "sentinels", "data_seed", "noise_density"),
+    "chunk_overlap",
 }
 # Flags that are text, and values that make no sense.
 TEXTS = {

@@ -22,7 +22,7 @@ from harness import train as train_model
 from questions import prepare, records
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.data.chunks import UnchunkedInputs, chunk_inputs, collate_chunks, split_chunks
+from fairseq_memattn.data.chunks import Chunking, UnchunkedInputs, chunk_inputs, collate_chunks
 from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import mean, score_answer
@@ -46,19 +46,48 @@ ANSWERING = [*TASK, *shlex.split("--beam 1 --max-len-b 20 --batch-size 7")]
 def test_chunks_hold_the_tokens_in_order() -> None:
     for size in range(1, 13):
         tokens = torch.arange(size)
-        chunks = split_chunks(tokens, 4, 3)
+        chunks = Chunking(4, 3).split(tokens)
         assert torch.cat(chunks).equal(tokens)
         sizes = [len(chunk) for chunk in chunks]
         full = (size - 1) // 3
         assert sizes == [0] * (3 - full) + [3] * full + [size - 3 * full]
     for size in (0, 13):
         with pytest.raises(ValueError, match=f"must have 1 to 12 tokens, but there are {size}"):
-            split_chunks(torch.arange(size), 4, 3)
+            Chunking(4, 3).split(torch.arange(size))
+
+
+@pytest.mark.parametrize("head, overlap", [(0, 2), (3, 0), (3, 2)])
+def test_chunks_repeat_a_head_and_overlap(head: int, overlap: int) -> None:
+    """A chunk is the head, the end of what the chunk before holds, and tokens that follow."""
+    chunking = Chunking(4, 8, overlap)
+    most = head + (8 - head) + 3 * (8 - head - overlap)
+    assert chunking.capacity(head) == most
+    sizes = np.arange(1, most + 1)
+    filled, tokens = chunking.filled(sizes, head), chunking.tokens(sizes, head)
+    for size in sizes.tolist():
+        source = torch.arange(size)
+        chunks = chunking.split(source, head)
+        full = [chunk for chunk in chunks if len(chunk)]
+        assert chunks[4 - len(full) :] == full and filled[size - 1] == len(full)
+        assert tokens[size - 1] == sum(map(len, chunks))
+        assert all(len(chunk) == 8 for chunk in full[:-1]) and len(full[-1]) <= 8
+        assert all(chunk[:head].equal(source[:head]) for chunk in full)
+        whole, end = [source[:head]], head
+        for number, chunk in enumerate(full):
+            rest = chunk[head:]
+            shared = overlap if number else 0
+            assert rest[:shared].equal(source[end - shared : end])
+            whole.append(rest[shared:])
+            end += len(rest) - shared
+            assert number == 0 or len(rest) > shared
+        assert torch.cat(whole).equal(source)
+    with pytest.raises(ValueError, match=f"must have 1 to {most} tokens, but there are {most + 1}"):
+        chunking.split(torch.arange(most + 1), head)
 
 
 @pytest.mark.parametrize("chunks", [2, 4])
 def test_chunks_are_collated_as_windows_of_sequences_are(chunks: int) -> None:
-    rows = [split_chunks(torch.arange(3, 3 + size), chunks, 5) for size in (1, 5, 6, 10)]
+    rows = [Chunking(chunks, 5).split(torch.arange(3, 3 + size)) for size in (1, 5, 6, 10)]
     options = WindowOptions(
         *(chunks - 1, 0, 99, 99, 3, 3, PAD, EOS), left_pad_source=False, as_sequences=True
     )
@@ -114,7 +143,7 @@ def test_batches(chunks: int) -> None:
     batch = found.collater([found[index] for index in range(3)])
     inputs = batch["net_input"]
     unchunked = UnchunkedInputs(found).collater([found[index] for index in range(3)])
-    rechunked = chunk_inputs(unchunked, chunks, 12 // chunks, PAD)["net_input"]
+    rechunked = chunk_inputs(unchunked, found.options.split, PAD)["net_input"]
     assert rechunked.keys() == inputs.keys()
     assert all(rechunked[name].equal(tensor) for name, tensor in inputs.items())
     assert batch["target"].tolist() == [[3, EOS, PAD], [3, 4, EOS], [3, 4, EOS]]
@@ -133,6 +162,45 @@ def test_batches(chunks: int) -> None:
         assert inputs["context_tokens"].shape == (3, 2, 4)
         assert inputs["context_padding_mask"].equal(inputs["context_tokens"].eq(PAD))
         assert found.size(1) == (4, 3)
+
+
+def repeated(overlap: int, questions: Texts) -> QuestionDataset:
+    """Three chunks of seven tokens that all begin with the question."""
+    options = QuestionOptions(21, 3, 3, PAD, EOS, overlap, repeat_question=True)
+    contexts = Texts(4, 20, 5)
+    records = [Record("squad", f"q{number}", ("x",)) for number in range(len(questions))]
+    return QuestionDataset(questions, contexts, Texts(2, 3, 5), records, options, name="dev")
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_every_chunk_begins_with_the_question(overlap: int) -> None:
+    found = repeated(overlap, Texts(4, 3, 5))
+    batch = found.collater([found[index] for index in range(3)])
+    inputs = batch["net_input"]
+    unchunked = UnchunkedInputs(found).collater([found[index] for index in range(3)])
+    rechunked = chunk_inputs(unchunked, found.options.split, PAD)["net_input"]
+    assert rechunked.keys() == inputs.keys()
+    assert all(rechunked[name].equal(tensor) for name, tensor in inputs.items())
+    assert found.cut == {"contexts": 1 + (overlap == 1), "answers": 1}
+    for row, asked in enumerate((4, 3, 5)):
+        question, room = found.questions[row], 7 - asked
+        context = found[row]["source"][asked:]
+        assert found[row]["source"][:asked].equal(question)
+        assert len(context) == min(len(found.contexts[row]), overlap + 3 * (room - overlap))
+        begins = range(0, max(1, len(context) - overlap), room - overlap)
+        expected = [torch.cat([question, context[begin : begin + room]]) for begin in begins]
+        chunks = [*inputs["context_tokens"][row], inputs["src_tokens"][row]]
+        told = [chunk[chunk.ne(PAD)] for chunk in chunks if chunk.ne(PAD).any()]
+        assert len(told) == len(expected)
+        assert all(one.equal(other) for one, other in zip(told, expected, strict=True))
+        assert found.num_tokens(row) == sum(map(len, told))
+        assert found.size(row)[0] == max(map(len, told))
+
+
+def test_a_question_that_fills_a_chunk() -> None:
+    reason = "dev, the question 'q1': its 6 tokens with </s> leave no room for a context in chunks"
+    with pytest.raises(MemAttnError, match=f"{reason} of 7 tokens with --chunk-overlap 1"):
+        repeated(1, Texts(4, 6, 5))
 
 
 # The commands.
@@ -306,6 +374,12 @@ def test_flags_that_do_not_fit(flags, reason, question_data, tmp_path) -> None:
     [
         ({"chunks": 3}, "--max-source-length must be a multiple of --chunks 3, but is 512"),
         ({"chunks": 0}, "--chunks must be at least 1, but is 0"),
+        ({"chunk_overlap": 3}, "--chunk-overlap needs --chunks above 1"),
+        ({"repeat_question": True}, "--repeat-question needs --chunks above 1"),
+        (
+            {"chunks": 4, "chunk_overlap": 128},
+            "--chunk-overlap must be less than the 128 tokens of a chunk, but is 128",
+        ),
         ({"max_target_length": 0}, "--max-target-length must be at least 1, but is 0"),
         ({"sentinels": -1}, "--sentinels must be at least 0, but is -1"),
         ({}, "nowhere/question/dict.txt: there is no such file; `memattn prepare squad` writes it"),

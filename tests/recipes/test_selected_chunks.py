@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from fairseq_memattn.data.chunks import Chunking
+
 SCRIPT = Path(__file__).parents[2] / "recipes/t5mem/selected_chunks.py"
 
 
@@ -24,15 +26,21 @@ def test_spans_are_those_of_the_last_fact(script: ModuleType, tmp_path: Path) ->
     assert script.read_spans(path) == [(6, 11), (12, 18)]
 
 
-def test_true_chunks_by_token(script: ModuleType) -> None:
-    """A span over a border is in two chunks; the first chunks of a shorter source are empty."""
-    spans, sizes = [(0, 4), (3, 5), (8, 12), (4, 8)], [16, 16, 16, 9]
-    found = script.true_chunks(spans, torch.tensor(sizes), length=4, most=4)
-    for chunks, span, size in zip(found, spans, sizes, strict=True):
-        blocks = torch.arange(size).split(4)
-        empty = [torch.arange(0)] * (4 - len(blocks))
-        expected = [any(span[0] <= t < span[1] for t in part) for part in [*empty, *blocks]]
-        assert chunks.tolist() == expected
+@pytest.mark.parametrize("head, overlap", [(0, 0), (0, 3), (2, 3)])
+def test_true_chunks_by_token(script: ModuleType, head: int, overlap: int) -> None:
+    """Chunks with most tokens of a span; the first chunks of a shorter source are empty."""
+    chunking = Chunking(4, 8, overlap)
+    several = 0
+    for size in range(head + 5, chunking.capacity(head) + 1):
+        source = torch.arange(size)
+        for begin in range(head, size - 3):
+            span = (begin, begin + 4)
+            chunks = [set(chunk[head:].tolist()) for chunk in chunking.split(source, head)]
+            held = [len(set(range(*span)) & chunk) for chunk in chunks]
+            expected = [count == max(held) for count in held]
+            assert script.true_chunk(span, size, head, chunking) == expected
+            several += sum(expected) > 1
+    assert (several > 0) == (overlap == 0)  # with 3, a span of 4 is whole in one chunk
 
 
 def test_rows_are_the_hits_and_weights_of_each_layer(script: ModuleType) -> None:

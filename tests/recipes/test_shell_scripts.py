@@ -189,8 +189,8 @@ ROOT = Path(__file__).parents[2]
         ),
         (
             "t5mem/stories_table.sh",
-            {"SYSTEMS": "t5-1 v4-5"},
-            "error: the CHUNKS of SYSTEM must divide LENGTH 48, but are 5",
+            {"SYSTEMS": "t5-1 v4-5", "LENGTH": "96"},
+            "error: the CHUNKS of SYSTEM must divide LENGTH 96, but are 5",
         ),
         (
             "gmat/majority_table.sh",
@@ -209,8 +209,8 @@ ROOT = Path(__file__).parents[2]
         ),
         (
             "t5mem/stories.sh v4-5",
-            {"SENTENCES": "2"},
-            "error: the CHUNKS of SYSTEM must divide LENGTH 32, but are 5",
+            {"SENTENCES": "2", "LENGTH": "64"},
+            "error: the CHUNKS of SYSTEM must divide LENGTH 64, but are 5",
         ),
         (
             "abc/wikitext2.sh local_global-1",
@@ -301,8 +301,8 @@ ROOT = Path(__file__).parents[2]
         ("t5mem/stories.sh v5-4", {}, "error: SYSTEM must be t5-1, or v1, v2, v3, v4, ws or"),
         (
             "t5mem/stories.sh v1-3",
-            {"SENTENCES": "9"},
-            "error: the CHUNKS of SYSTEM must divide LENGTH 64, but are 3",
+            {"SENTENCES": "9", "LENGTH": "100"},
+            "error: the CHUNKS of SYSTEM must divide LENGTH 100, but are 3",
         ),
         (
             "t5mem/stories.sh ws_wma-4",
@@ -317,7 +317,17 @@ ROOT = Path(__file__).parents[2]
         (
             "t5mem/stories.sh v1-4",
             {"LENGTH": "32"},
-            "error: LENGTH must be a whole number of 46 or more, but is 32",
+            "error: LENGTH must be a whole number of 72 or more, but is 32",
+        ),
+        (
+            "t5mem/stories.sh v1-4",
+            {"LENGTH": "56", "QUESTION": "first"},
+            "error: LENGTH must be a whole number of 57 or more, but is 56",
+        ),
+        (
+            "t5mem/stories.sh v1-4",
+            {"QUESTION": "last"},
+            "error: QUESTION must be each or first, but is last",
         ),
         (
             "t5mem/stories.sh v1-4",
@@ -847,8 +857,9 @@ def test_stories_of_several_facts_have_a_column_for_each(tmp_path):
         run, model = stories / f"{system}-1", tmp_path / f"{system}-1.pt"
         model.touch()
         run.mkdir(parents=True)
-        (run / "trained-4000").touch()
-        settings = f"BEGIN=1000 FROM={model} TRAIN=200000 LENGTH=64 LAYERS=4 BIASES=scaled"
+        (run / "trained-2000").touch()
+        settings = f"BEGIN=1000 FROM={model} TRAIN=200000 LENGTH=61 QUESTION=each "
+        settings += "OVERLAP=5 LAYERS=4 BIASES=scaled"
         (run / "settings").write_text(f"{settings}\n")
         rows = "1            517         99.8                  14.5\n"
         rows += f"2            483         {right}                  14.5\n"
@@ -877,7 +888,7 @@ def test_a_finished_run_of_other_settings_is_refused(tmp_path):
     )
 
 
-STORIES = "BEGIN=1000 FROM= TRAIN=200000 LENGTH=48 LAYERS=4 BIASES=scaled"
+STORIES = "BEGIN=1000 FROM= TRAIN=200000 LENGTH=72 QUESTION=each OVERLAP=5 LAYERS=4 BIASES=scaled"
 # a script, its score, its trainings, the settings of one, and variables that it refuses
 FINISHED = [
     ("abc/multi30k.sh abc-8-8", "multi30k/abc-8-8-1.score", ["multi30k/abc-8-8-1/trained-2000"]),
@@ -929,7 +940,7 @@ FINISHED = [
     (
         "t5mem/stories.sh v4-4",
         "stories/6-sentences-facts-1/v4-4-1.score",
-        ["stories/6-sentences-facts-1/v4-4-1/trained-4000"],
+        ["stories/6-sentences-facts-1/v4-4-1/trained-2000"],
         STORIES,
         {"BEGIN": "20"},
         {"TRAIN": "2000"},
