@@ -80,7 +80,7 @@ class QuestionDataset(FairseqDataset):
         asked = np.asarray(questions.sizes)
         self._check_questions(asked)
         heads = options.heads(asked)
-        self.capacities = options.chunking.capacity(heads) + np.zeros_like(asked)
+        self.capacities = options.chunking.capacity(heads)
         whole = asked + np.asarray(contexts.sizes)
         self.source_sizes = options.chunking.tokens(np.minimum(whole, self.capacities), heads)
         self.cut = {"contexts": int((whole > self.capacities).sum())}
