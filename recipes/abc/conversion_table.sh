@@ -32,8 +32,11 @@ case $kind in
       global-64:plain random-64:plain linformer-64:plain"
     values=perplexity relative=--relative ;;
   masked_lm)
-    rows="softmax:plain window-16:plain clustering-32:plain clustering-16:plain abc-32:transfer
-      abc-16:transfer abc-16:transfer-low-rank abc-16:plain random-16:plain linformer-16:plain"
+    rows="softmax:plain window-16:plain local_global-16:plain clustering-32:plain strided-16:plain
+      compressive-16:plain abc-32:transfer clustering-16:plain workspace-16:plain linformer-16:transfer
+      dilated-16:plain t2r-16:transfer t2r-16:plain abc-16:transfer gated-16:transfer global-16:plain
+      abc-16:plain abc-16:transfer-low-rank elu-16:plain rfa-16:plain random-16:plain
+      linformer-16:plain"
     values=perplexity relative=--relative ;;
   *) echo "error: KIND must be translation, language_model or masked_lm, but is $kind" >&2; exit 2 ;;
 esac
