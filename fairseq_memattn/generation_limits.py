@@ -32,7 +32,7 @@ def _limited(generate: Generate) -> Generate:
     def generate_(self: Any, models: Any, sample: Any, **options: Any) -> Any:
         if isinstance(self.search, LimitedSearch):
             return generate(self, models, sample, **options)
-        limits = own_limits(self, sample["net_input"])
+        limits = own_limits(self, sample)
         if options.get("prefix_tokens") is not None:
             options["prefix_tokens"] = _cut(options["prefix_tokens"], limits, self.pad)
         return generate(with_limits(self, limits), models, sample, **options)
@@ -40,15 +40,21 @@ def _limited(generate: Generate) -> Generate:
     return generate_
 
 
-def own_limits(generator: SequenceGenerator, net_input: Mapping[str, Tensor]) -> Tensor:
+def own_limits(generator: SequenceGenerator, sample: Mapping[str, Any]) -> Tensor:
     """(B,), the largest number of tokens, without eos, of the translation of each sentence.
+
+    sample: the batch. Its source_lengths (B,) are those of the sources, if it has them: sequences
+        of a source can repeat tokens
 
     It is `max_len_a` times the tokens of the source plus `max_len_b`, but at least `min_len` and at
     most what the models allow. With `match_source_len` it is the number of tokens of the source.
 
     Raises MemAttnError if the models allow fewer tokens than `min_len`.
     """
-    lengths = source_lengths(net_input, generator.pad).cpu()
+    lengths = sample.get("source_lengths")
+    if lengths is None:
+        lengths = source_lengths(sample["net_input"], generator.pad)
+    lengths = lengths.cpu()
     if generator.match_source_len:
         return lengths
     most = generator.max_len - 1

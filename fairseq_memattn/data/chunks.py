@@ -117,6 +117,8 @@ def chunk_inputs(
 ) -> dict[str, Any]:
     """A batch of `UnchunkedInputs` with its inputs in chunks, see `collate_chunks`.
 
+    Its source_lengths (B,) are those of the whole inputs.
+
     sample: the batch; if its inputs are in chunks already, it is returned unchanged
     split: returns the K chunks of an input (S,)
     """
@@ -127,7 +129,8 @@ def chunk_inputs(
     parts = [split(row[:size]) for row, size in rows]
     device = net_input["src_tokens"].device
     cut = {name: tensor.to(device) for name, tensor in collate_chunks(parts, pad).items()}
-    return {**sample, "net_input": {**net_input, **cut}}
+    whole = net_input["src_lengths"]
+    return {**sample, "net_input": {**net_input, **cut}, "source_lengths": whole}
 
 
 def padded(rows: Sequence[Tensor], pad: int) -> Tensor:

@@ -19,7 +19,8 @@ from fairseq_memattn.qa.question_sets import Record
 class QuestionOptions:
     """How questions become sequences.
 
-    max_source: the maximum number of tokens of `question </s> context </s>` in all chunks
+    max_source: the maximum number of tokens of `question </s> context </s>` in all chunks, with
+        those that are repeated
     chunks: the number of sequences of max_source / chunks tokens that they are cut into
     max_target: the maximum number of tokens of `answer </s>`
     pad, eos: symbols of the dictionary
@@ -40,14 +41,14 @@ class QuestionOptions:
         """How a source is cut into chunks."""
         return Chunking(self.chunks, self.max_source // self.chunks, self.chunk_overlap)
 
-    def heads(self, questions: Any) -> Any:
-        """The tokens that every chunk begins with, for the tokens of questions: (B,), or one."""
+    def heads(self, questions: Indices) -> Indices:
+        """(B,), the tokens that every chunk begins with, for questions of so many tokens (B,)."""
         return questions * self.repeat_question
 
     def split(self, source: Tensor) -> list[Tensor]:
         """The chunks of a source (S,)."""
-        question = int(source.eq(self.eos).nonzero()[0]) + 1
-        return self.chunking.split(source, self.heads(question))
+        head = int(source.eq(self.eos).nonzero()[0]) + 1 if self.repeat_question else 0
+        return self.chunking.split(source, head)
 
 
 class QuestionDataset(FairseqDataset):
@@ -94,8 +95,10 @@ class QuestionDataset(FairseqDataset):
         options = self.options
         room, place = options.chunking.capacity(), f"--max-source-length {options.max_source}"
         if options.repeat_question:
-            length, room = options.chunking.length, options.chunking.length - options.chunk_overlap
-            place = f"chunks of {length} tokens with --chunk-overlap {options.chunk_overlap}"
+            length = options.chunking.length
+            room, place = length - options.chunk_overlap, f"chunks of {length} tokens"
+        if options.chunk_overlap:
+            place += f" with --chunk-overlap {options.chunk_overlap}"
         if asked.max(initial=0) >= room:
             number = int(np.argmax(asked >= room))
             raise MemAttnError(

@@ -40,7 +40,8 @@ class QuestionAnsweringConfig(FairseqDataclass):
         default=512,
         metadata={
             "help": "maximum number of tokens of `question </s> context </s>` in all chunks "
-            "together; a longer context loses its end, and the log counts such contexts",
+            "together, with those that are repeated; a longer context loses its end, and the log "
+            "counts such contexts",
             "least": 2,
         },
     )
@@ -121,8 +122,8 @@ class QuestionAnsweringTask(FairseqTask):
             cfg.max_target_length,
             dictionary.pad(),
             dictionary.eos(),
-            cfg.chunk_overlap,
-            cfg.repeat_question,
+            chunk_overlap=cfg.chunk_overlap,
+            repeat_question=cfg.repeat_question,
         )
         self.computes_loss = False
 
@@ -175,8 +176,11 @@ class QuestionAnsweringTask(FairseqTask):
         Raises FileNotFoundError for a split that does not exist, and MemAttnError for parts of
         different lengths and for the errors of the data set.
         """
-        names = ("max_source_length", "chunks", "chunk_overlap", "repeat_question")
-        warn_of_others(kwargs.get("task_cfg"), self.cfg, names)
+        names, later = (
+            ("max_source_length", "chunks"),
+            {"chunk_overlap": 0, "repeat_question": False},
+        )
+        warn_of_others(kwargs.get("task_cfg"), self.cfg, names, later)
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
         questions, contexts, answers = (

@@ -31,7 +31,7 @@ def read_spans(path: Path) -> list[tuple[int, int]]:
 
 
 def true_chunk(span: tuple[int, int], size: int, head: int, chunking: Any) -> list[bool]:
-    """Whether each of the K chunks has as many tokens of the span as any other has.
+    """Whether each of the K chunks has tokens of the span, and no other has more of them.
 
     size: tokens of the source; head: those with which every chunk begins, none of which is in the
     span
@@ -43,7 +43,8 @@ def true_chunk(span: tuple[int, int], size: int, head: int, chunking: Any) -> li
         begin = head + number * chunking.step(head)
         low, high = max(span[0], begin), min(span[1], begin + chunking.length - head)
         held.append(max(0, high - low))
-    return [count == max(held) for count in held]
+    most = max(held)
+    return [count == most > 0 for count in held]
 
 
 @torch.no_grad()

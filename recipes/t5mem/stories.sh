@@ -10,20 +10,22 @@
 #   SENTENCES of a story (default: 6)
 #   QUESTION each: every chunk begins with the question | first: the first chunk alone does (default: each)
 #   OVERLAP tokens of a chunk with which the next one begins (default: 5, so that each sentence is whole in
-#           a chunk)
+#           a chunk); neither has an effect with one chunk
 #   TRAIN   training stories, of one to SENTENCES sentences (default: 200000; 18000 of two sentences, which
 #           are few)
 #   UPDATES of 64 questions (default: 2000)
 #   BEGIN   updates before those, with questions of one fact about two sentences (default: 1000); 0: none
 #   FROM    begin with this model of SYSTEM in place of BEGIN, such as one of fewer FACTS (default: none)
-#   LENGTH  tokens of all chunks (default: as few as hold SENTENCES)
+#   LENGTH  tokens of all chunks, with those that are repeated, a multiple of CHUNKS (default: as few as
+#           hold SENTENCES)
 #   LAYERS  of the encoder (default: 4)
 #   BIASES  scaled: --t5-scale-positions | plain: T5's position biases (default: scaled)
 #   WORK    data and results (default: outputs/t5mem) SEED     default 1
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #   BIN     programs (default: .venv/bin)
 #
-# In stories of two sentences models learn to find the person asked for within about 1000 updates, and
+# With these defaults a story of two sentences is one chunk, so that BEGIN teaches to read, and UPDATES to
+# select and combine chunks. In stories of two sentences models learn to find the person asked for within about 1000 updates, and
 # in longer ones alone only after thousands.
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
@@ -79,19 +81,21 @@ learned() {
     --lr-scheduler cosine --warmup-updates "$(warmup "$2")" --clip-norm 1.0 --batch-size 64 "${@:4}"
 }
 
-settings="TRAIN LENGTH QUESTION OVERLAP LAYERS BIASES"
-finished "$run.score" "$run" "$UPDATES" BEGIN FROM $settings
+cutting=
+if [ "$chunks" -gt 1 ]; then cutting="QUESTION OVERLAP"; fi
+settings="BEGIN FROM TRAIN LENGTH $cutting LAYERS BIASES"
+finished "$run.score" "$run" "$UPDATES" $settings
 programs
 "$BIN"/python data_prep/stories.py --output "$data" --facts $FACTS \
   --sentences "$SENTENCES" --least-sentences 1 --apart "$apart" --train "$TRAIN"
 
 one_budget "$run" "$UPDATES"
-one_setting "$run" BEGIN FROM $settings
+one_setting "$run" $settings
 if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
   two=$WORK/stories/begin FROM=$run/begin/checkpoint_last.pt
   "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \
     --valid 500 --test 500
-  one_setting "$run/begin" LENGTH QUESTION OVERLAP LAYERS BIASES
+  one_setting "$run/begin" LENGTH $cutting LAYERS BIASES
   learned "$run/begin" "$BEGIN" "$two/bin"
 fi
 learned "$run" "$UPDATES" "$data/bin" ${FROM:+--finetune-from-model "$FROM"}

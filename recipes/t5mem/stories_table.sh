@@ -7,7 +7,7 @@
 #   SEEDS    default "1 2 3"
 #   FROM     path of the models to begin with, in which the words SYSTEM and SEED are replaced (default: none)
 #
-# The other variables are in stories.sh; all systems have the same. A run that has its score is not repeated.
+# The other variables are in stories.sh; all systems have the same, but for LENGTH's default. A run that has its score is not repeated.
 # The table is in STORIES.md and the picture in STORIES.png, where STORIES is the folder of the stories in
 # $WORK/stories; questions of several numbers of facts have a column for each number. What the selector of
 # a system selects is in STORIES/SYSTEM-SEED.selected.

@@ -57,6 +57,13 @@ story_length() {
     echo "error: the CHUNKS of SYSTEM must divide LENGTH $LENGTH, but are $chunks" >&2
     exit 2
   fi
+  before=$((chunks == 1 ? 0 : OVERLAP))
+  if [ "$QUESTION" = each ]; then before=$((before + question)); fi
+  if [ $((LENGTH / chunks)) -le "$before" ]; then
+    echo "error: OVERLAP leaves nothing of a chunk of $((LENGTH / chunks)) tokens: it must be less, but is" \
+      "$OVERLAP" >&2
+    exit 2
+  fi
 }
 
 # check_model FROM: a file, or none

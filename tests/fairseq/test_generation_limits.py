@@ -181,7 +181,10 @@ def test_language_model():
 def test_limits(models):
     generator = generator_of(models["transformer"], max_len_a=1.2, max_len_b=5, min_len=8)
     most = models["transformer"][0].max_decoder_positions() - 1
-    limits = own_limits(generator, {"src_lengths": torch.tensor([1, 5, 10, most])})
+    lengths = torch.tensor([1, 5, 10, most])
+    limits = own_limits(generator, {"net_input": {"src_lengths": lengths}})
+    told = {"net_input": {"src_lengths": 2 * lengths}, "source_lengths": lengths}
+    assert own_limits(generator, told).equal(limits)
     assert limits.tolist() == [8, 11, 17, most]  # --min-len, twice 1.2 x + 5, the model's
 
 

@@ -290,6 +290,28 @@ def test_shards_together_are_the_whole(printed, question_data, tmp_path, capsys)
         assert reason in capsys.readouterr().err
 
 
+def test_chunks_that_repeat_the_question(question_data, tmp_path) -> None:
+    """Sources are printed whole, limits are by their whole lengths, and batches do not matter."""
+    chunks = shlex.split("--max-source-length 256 --chunks 4 --chunk-overlap 3 --repeat-question")
+    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, *NO_EPOCH_END, *chunks, "--arch", "t5mem_v4"]
+    trained = train_model(question_data, tmp_path, *flags, "--max-update", 2)
+    limits = shlex.split("--gen-subset valid --max-len-a 0.1 --max-len-b 0 --lenpen 9")
+    together = generate(trained, *ANSWERING, *limits, *chunks)
+    alone = generate(trained, *ANSWERING[:-1], 1, *limits, *chunks)
+    assert answers(together) == answers(alone)
+    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", together, re.MULTILINE))
+    text = question_data.parent / "pieces"
+    pairs = zip(lines_of(text / "valid.question"), lines_of(text / "valid.context"), strict=True)
+    assert [sources[str(number)] for number in range(21)] == [" ".join(pair) for pair in pairs]
+    lengths = {number: len(one.text.split()) for number, one in hypotheses(together).items()}
+    most = {int(number): int(0.1 * (len(text.split()) + 2)) for number, text in sources.items()}
+    assert lengths == most
+    whole = [*PLUGGED, *ANSWERING, "--chunks", 4, "--gen-subset", "valid"]
+    done = attempt("fairseq-generate", trained.data, *whole, "--path", trained.checkpoint)
+    for name, value, now in (("repeat-question", True, False), ("chunk-overlap", 3, 0)):
+        assert f"the model was trained with --{name} {value}, but now it is {now}" in done.stdout
+
+
 def test_batches_do_not_change_answers(model, printed) -> None:
     flags = [*ANSWERING[:-1], 1, "--gen-subset", "valid", "--sentinels", 3]
     assert answers(generate(model, *flags)) == answers(printed)

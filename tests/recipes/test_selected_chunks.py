@@ -43,6 +43,10 @@ def test_true_chunks_by_token(script: ModuleType, head: int, overlap: int) -> No
     assert (several > 0) == (overlap == 0)  # with 3, a span of 4 is whole in one chunk
 
 
+def test_no_chunk_is_true_for_a_span_that_was_cut_off(script: ModuleType) -> None:
+    assert script.true_chunk((60, 66), 48, 0, Chunking(4, 12)) == [False] * 4
+
+
 def test_rows_are_the_hits_and_weights_of_each_layer(script: ModuleType) -> None:
     weights = torch.tensor([[[0.6, 0.4], [0.2, 0.8]], [[0.5, 0.5], [0.1, 0.9]]])
     true = torch.tensor([[True, False], [False, True]])

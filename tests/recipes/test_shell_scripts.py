@@ -330,6 +330,11 @@ ROOT = Path(__file__).parents[2]
             "error: QUESTION must be each or first, but is last",
         ),
         (
+            "t5mem/stories.sh v1-2",
+            {"SENTENCES": "2", "OVERLAP": "13"},
+            "error: OVERLAP leaves nothing of a chunk of 18 tokens: it must be less, but is 13",
+        ),
+        (
             "t5mem/stories.sh v1-4",
             {"FROM": "no.pt"},
             "error: FROM must be a model of fairseq, but there is no file no.pt",
@@ -858,8 +863,7 @@ def test_stories_of_several_facts_have_a_column_for_each(tmp_path):
         model.touch()
         run.mkdir(parents=True)
         (run / "trained-2000").touch()
-        settings = f"BEGIN=1000 FROM={model} TRAIN=200000 LENGTH=61 QUESTION=each "
-        settings += "OVERLAP=5 LAYERS=4 BIASES=scaled"
+        settings = f"BEGIN=1000 FROM={model} TRAIN=200000 LENGTH=61 LAYERS=4 BIASES=scaled"
         (run / "settings").write_text(f"{settings}\n")
         rows = "1            517         99.8                  14.5\n"
         rows += f"2            483         {right}                  14.5\n"
