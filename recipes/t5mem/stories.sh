@@ -24,9 +24,9 @@
 #   DEVICE  flags of fairseq, for example "--fp16" (default: --cpu)
 #   BIN     programs (default: .venv/bin)
 #
-# With these defaults a story of two sentences is one chunk, so that BEGIN teaches to read, and UPDATES to
-# select and combine chunks. In stories of two sentences models learn to find the person asked for within about 1000 updates, and
-# in longer ones alone only after thousands.
+# In stories of two sentences models learn to find the person asked for within about 1000 updates, and
+# in longer ones alone only after thousands. With these defaults such a story is one chunk, so that BEGIN
+# teaches nothing of the selection among chunks.
 #
 # Paths are the repository's unless they begin with a slash. A run that stopped is gone on with; one
 # of other settings is refused, and needs another WORK.
