@@ -31,9 +31,9 @@ def check_chunks(model: Any, chunks: int) -> None:
 class Chunking:
     """How an input is cut into K chunks of at most C tokens, in order.
 
-    Each chunk begins with the first Q tokens of its input, such as a question. The first one goes
-    on with the tokens after these, every other one with the last O tokens of the chunk before it.
-    All chunks but the last have C tokens.
+    Each chunk begins with the first Q tokens of its input, such as a question. Every chunk but the
+    first repeats after these the last O tokens of the chunk before it. Then come the tokens that
+    follow. All chunks but the last have C tokens.
 
     chunks: K; length: C; overlap: O, less than C - Q
 

@@ -176,10 +176,8 @@ class QuestionAnsweringTask(FairseqTask):
         Raises FileNotFoundError for a split that does not exist, and MemAttnError for parts of
         different lengths and for the errors of the data set.
         """
-        names, later = (
-            ("max_source_length", "chunks"),
-            {"chunk_overlap": 0, "repeat_question": False},
-        )
+        later = {"chunk_overlap": 0, "repeat_question": False}
+        names = ("max_source_length", "chunks")
         warn_of_others(kwargs.get("task_cfg"), self.cfg, names, later)
         paths = utils.split_paths(self.cfg.data)
         folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])

@@ -7,10 +7,10 @@
 #   SEEDS    default "1 2 3"
 #   FROM     path of the models to begin with, in which the words SYSTEM and SEED are replaced (default: none)
 #
-# The other variables are in stories.sh; all systems have the same, but for LENGTH's default. A run that has its score is not repeated.
-# The table is in STORIES.md and the picture in STORIES.png, where STORIES is the folder of the stories in
-# $WORK/stories; questions of several numbers of facts have a column for each number. What the selector of
-# a system selects is in STORIES/SYSTEM-SEED.selected.
+# The other variables are in stories.sh; all systems have the same, but for LENGTH's default. A run that
+# has its score is not repeated. The table is in STORIES.md and the picture in STORIES.png, where STORIES is
+# the folder of the stories in $WORK/stories; questions of several numbers of facts have a column for each
+# number. What the selector of a system selects is in STORIES/SYSTEM-SEED.selected.
 source "$(dirname "$0")/../common.sh"
 arguments "" "$@"
 SYSTEMS=${SYSTEMS:-t5-1 v1-4 v2-4 v3-4 v4-4 v4-2 v4-1 ws-4 ws_wma-4} SEEDS=${SEEDS:-1 2 3} FROM=${FROM:-}

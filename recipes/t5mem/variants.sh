@@ -45,23 +45,21 @@ check_facts() {
 # story_length: the tokens of an input in all chunks of stories.sh, in $LENGTH
 story_length() {
   # A sentence has at most 6 tokens, and a question of 1, 2 or 3 facts 4, 5 or 8; both texts end with </s>.
-  local questions=(0 5 6 9) number question=0 before=0 shared=$(((chunks - 1) * OVERLAP)) least
+  local questions=(0 5 6 9) number question=0 repeated=0 least room
   for number in $FACTS; do
     if [ "${questions[number]}" -gt "$question" ]; then question=${questions[number]}; fi
   done
-  if [ "$QUESTION" = each ]; then before=$(((chunks - 1) * question)); fi
-  least=$((question + 6 * SENTENCES + 1 + before + shared))
+  if [ "$QUESTION" = each ]; then repeated=$question; fi
+  least=$((question + 6 * SENTENCES + 1 + (chunks - 1) * (repeated + OVERLAP)))
   LENGTH=${LENGTH:-$(((least + chunks - 1) / chunks * chunks))}
   whole LENGTH "$LENGTH" "$least"
   if [ $((LENGTH % chunks)) -ne 0 ]; then
     echo "error: the CHUNKS of SYSTEM must divide LENGTH $LENGTH, but are $chunks" >&2
     exit 2
   fi
-  before=$((chunks == 1 ? 0 : OVERLAP))
-  if [ "$QUESTION" = each ]; then before=$((before + question)); fi
-  if [ $((LENGTH / chunks)) -le "$before" ]; then
-    echo "error: OVERLAP leaves nothing of a chunk of $((LENGTH / chunks)) tokens: it must be less, but is" \
-      "$OVERLAP" >&2
+  room=$((LENGTH / chunks - repeated))
+  if [ "$chunks" -gt 1 ] && [ "$OVERLAP" -ge "$room" ]; then
+    echo "error: OVERLAP must be less than $room, the room for the story in a chunk, but is $OVERLAP" >&2
     exit 2
   fi
 }

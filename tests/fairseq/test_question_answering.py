@@ -137,15 +137,21 @@ def test_long_contexts_and_answers_are_cut_and_counted() -> None:
         dataset(questions=Texts(4, 12, 3))
 
 
+def batches(found: QuestionDataset) -> tuple[dict, dict]:
+    """The batch of three questions in chunks and of whole inputs, which give the same chunks."""
+    samples = [found[index] for index in range(3)]
+    batch, unchunked = found.collater(samples), UnchunkedInputs(found).collater(samples)
+    rechunked = chunk_inputs(unchunked, found.options.split, PAD)["net_input"]
+    assert rechunked.keys() == batch["net_input"].keys()
+    assert all(rechunked[name].equal(tensor) for name, tensor in batch["net_input"].items())
+    return batch, unchunked
+
+
 @pytest.mark.parametrize("chunks", [1, 3])
 def test_batches(chunks: int) -> None:
     found = dataset(chunks)
-    batch = found.collater([found[index] for index in range(3)])
+    batch, unchunked = batches(found)
     inputs = batch["net_input"]
-    unchunked = UnchunkedInputs(found).collater([found[index] for index in range(3)])
-    rechunked = chunk_inputs(unchunked, found.options.split, PAD)["net_input"]
-    assert rechunked.keys() == inputs.keys()
-    assert all(rechunked[name].equal(tensor) for name, tensor in inputs.items())
     assert batch["target"].tolist() == [[3, EOS, PAD], [3, 4, EOS], [3, 4, EOS]]
     assert inputs["prev_output_tokens"].tolist() == [[EOS, 3, PAD], [EOS, 3, 4], [EOS, 3, 4]]
     assert (batch["ntokens"], batch["nsentences"]) == (8, 3)
@@ -175,12 +181,8 @@ def repeated(overlap: int, questions: Texts) -> QuestionDataset:
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_every_chunk_begins_with_the_question(overlap: int) -> None:
     found = repeated(overlap, Texts(4, 3, 5))
-    batch = found.collater([found[index] for index in range(3)])
+    batch, _ = batches(found)
     inputs = batch["net_input"]
-    unchunked = UnchunkedInputs(found).collater([found[index] for index in range(3)])
-    rechunked = chunk_inputs(unchunked, found.options.split, PAD)["net_input"]
-    assert rechunked.keys() == inputs.keys()
-    assert all(rechunked[name].equal(tensor) for name, tensor in inputs.items())
     assert found.cut == {"contexts": 1 + (overlap == 1), "answers": 1}
     for row, asked in enumerate((4, 3, 5)):
         question, room = found.questions[row], 7 - asked

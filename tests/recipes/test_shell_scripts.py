@@ -332,7 +332,7 @@ ROOT = Path(__file__).parents[2]
         (
             "t5mem/stories.sh v1-2",
             {"SENTENCES": "2", "OVERLAP": "13"},
-            "error: OVERLAP leaves nothing of a chunk of 18 tokens: it must be less, but is 13",
+            "error: OVERLAP must be less than 13, the room for the story in a chunk, but is 13",
         ),
         (
             "t5mem/stories.sh v1-4",
