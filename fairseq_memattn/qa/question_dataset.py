@@ -56,7 +56,8 @@ class QuestionDataset(FairseqDataset):
 
     Contexts and answers are cut at their end to the limits and keep their </s>; questions are not
     cut. Al Adel (2022), section 4, has limits of 512 and 40 tokens.
-    Raises MemAttnError for a question that leaves no room for a context.
+    Raises MemAttnError for a question that leaves no room for a context, and, if every chunk begins
+    with the question, for one with an eos before its end.
 
     questions, contexts, answers: fairseq's data sets of texts that end with eos
     answers: None if they are not public
@@ -80,6 +81,8 @@ class QuestionDataset(FairseqDataset):
         self.records, self.options, self.name, self.training = records, options, name, training
         asked = np.asarray(questions.sizes)
         self._check_questions(asked)
+        if options.repeat_question:
+            self._check_ends()
         heads = options.heads(asked)
         self.capacities = options.chunking.capacity(heads)
         whole = asked + np.asarray(contexts.sizes)
@@ -105,6 +108,14 @@ class QuestionDataset(FairseqDataset):
                 f"{self.name}, the question {self.records[number].id!r}: its {asked[number]} "
                 f"tokens with </s> leave no room for a context in {place}"
             )
+
+    def _check_ends(self) -> None:
+        for number, record in enumerate(self.records):
+            if not self.questions[number][:-1].ne(self.options.eos).all():
+                raise MemAttnError(
+                    f"{self.name}, the question {record.id!r}: it has </s> before its end, and "
+                    "with --repeat-question a question ends at its first </s>"
+                )
 
     def __len__(self) -> int:
         return len(self.questions)

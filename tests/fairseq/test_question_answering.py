@@ -205,6 +205,14 @@ def test_a_question_that_fills_a_chunk() -> None:
         repeated(1, Texts(4, 6, 5))
 
 
+def test_a_repeated_question_ends_at_its_first_eos() -> None:
+    questions = Texts(4, 3, 5)
+    questions[2][1] = EOS
+    reason = "dev, the question 'q2': it has </s> before its end, and with"
+    with pytest.raises(MemAttnError, match=reason):
+        repeated(1, questions)
+
+
 # The commands.
 
 
