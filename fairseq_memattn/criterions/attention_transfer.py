@@ -1,5 +1,6 @@
 """Attention transfer: a bounded memory learns the outputs of a trained model's attention."""
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -80,8 +81,9 @@ class AttentionTransferCriterion(FairseqCriterion):
         super().__init__(task)
         if not attention_teacher:
             raise MemAttnError("--criterion attention_transfer needs --attention-teacher")
+        # Tasks keep what they build for a model, such as its generator, so the teacher has a copy.
         teachers, _ = checkpoint_utils.load_model_ensemble(
-            [attention_teacher], arg_overrides=NO_DROPOUT, task=task
+            [attention_teacher], arg_overrides=NO_DROPOUT, task=copy.copy(task)
         )
         teacher = teachers[0].requires_grad_(False)
         # In a tuple, because the teacher is neither trained nor saved with the criterion.

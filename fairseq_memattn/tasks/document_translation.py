@@ -297,7 +297,6 @@ class DocumentTranslationTask(TranslationTask):
         Outside training it begins the session that translates the data set.
         Raises MemAttnError for a sentence that does not fit: leaving it out would lose a line.
         """
-        end_workers(self.batches.pop(dataset.name, None))
         batching = {"max_tokens": max_tokens, "max_sentences": max_sentences}
         loading = {"seed": seed, "num_workers": num_workers, "epoch": epoch}
         if isinstance(dataset, SegmentDataset):
@@ -314,7 +313,7 @@ class DocumentTranslationTask(TranslationTask):
                 data_buffer_size=data_buffer_size,
                 **others,
             )
-            return self.batches.setdefault(dataset.name, made)
+            return self._read_next(dataset.name, made)
         options = SessionOptions(
             self.cfg.parallel_documents,
             self.cfg.gold_target_context,
@@ -351,7 +350,19 @@ class DocumentTranslationTask(TranslationTask):
             reuse_dataloader=True,
             **loading,
         )
-        return self.batches.setdefault(dataset.name, made)
+        return self._read_next(dataset.name, made)
+
+    def _read_next(
+        self, name: str, batches: iterators.EpochBatchIterator
+    ) -> iterators.EpochBatchIterator:
+        """These batches; the workers of other batches of the data set end.
+
+        In training fairseq may give the same batches, with their workers, for each epoch.
+        """
+        earlier, self.batches[name] = self.batches.get(name), batches
+        if earlier is not batches:
+            end_workers(earlier)
+        return batches
 
     # Generation.
 

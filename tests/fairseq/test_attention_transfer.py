@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils, tasks
 from harness import COMMON, attempt, flags_of, logged, run, train, train_on
 from test_modules import PAD, TINY, WORDS, build, language_model, prefix, source, translator
 
@@ -195,6 +196,15 @@ def test_transfer_then_tuning(softmax, tmp_path):
     told[1] = str(first.checkpoint)
     second = train(softmax.data, tmp_path / "two", *COMMON, *told, "--max-update", 2)
     assert logged(second.log, "valid")
+
+
+def test_the_teacher_is_not_what_translates_in_validation(softmax):
+    cfg = checkpoint_utils.load_checkpoint_to_cpu(str(softmax.checkpoint))["cfg"]
+    cfg.task.eval_bleu = True
+    task = tasks.setup_task(cfg.task)
+    student = task.build_model(cfg.model)
+    AttentionTransferCriterion(task, str(softmax.checkpoint))
+    assert task.sequence_generator.model.single_model is student
 
 
 def test_a_teacher_that_is_no_file(softmax, tmp_path):

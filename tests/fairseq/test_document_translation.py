@@ -234,6 +234,14 @@ def test_a_validation_ends_the_worker_of_the_last(loaded):
     assert [workers() for _ in range(3)] == [1, 1, 1]
 
 
+def test_a_training_with_a_worker_is_that_without(document_data, tmp_path):
+    flags = [*TRANSLATOR, *WINDOWS, "--max-epoch", 2, "--max-tokens", 8000, "--num-workers"]
+    logs = [train(document_data, tmp_path / f"{n}", *flags, n).log for n in (0, 1)]
+    losses = [[epoch["train_loss"] for epoch in logged(log, "train")] for log in logs]
+    assert len(losses[0]) == 2
+    assert losses[0] == losses[1]
+
+
 def test_bleu_in_validation_is_that_of_the_translations(
     document_data, document_model, corpus, tmp_path
 ):
