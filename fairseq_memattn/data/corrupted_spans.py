@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset
+from fairseq.data import FairseqDataset, TokenBlockDataset
 from torch import Tensor
 
 from fairseq_memattn.data.chunks import Chunking, collate_chunks, padded
 from fairseq_memattn.errors import MemAttnError
 
 MIN_LENGTH = 2  # tokens of a block: one to remove and one to keep
+NO_BLOCK = f"no block of the text has {MIN_LENGTH} tokens or more"
 
 
 @dataclass(frozen=True)
@@ -119,20 +120,48 @@ class Lines:
     T5's texts do not contain eos, and inside a target it would end the generation.
 
     Raises MemAttnError for a line that does not end with eos.
+
+    keep_empty: whether empty lines are among them
     """
 
-    def __init__(self, corpus: Any, eos: int) -> None:
+    def __init__(self, corpus: Any, eos: int, *, keep_empty: bool = True) -> None:
         self.corpus, self.eos = corpus, eos
-        self.sizes = np.asarray(corpus.sizes).astype(np.int64) - 1
+        sizes = np.asarray(corpus.sizes).astype(np.int64) - 1
+        self.numbers = np.arange(len(sizes)) if keep_empty else np.flatnonzero(sizes)
+        self.sizes = sizes[self.numbers]
 
     def __len__(self) -> int:
-        return len(self.corpus)
+        return len(self.numbers)
 
     def __getitem__(self, index: int) -> Tensor:
-        line = self.corpus[index]
+        number = int(self.numbers[index])
+        line = self.corpus[number]
         if not len(line) or line[-1] != self.eos:
-            raise MemAttnError(f"line {index + 1} of the binarised text must end with </s>")
+            raise MemAttnError(f"line {number + 1} of the binarised text must end with </s>")
         return line[:-1]
+
+
+def text_blocks(corpus: Any, mode: str, length: int, *, pad: int, eos: int) -> TokenBlockDataset:
+    """fairseq's blocks of at most `length` tokens, without line ends.
+
+    Raises MemAttnError for a text without a block.
+
+    corpus: of fairseq-preprocess
+    mode: none, complete, complete_doc or eos, as --sample-break-mode
+    """
+    # A block that ended with the first token after an empty line would lose it in fairseq.
+    lines = Lines(corpus, eos, keep_empty=mode in ("complete_doc", "eos"))
+    if not lines.sizes.sum():
+        raise MemAttnError("the text is empty")
+    if mode == "complete_doc" and not _has_document(lines.sizes):
+        raise MemAttnError(NO_BLOCK)
+    return TokenBlockDataset(lines, lines.sizes, length, pad, eos, mode, document_sep_len=0)
+
+
+def _has_document(sizes: np.ndarray) -> bool:
+    """Whether a document, which an empty line ends, has the tokens of a block."""
+    documents = np.cumsum(sizes == 0)
+    return bool((np.bincount(documents, weights=sizes) >= MIN_LENGTH).any())
 
 
 @dataclass(frozen=True)
@@ -179,7 +208,7 @@ class SpanCorruptionDataset(FairseqDataset):
         self.numbers = np.flatnonzero(lengths >= MIN_LENGTH)
         self.left_out = len(lengths) - len(self.numbers)
         if not len(self.numbers):
-            raise MemAttnError(f"no block of the text has {MIN_LENGTH} tokens or more")
+            raise MemAttnError(NO_BLOCK)
         self._check_lengths(lengths)
         distinct, indices = np.unique(lengths[self.numbers], return_inverse=True)
         sizes = np.array([options.noise.corrupted(int(length)) for length in distinct])

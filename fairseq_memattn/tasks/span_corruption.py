@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from fairseq import utils
-from fairseq.data import Dictionary, TokenBlockDataset, data_utils, iterators
+from fairseq.data import Dictionary, data_utils, iterators
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, register_task
@@ -18,11 +18,11 @@ from torch import nn
 
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.corrupted_spans import (
-    Lines,
     Noise,
     SpanCorruptionDataset,
     SpanOptions,
     natural,
+    text_blocks,
 )
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields
@@ -159,19 +159,12 @@ class SpanCorruptionTask(FairseqTask):
         corpus = data_utils.load_indexed_dataset(prefix, self.dictionary, combine=combine)
         if corpus is None:
             raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
-        lines = Lines(corpus, self.dictionary.eos())
-        if not lines.sizes.sum():
-            raise MemAttnError(f"{prefix}: the text is empty")
-        blocks = TokenBlockDataset(
-            lines,
-            lines.sizes,
-            self.block_length,
-            pad=self.dictionary.pad(),
-            eos=self.dictionary.eos(),
-            break_mode=self.cfg.sample_break_mode,
-            document_sep_len=0,
-        )
-        dataset = SpanCorruptionDataset(blocks, self.options, training=combine)
+        symbols = {"pad": self.dictionary.pad(), "eos": self.dictionary.eos()}
+        try:
+            blocks = text_blocks(corpus, self.cfg.sample_break_mode, self.block_length, **symbols)
+            dataset = SpanCorruptionDataset(blocks, self.options, training=combine)
+        except MemAttnError as error:
+            raise MemAttnError(f"{prefix}: {error}") from None
         logger.info(
             f"{split}: {len(dataset)} blocks of up to {self.block_length} tokens; "
             f"{dataset.left_out} of fewer than 2 are left out"

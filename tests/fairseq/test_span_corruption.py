@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.criterions.cross_entropy import CrossEntropyCriterionConfig
-from fairseq.data import Dictionary, TokenBlockDataset
+from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from full import full
 from harness import (
@@ -31,12 +31,12 @@ from in_process import hydra_in_less_time
 from torch.utils.data import DataLoader
 
 from fairseq_memattn.data.corrupted_spans import (
-    Lines,
     Noise,
     SpanCorruptionDataset,
     SpanOptions,
     corrupt,
     random_lengths,
+    text_blocks,
 )
 from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError
@@ -125,9 +125,7 @@ LINES = Corpus(
 
 def dataset(source_length=16, chunks=1, mode="none", training=True, lines=LINES, noise=None):
     noise = noise or Noise(0.3, 2.0)
-    text = Lines(lines, EOS)
-    length = noise.block_length(source_length)
-    blocks = TokenBlockDataset(text, text.sizes, length, PAD, EOS, mode, document_sep_len=0)
+    blocks = text_blocks(lines, mode, noise.block_length(source_length), pad=PAD, eos=EOS)
     options = SpanOptions(noise, SENTINELS, PAD, EOS, source_length // chunks, chunks)
     return SpanCorruptionDataset(blocks, options, training=training)
 
@@ -145,6 +143,25 @@ def test_nothing_of_the_text_is_lost(mode, chunks):
         assert [len(block) for block in text] == [9, 30, 21, 4]
     if mode == "complete_doc":
         assert text[0] == list(range(200, 209))
+
+
+def test_a_block_that_ends_after_an_empty_line_is_whole():
+    lines = Corpus(torch.tensor([*words, EOS]) for words in ([10, 11], [], [12], [13, 14, 15]))
+    for mode in ("none", "complete"):
+        blocks = text_blocks(lines, mode, 3, pad=PAD, eos=EOS)
+        assert [block.tolist() for block in blocks] == [[10, 11, 12], [13, 14, 15]]
+
+
+@pytest.mark.parametrize("mode", ["none", "complete", "complete_doc", "eos"])
+@pytest.mark.parametrize("sizes", [(1, 0, 0), (0, 1, 0, 1)])
+def test_a_text_of_documents_of_one_token(mode, sizes):
+    lines = Corpus(torch.tensor([*range(10, 10 + size), EOS]) for size in sizes)
+    reason = "no block of the text has 2 tokens or more"
+    if mode in ("none", "complete") and sum(sizes) > 1:
+        assert len(dataset(mode=mode, lines=lines)) == 1
+    else:
+        with pytest.raises(MemAttnError, match=reason):
+            dataset(mode=mode, lines=lines)
 
 
 def test_batches():
