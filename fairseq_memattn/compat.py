@@ -31,7 +31,11 @@ from fairseq_memattn.config_checks import check_configurations
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
-from fairseq_memattn.failed_training import explain_divergence, save_only_trained_models
+from fairseq_memattn.failed_training import (
+    explain_divergence,
+    explain_missing_metrics,
+    save_only_trained_models,
+)
 from fairseq_memattn.finished_training import leave_finished_trainings
 from fairseq_memattn.model_checks import (
     explain_options,
@@ -80,6 +84,7 @@ def prepare_fairseq() -> None:
     count_omitted_samples()
     save_only_trained_models()
     explain_divergence()
+    explain_missing_metrics()
     leave_finished_trainings()
     explain_bleu()
     limit_each_sentence()

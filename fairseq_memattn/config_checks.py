@@ -31,6 +31,7 @@ from fairseq_memattn.literals import LiteralError, read_literal
 from fairseq_memattn.model_checks import check_models
 from fairseq_memattn.model_options import check_model_options
 from fairseq_memattn.path_checks import check_paths
+from fairseq_memattn.qa.validation_answers import MEASURES
 
 # The options of the parts of fairseq's configuration that have a minimum.
 MINIMA = {
@@ -44,6 +45,8 @@ MINIMA = {
         "required_seq_len_multiple": 1,
         "num_shards": 1,
         "shard_id": 0,
+        "validate_interval": 1,
+        "validate_interval_updates": 0,
     },
     "generation": {
         "beam": 1,
@@ -76,7 +79,8 @@ SUBWORDS = (
 )
 # The schedules of the learning rate that --lr does not multiply.
 OWN_RATES = ("manual", "pass_through", "triangular")
-# The metrics of fairseq and of this plugin that are best where they are highest.
+# The metrics that a task logs with an option, and the metrics that are best where they are highest.
+EVALUATED = {"bleu": "eval_bleu"} | dict.fromkeys(MEASURES, "eval_answers")
 HIGHEST_IS_BEST = ("accuracy", "bleu", "em", "exact", "exact_match", "f1", "precision", "recall")
 # The commands that only read a model, and so must be given one.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
@@ -157,8 +161,9 @@ def check_training(cfg: Any) -> None:
     if getattr(cfg.task, "eval_bleu", False):
         for name in ("eval_bleu_args", "eval_bleu_detok_args"):
             read_json_object(flag(name), getattr(cfg.task, name) or "{}")
-    if checkpoint.best_checkpoint_metric == "bleu" and not getattr(cfg.task, "eval_bleu", True):
-        raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
+    metric = checkpoint.best_checkpoint_metric
+    if metric in EVALUATED and not getattr(cfg.task, EVALUATED[metric], True):
+        raise MemAttnError(f"--best-checkpoint-metric {metric} needs {flag(EVALUATED[metric])}")
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if betas is not None and not _are_betas(betas):
         raise MemAttnError(f"--adam-betas must be two numbers from 0 to below 1, but is {betas}")

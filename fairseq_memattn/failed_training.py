@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,33 @@ def explain_divergence() -> None:
     from fairseq.trainer import Trainer
 
     Trainer.train_step = _with_words(Trainer.train_step)
+
+
+def explain_missing_metrics() -> None:
+    """Lets fairseq-train name a --best-checkpoint-metric that validation does not log.
+
+    fairseq fails on it in the first validation, before it has saved a checkpoint. Now it saves
+    crash.pt first.
+    """
+    train: Any = sys.modules.get("fairseq_cli.train")
+    if train is not None:
+        train.get_valid_stats = _with_metric(train.get_valid_stats)
+
+
+def _with_metric(get_valid_stats: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(get_valid_stats)
+    def get_valid_stats_(cfg: Any, trainer: Any, stats: Any, *args: Any) -> Any:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if metric not in stats:
+            trainer.consolidate_optimizer()
+            trainer.save_checkpoint(os.path.join(cfg.checkpoint.save_dir, "crash.pt"), {})
+            raise MemAttnError(
+                f"--best-checkpoint-metric must be a metric that validation logs, one of "
+                f"{', '.join(stats)}, but is {metric}"
+            )
+        return get_valid_stats(cfg, trainer, stats, *args)
+
+    return get_valid_stats_
 
 
 def _with_words(train_step: Callable[..., Any]) -> Callable[..., Any]:

@@ -92,6 +92,8 @@ def test_generation(flags, message, translator):
         ),
         ("--decoder-output-dim no", "--decoder-output-dim must be a number above 0, but is 'no'"),
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
+        ("--validate-interval 0", "--validate-interval must be at least 1, but is 0"),
+        ("--validate-interval-updates -1", "--validate-interval-updates must be at least 0, but"),
         (
             "--task document_translation --combine-valid-subsets",
             "--combine-valid-subsets does not work with --task document_translation; name the sets",
@@ -140,6 +142,15 @@ def test_the_lowest_accuracy_is_not_the_best(bilingual, tmp_path):
     flags.append("--maximize-best-checkpoint-metric")
     done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
     assert warning not in done.stdout and "--log-file" in done.stderr
+
+
+def test_a_metric_that_is_not_logged(bilingual, tmp_path):
+    """It is found in the first validation, and the training up to there is saved."""
+    flags = ["--best-checkpoint-metric", "no_loss", "--save-dir", tmp_path, "--max-update", 2]
+    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)
+    assert_refused(done, "--best-checkpoint-metric must be a metric that validation logs, one of")
+    assert ", but is no_loss" in done.stderr and "one of loss, ppl, " in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["crash.pt"]
 
 
 def test_a_context_window_below_zero(language_model):

@@ -422,6 +422,13 @@ def test_flags_that_cannot_be(changes, reason) -> None:
         QuestionAnsweringTask.setup_task(QuestionAnsweringConfig(data="nowhere", **changes))
 
 
+def test_a_metric_of_answers_that_nobody_computes(question_data, tmp_path) -> None:
+    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--best-checkpoint-metric", "f1"]
+    done = attempt("fairseq-train", question_data, *flags, "--save-dir", tmp_path / "model")
+    assert "--best-checkpoint-metric f1 needs --eval-answers" in done.stderr
+    assert not (tmp_path / "model").exists()
+
+
 def test_generating_without_the_sentinels_is_refused(model) -> None:
     flags = [*PLUGGED, *ANSWERING, "--gen-subset", "valid", "--path", model.checkpoint]
     done = attempt("fairseq-generate", model.data, *flags)
