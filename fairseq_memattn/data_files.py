@@ -54,6 +54,8 @@ def _checked_dictionary(add_from_file: Callable[..., None]) -> Callable[..., Non
             raise MemAttnError(_fault_of_dictionary(file) or f"{file}: {error}") from error
         if len(self) == before:
             raise MemAttnError(f"{file} must have a token and its count in each line, but is empty")
+        # Tasks add symbols later, such as a separator, which data of this dictionary does not have.
+        self.symbols_of_file = len(self)
         return None
 
     return add_from_file_
@@ -115,7 +117,8 @@ def _checked_dataset(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
             raise MemAttnError(f"{index}{FOREIGN}") from error
         dictionary = kwargs.get("dictionary")
         if mapped and dictionary is not None:
-            check_tokens(dataset, data, len(dictionary))
+            symbols = getattr(dictionary, "symbols_of_file", len(dictionary))
+            check_tokens(dataset, data, symbols)
         return dataset
 
     return make_dataset_

@@ -99,6 +99,17 @@ def test_blocks(block, data, dictionary, monkeypatch):
     )
 
 
+def test_data_have_no_symbol_that_a_task_adds(data, dictionary, tmp_path):
+    dictionary.save(str(tmp_path / "dict.txt"))
+    read = Dictionary.load(str(tmp_path / "dict.txt"))
+    separator = read.add_symbol("_eos")
+    assert len(load(data, read)) == 5
+    tokens = np.fromfile(data.with_suffix(".bin"), np.uint16)
+    tokens[0] = separator
+    tokens.tofile(data.with_suffix(".bin"))
+    assert "sentence 1 has the token 7, but the dictionary has 7 symbols" in fault(data, read)
+
+
 def test_no_sentences(data, dictionary):
     header = data_files.HEADER.pack(data_files.MAGIC, 1, 8, 0)
     data.with_suffix(".idx").write_bytes(header)
