@@ -31,7 +31,6 @@ from fairseq_memattn.literals import LiteralError, read_literal
 from fairseq_memattn.model_checks import check_models
 from fairseq_memattn.model_options import check_model_options
 from fairseq_memattn.path_checks import check_paths
-from fairseq_memattn.qa.validation_answers import MEASURES
 
 # The options of the parts of fairseq's configuration that have a minimum.
 MINIMA = {
@@ -80,7 +79,8 @@ SUBWORDS = (
 # The schedules of the learning rate that --lr does not multiply.
 OWN_RATES = ("manual", "pass_through", "triangular")
 # The metrics that a task logs with an option, and the metrics that are best where they are highest.
-EVALUATED = {"bleu": "eval_bleu"} | dict.fromkeys(MEASURES, "eval_answers")
+ANSWERS = ("em", "f1", "precision", "recall")
+EVALUATED = {"bleu": "eval_bleu"} | dict.fromkeys(ANSWERS, "eval_answers")
 HIGHEST_IS_BEST = ("accuracy", "bleu", "em", "exact", "exact_match", "f1", "precision", "recall")
 # The commands that only read a model, and so must be given one.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")

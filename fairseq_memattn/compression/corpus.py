@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_memattn.data.document_ids import Documents, read_docids
+from fairseq_memattn.data.document_ids import Documents, read_ids
 from fairseq_memattn.errors import MemAttnError
 
 
@@ -88,8 +88,8 @@ def documents_of(how: str, name: str, sizes: Any, docids: Path) -> list[tuple[st
     if how == "lines":
         return [(f"{name}-{line}", range(line, line + 1)) for line in range(len(sizes))]
     if how == "ids":
-        documents = read_docids(docids, len(sizes))
-        names = docids.read_text(encoding="utf-8").split("\n")
+        names = read_ids(docids, len(sizes))
+        documents = Documents.from_ids(names, str(docids))
         return [
             (names[start], documents.sentences_of(n)) for n, start in enumerate(documents.starts)
         ]

@@ -7,6 +7,7 @@ import numpy as np
 
 from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.utf8_lines import read_lines
 
 
 class Documents:
@@ -76,8 +77,16 @@ class Documents:
 def read_docids(path: Path, sentences: int) -> Documents:
     """The documents of a binarised split, from its file of document ids, one a line.
 
-    Raises MemAttnError for a missing file, a number of lines that differs from the number of
-    sentences, an empty id, and an id that occurs again after its document has ended.
+    Raises MemAttnError as `read_ids`, and for an id that occurs again after its document has ended.
+    """
+    return Documents.from_ids(read_ids(path, sentences), str(path))
+
+
+def read_ids(path: Path, sentences: int) -> list[str]:
+    """The document id of each sentence of a binarised split, without spaces around it.
+
+    Raises MemAttnError for a missing file, a file that is not UTF-8 or begins with a byte-order
+    mark, a number of lines that differs from the number of sentences, and an empty id.
     """
     if not path.exists():
         raise MemAttnError(
@@ -85,17 +94,12 @@ def read_docids(path: Path, sentences: int) -> Documents:
             "sentences, one a line; `memattn prepare own-corpus` and `memattn prepare binarise` "
             "write it from .docid files: run the one that wrote the folder again"
         )
-    ids = _read(path).removesuffix("\n").split("\n")
+    try:
+        ids = [line.strip() for line in read_lines(path)]
+    except ValueError as error:
+        raise MemAttnError(str(error)) from None
     if len(ids) != sentences:
         raise MemAttnError(f"{path} has {len(ids)} lines, but its split has {sentences} sentences")
-    if not all(map(str.strip, ids)):
-        number = [not text.strip() for text in ids].index(True)
-        raise MemAttnError(f"{path}, line {number + 1}: the document id is empty")
-    return Documents.from_ids(ids, str(path))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise MemAttnError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+    if "" in ids:
+        raise MemAttnError(f"{path}, line {ids.index('') + 1}: the document id is empty")
+    return ids

@@ -91,6 +91,7 @@ def test_an_id_that_comes_back_is_refused():
         (None, "is missing"),
         ("a\na\nb\n", "has 3 lines, but its split has 4 sentences"),
         ("a\na\n\nb\n", "line 3: the document id is empty"),
+        ("\ufeffa\na\na\nb\n", "line 1: begins with a byte-order mark; save it without"),
     ],
 )
 def test_a_bad_sidecar_is_refused(tmp_path, text, message):
@@ -100,6 +101,12 @@ def test_a_bad_sidecar_is_refused(tmp_path, text, message):
     with pytest.raises(MemAttnError, match=message) as error:
         read_docids(path, 4)
     assert str(path) in str(error.value)
+
+
+def test_spaces_around_ids_do_not_count(tmp_path):
+    path = tmp_path / "train.en-ru.docids"
+    path.write_bytes(b"a\r\na \n a\nb")
+    assert read_docids(path, 4).starts.tolist() == [0, 3]
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 3, 50])
