@@ -29,6 +29,7 @@ def count_omitted_samples() -> None:
     data_utils.batch_by_size = _checked_batches(data_utils.batch_by_size)
     Trainer.get_train_iterator = _with_targets(Trainer.get_train_iterator)
     Trainer.get_valid_iterator = _whole(_with_targets(Trainer.get_valid_iterator))
+    FairseqTask.valid_step = _validating_targets(FairseqTask.valid_step)
     dataloader = _evaluate_every_block(LanguageModelingTask.eval_lm_dataloader)
     LanguageModelingTask.eval_lm_dataloader = dataloader
 
@@ -132,13 +133,28 @@ def _lacking(dataset: Any) -> str:
 def _with_targets(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_iterator)
     def get_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for split, dataset in self.task.datasets.items():
-            lacking = _lacking(dataset)
-            if lacking:
-                raise MemAttnError(f"the split {split} must have {lacking}")
+        _check_targets(self.task)
         return get_iterator(self, *args, **kwargs)
 
     return get_iterator_
+
+
+def _validating_targets(valid_step: Callable[..., Any]) -> Callable[..., Any]:
+    """`FairseqTask.valid_step`, by which fairseq-validate computes a loss without a trainer."""
+
+    @functools.wraps(valid_step)
+    def valid_step_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _check_targets(self)
+        return valid_step(self, *args, **kwargs)
+
+    return valid_step_
+
+
+def _check_targets(task: Any) -> None:
+    for split, dataset in task.datasets.items():
+        lacking = _lacking(dataset)
+        if lacking:
+            raise MemAttnError(f"the split {split} must have {lacking}")
 
 
 def _evaluate_every_block(dataloader: Callable[..., Any]) -> Callable[..., Any]:

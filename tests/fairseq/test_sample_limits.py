@@ -91,19 +91,31 @@ WINDOWS = ["--task", "document_translation", "--source-context", 1]
 STREAM = [*WINDOWS[:2], "--stream", "--source-context", 0, "--target-context", 0]
 
 
+def without_targets(split, data, folder):
+    folder.mkdir()
+    for file in data.iterdir():
+        if not file.name.startswith(f"{split}.en-ru.ru"):
+            (folder / file.name).symlink_to(file)
+    return folder
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("task", [[], full(WINDOWS), full(STREAM)])
 def test_a_split_without_targets(task, split, bilingual, document_data, tmp_path):
     """Also a second split of the validation, which comes after an epoch."""
-    data = tmp_path / "data"
-    data.mkdir()
-    for file in (document_data if task else bilingual).iterdir():
-        if not file.name.startswith(f"{split}.en-ru.ru"):
-            (data / file.name).symlink_to(file)
+    data = without_targets(split, document_data if task else bilingual, tmp_path / "data")
     flags = [*TRANSLATOR, *task, "--valid-subset", "valid,test", "--save-dir", tmp_path / "saved"]
     done = attempt("fairseq-train", data, *flags)
     assert_refused(done, f"the split {split} must have target sentences, but its target file is")
     assert not list((tmp_path / "saved").iterdir())
+
+
+@pytest.mark.parametrize("task", [["--task", "translation"], WINDOWS])
+def test_a_validation_without_targets(task, translator, bilingual, document_data, tmp_path):
+    data = without_targets("test", document_data if task is WINDOWS else bilingual, tmp_path / "d")
+    flags = [*PLUGGED, *task, "--path", translator.checkpoint, "--valid-subset", "test"]
+    done = attempt("fairseq-validate", data, *flags, "--max-tokens", 1000)
+    assert_refused(done, "the split test must have target sentences, but its target file is")
 
 
 def test_a_translator_as_a_language_model(translator, monolingual, tmp_path):
