@@ -75,11 +75,13 @@ def check_sizes(
     dataset: DocumentDataset | SentenceDataset,
     max_positions: tuple[int, int],
     max_tokens: int | None,
+    before: int = 0,
 ) -> None:
     """Raises MemAttnError for a sentence that fairseq would leave out of its output.
 
     max_positions: the largest numbers of tokens of a source and of a target sentence
     max_tokens: the limit of a batch, and therefore of a window; None is no limit
+    before: the number of sentences before those of the data set, for the error message
     """
     name = dataset.name or "the input"
     sides = {"source": dataset.source_sizes, "target": dataset.target_sizes}
@@ -87,14 +89,14 @@ def check_sizes(
         if lengths is not None and lengths.max(initial=0) > limit:
             number = int(np.argmax(lengths > limit))
             raise MemAttnError(
-                f"{name}, {side} sentence {number + 1} must have at most {limit} tokens "
+                f"{name}, {side} sentence {before + number + 1} must have at most {limit} tokens "
                 f"(--max-{side}-positions), but has {lengths[number]}"
             )
     windows = dataset.num_tokens_vec(np.arange(len(dataset)))
     if max_tokens and windows.max(initial=0) > max_tokens:
         number = int(np.argmax(windows))
         raise MemAttnError(
-            f"{name}, sentence {number + 1}: its window must have at most {max_tokens} "
+            f"{name}, sentence {before + number + 1}: its window must have at most {max_tokens} "
             f"tokens (--max-tokens), but has {windows[number]}; raise --max-tokens, or lower "
             "--source-context, --target-context or --max-source-positions"
         )

@@ -175,15 +175,16 @@ class DocumentSession:
 
 
 def sentences_of_lines(
-    lines: Sequence[Tensor], windows: WindowOptions, symbol: str
+    lines: Sequence[Tensor], windows: WindowOptions, symbol: str, before: int
 ) -> SentenceDataset:
     """The data set of lines that fairseq prints.
 
-    lines: sentences that end with eos; symbol: the separator, for the error message
+    lines: sentences that end with eos
+    symbol, before: the separator, and the number of earlier lines, for the error message
 
     Raises MemAttnError for a line that contains the separator.
     """
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=before + 1):
         if bool(line.eq(windows.source_separator).any()):
             raise MemAttnError(
                 f"line {number} of the input contains the separator {symbol!r}; the input must "

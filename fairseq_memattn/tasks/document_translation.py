@@ -152,6 +152,7 @@ class DocumentTranslationTask(TranslationTask):
         self.computes_loss = False
         self.warned: set[str] = set()
         self.sessions: dict[str, DocumentSession] = {}
+        self.lines_read = 0  # by fairseq-interactive
         self.batches: dict[str, iterators.EpochBatchIterator] = {}  # by data set, the last ones
 
     def adapt_to(self, model: Any) -> None:
@@ -275,7 +276,8 @@ class DocumentTranslationTask(TranslationTask):
 
         Raises MemAttnError for a line that holds the separator.
         """
-        return sentences_of_lines(src_tokens, self._windows(), self.cfg.context_separator)
+        before, self.lines_read = self.lines_read, self.lines_read + len(src_tokens)
+        return sentences_of_lines(src_tokens, self._windows(), self.cfg.context_separator, before)
 
     def get_batch_iterator(
         self,
@@ -322,7 +324,8 @@ class DocumentTranslationTask(TranslationTask):
             progress=not self.computes_loss,
             stream=self.cfg.stream,
         )
-        check_sizes(dataset, max_positions, max_tokens)
+        before = self.lines_read - len(dataset) if isinstance(dataset, SentenceDataset) else 0
+        check_sizes(dataset, max_positions, max_tokens, before)
         if isinstance(dataset, SentenceDataset):
             self.sessions[LINES] = DocumentSession.of_lines(
                 dataset.source, self._windows(), options, earlier=self.sessions.get(LINES)

@@ -476,13 +476,22 @@ def test_text_that_holds_the_separator_is_refused(document_data, corpus, tmp_pat
     )
 
 
-def test_typed_text_that_holds_the_separator_is_refused(document_model):
-    flags = ["--path", document_model.checkpoint, *WINDOWS, "--buffer-size", 9, "--max-tokens", 99]
+@pytest.mark.parametrize("buffer", [1, 9])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a _eos b", "line 2 of the input contains the separator '_eos'"),
+        ("a " * 100, "the input, sentence 2: its window must have at most 99 tokens (--max-tokens"),
+    ],
+)
+def test_typed_text_that_is_refused(document_model, buffer, line, message):
+    flags = ["--path", document_model.checkpoint, *WINDOWS, "--max-tokens", 99, "--max-len-b", 1]
+    flags += ["--buffer-size", buffer, "--beam", 1]
     done = attempt(
-        "fairseq-interactive", document_model.data, *PLUGGED, *flags, stdin="a b\na _eos b\n"
+        "fairseq-interactive", document_model.data, *PLUGGED, *flags, stdin=f"a b\n{line}\n"
     )
     assert done.returncode != 0
-    assert "line 2 of the input contains the separator '_eos'" in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
 
 
 def test_a_missing_sidecar_ends_in_one_sentence(bilingual, tmp_path):
