@@ -148,10 +148,11 @@ def detokenise(lines: list[str], separator: str | None) -> list[str]:
     """
     if not any(BOUNDARY in line for line in lines):
         return lines
-    return [_join_pieces(line, separator) for line in lines]
+    return [join_pieces(line, separator) for line in lines]
 
 
-def _join_pieces(line: str, separator: str | None) -> str:
+def join_pieces(line: str, separator: str | None) -> str:
+    """The text of SentencePiece pieces with spaces between them; `separator` as in `detokenise`."""
     sentences: list[list[str]] = [[]]
     for piece in line.split():
         if separator is not None and piece.removeprefix(BOUNDARY) == separator:

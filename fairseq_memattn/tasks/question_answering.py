@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields, flag
-from fairseq_memattn.evaluation.fairseq_output import detokenise
+from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
 from fairseq_memattn.qa import validation_answers
 from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.qa.question_sets import read_records
@@ -251,8 +251,14 @@ class QuestionAnsweringTask(FairseqTask):
             pieces = [self.dictionary.string(one[0]["tokens"].int().cpu()) for one in found]
             records = self.datasets[sample["split"]].records
             asked = [records[number] for number in sample["id"].tolist()]
-            output |= validation_answers.statistics(detokenise(pieces, None), asked)
+            output |= validation_answers.statistics(self._texts(pieces), asked)
         return loss, size, output
+
+    def _texts(self, answers: Sequence[str]) -> list[str]:
+        """Answers without pieces, whatever the batch: `19 98` is 1998 if the data are in pieces."""
+        if not any(BOUNDARY in symbol for symbol in self.dictionary.symbols):
+            return list(answers)
+        return [join_pieces(answer, None) for answer in answers]
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)

@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from harness import (
     NO_EPOCH_END,
     PLUGGED,
@@ -420,6 +421,14 @@ def test_flags_that_do_not_fit(flags, reason, question_data, tmp_path) -> None:
 def test_flags_that_cannot_be(changes, reason) -> None:
     with pytest.raises(MemAttnError, match=f"^{reason}$"):
         QuestionAnsweringTask.setup_task(QuestionAnsweringConfig(data="nowhere", **changes))
+
+
+def test_answers_in_pieces_are_joined_in_every_batch(question_data) -> None:
+    task = QuestionAnsweringTask.setup_task(QuestionAnsweringConfig(data=str(question_data)))
+    assert task._texts(["19 98", "\u2581the \u2581ca t"]) == ["1998", "the cat"]
+    assert task._texts(["19 98"]) == ["1998"]
+    task.dictionary = Dictionary()
+    assert task._texts(["19 98"]) == ["19 98"]
 
 
 def test_a_metric_of_answers_that_nobody_computes(question_data, tmp_path) -> None:
