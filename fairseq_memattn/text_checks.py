@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import sys
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from typing import Any
 from fairseq_memattn.errors import MemAttnError, check_least
 
 RETURN = "has a carriage return, which fairseq takes for the end of a line"
+MARK = "begins with a byte-order mark; save it without"
 SPACE = "\u2581"  # with which a SentencePiece piece begins a word
 
 
@@ -34,14 +36,17 @@ def check_text_of_commands() -> None:
 def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
     """`fairseq_cli.interactive.buffered_read`: the lines of a file or, for "-", of standard input.
 
-    Raises MemAttnError for a line with a carriage return, of which fairseq makes two.
+    Raises MemAttnError for a line with a carriage return, of which fairseq makes two, and for a
+    byte-order mark, which would become part of the first word.
     """
     lines: list[str] = []
+    name = "standard input" if input == "-" else f"--input {input}"
     with _opened(input) as stream:
         for number, line in enumerate(stream, start=1):
+            if number == 1 and line.startswith(BOM_UTF8.decode()):
+                raise MemAttnError(f"{name}, line 1 {MARK}")
             text = line.removesuffix("\n").removesuffix("\r")
             if "\r" in text:
-                name = "standard input" if input == "-" else f"--input {input}"
                 raise MemAttnError(f"{name}, line {number} {RETURN}")
             lines.append(text.strip())
             if len(lines) >= buffer_size:
@@ -152,6 +157,8 @@ def _count_lines(file: str) -> int:
     with open(file, "rb") as lines:
         number = 0
         for number, line in enumerate(lines, start=1):
+            if number == 1 and line.startswith(BOM_UTF8):
+                raise MemAttnError(f"{file}, line 1 {MARK}")
             try:
                 line.decode("utf-8")
                 if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):

@@ -62,6 +62,12 @@ def test_a_line_that_fairseq_splits(text):
     assert_refused(preprocess(text), text, words)
 
 
+def test_a_byte_order_mark(text):
+    (text / "train.x").write_bytes(b"\xef\xbb\xbf" + (text / "train.x").read_bytes())
+    words = f"{text}/train.x, line 1 begins with a byte-order mark; save it without"
+    assert_refused(preprocess(text), text, words)
+
+
 def test_no_workers(text):
     assert_refused(preprocess(text, "--workers", 0), text, "--workers must be at least 1, but is 0")
 
@@ -80,6 +86,11 @@ def test_interactive_lines(given, translator, tmp_path):
         assert (done.returncode == 1) == (len(lines) == 1)
     name = f"--input {path}" if given == "file" else "standard input"
     words = "line 2 has a carriage return, which fairseq takes for the end of a line"
+    assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {name}, {words}"
+    path.write_text(text := "\ufeffa b\n", encoding="utf-8")
+    stdin = None if given == "file" else text
+    done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin=stdin)
+    words = "line 1 begins with a byte-order mark; save it without"
     assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {name}, {words}"
 
 
