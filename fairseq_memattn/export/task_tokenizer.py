@@ -20,7 +20,7 @@ LEAST_KNOWN = 0.9  # of a dictionary's symbols are pieces of its segmentation
 
 def suffixes(task: Any, translates: bool) -> dict[str, str]:
     """The suffix of the text of each side: its language, or what the task has instead."""
-    settings = _settings(task)
+    settings = settings_of(task)
     name = getattr(settings, "_name", None) or getattr(settings, "task", None)
     if name in ("question_answering", "span_answering"):
         return {"src": "context", "tgt": "answer" if translates else "context"}
@@ -40,7 +40,7 @@ def tokenizer(
     longest: the maximum number of tokens of the model
     Raises MemAttnError if the segmentation does not fit the dictionaries.
     """
-    settings = _settings(task)
+    settings = settings_of(task)
     source = _vocabulary(task.source_dictionary)
     target = _vocabulary(task.target_dictionary) if kind == "seq2seq" else source
     check_segmentation(segmented, source, target)
@@ -94,7 +94,7 @@ def _is_extra(symbol: str) -> bool:
     return bool(ADDED.fullmatch(symbol) or PADDING.fullmatch(symbol))
 
 
-def _settings(task: Any) -> Any:
+def settings_of(task: Any) -> Any:
     return getattr(task, "cfg", None) or task.args
 
 

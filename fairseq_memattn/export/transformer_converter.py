@@ -1,5 +1,6 @@
 """fairseq's transformers, with softmax attention or bounded memories, in transformers' format."""
 
+import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,7 @@ from fairseq_memattn.attention.nn.control_pool import ControlPool
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converts
 from fairseq_memattn.export.gmat import encoder_options
+from fairseq_memattn.export.task_tokenizer import settings_of
 from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.transformers.transformer_config import (
@@ -30,6 +32,8 @@ from fairseq_memattn.transformers.transformer_models import (
     BoundedTransformerForConditionalGeneration,
     BoundedTransformerForMaskedLM,
 )
+
+logger = logging.getLogger(__name__)
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -79,7 +83,7 @@ def language_model(model: Any, task: Any) -> BoundedTransformerForCausalLM:
         decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
         share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),
         architectures=["BoundedTransformerForCausalLM"],
-        **_special(task.target_dictionary),
+        **_special(task.target_dictionary) | {"bos_token_id": _start(task)},
     )
     return _loaded(BoundedTransformerForCausalLM(config), _of_decoder(decoder))
 
@@ -116,11 +120,20 @@ def _special(dictionary: Any) -> dict[str, Any]:
     }
 
 
+def _start(task: Any) -> int:
+    """The symbol that texts of a language model begin with in its training."""
+    dictionary = task.target_dictionary
+    with_bos = getattr(settings_of(task), "add_bos_token", False)
+    return int(dictionary.bos() if with_bos else dictionary.eos())
+
+
 def _stack(module: Any, side: Any, kind: str) -> StackConfig:
     """The configuration of an encoder or a decoder, from the modules that it has."""
     cfg, is_decoder = module.cfg, kind == "decoder"
     layer = module.layers[0]
     cross = getattr(layer, "encoder_attn", None)
+    if side.layerdrop:
+        logger.warning("--%s-layerdrop is not exported: a further training drops no layers", kind)
     positions = module.embed_positions
     longest = cfg.max_target_positions if is_decoder else cfg.max_source_positions
     name = "none"
@@ -158,7 +171,9 @@ def _stack(module: Any, side: Any, kind: str) -> StackConfig:
         causal=_control(getattr(module, "causal_controls", None)),
         cross=_control(getattr(module, "cross_controls", None)),
         full=_control(getattr(module, "controls", None)),
-        adaptive_input=None if adaptive is None else _adaptive_input(adaptive),
+        adaptive_input=None
+        if adaptive is None
+        else _adaptive_input(adaptive, cfg.adaptive_input_factor),
         adaptive_softmax=_adaptive_softmax(module) if is_decoder else None,
     )
 
@@ -200,10 +215,9 @@ def _control(pool: ControlPool | None) -> ControlConfig | None:
     )
 
 
-def _adaptive_input(module: Any) -> dict[str, Any]:
-    widths = [band[0].embedding_dim for band in module.embeddings]
-    factor = widths[0] / widths[1] if len(widths) > 1 else 1.0
-    return {"cutoffs": list(module.cutoff), "initial_dim": widths[0], "factor": factor}
+def _adaptive_input(module: Any, factor: float) -> dict[str, Any]:
+    first = module.embeddings[0][0].embedding_dim
+    return {"cutoffs": list(module.cutoff), "initial_dim": first, "factor": float(factor)}
 
 
 def _adaptive_softmax(decoder: Any) -> dict[str, Any] | None:

@@ -165,6 +165,7 @@ class OnnxDecoder:
             raise ValueError("`max_new_tokens` must be given: the model has no limits of its own.")
         lengths = np.array([len(row) for row in source])
         limits = ((a or 0) * lengths + (b or 0)).astype(np.int64)
+        limits = np.maximum(limits, self.about["min_new_tokens"])
         most = self.about["max_target_positions"]
         return limits if most is None else np.minimum(limits, most - 1)
 

@@ -28,6 +28,7 @@ from fairseq_memattn.transformers.gmat_modeling import (
     token_positions,
 )
 from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words
+from fairseq_memattn.transformers.recomputation import refuse_cache
 from fairseq_memattn.transformers.search import FairseqSearch
 
 
@@ -205,7 +206,8 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
         encoder_outputs: of `GMATModel`, with its `attention_mask` where that is not given
         labels: (B, T), -100 where there is no loss
 
-        Raises MemAttnError without decoder_input_ids and labels.
+        Raises MemAttnError without decoder_input_ids and labels, and ValueError for a cache in
+        training with gradient checkpoints.
         """
         check_attentions(self.config, output_attentions)
         if decoder_input_ids is None:
@@ -216,7 +218,8 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
             assert self.config.pad_token_id is not None
             pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
             if labels is not None:
-                decoder_attention_mask = visible_inputs(decoder_input_ids, labels, pad)
+                past = 0 if past_key_values is None else past_key_values.get_seq_length()
+                decoder_attention_mask = visible_inputs(decoder_input_ids, labels, pad, past)
             elif past_key_values is None and start is not None:
                 decoder_attention_mask = visible_words(decoder_input_ids, start, pad)
         if encoder_outputs is None:
@@ -238,13 +241,16 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
             decoder_attention_mask,
             states,
             _visible_states(encoder_outputs, attention_mask),
-            past_key_values if use_cache else None,
+            past_key_values,
         )
         logits = self.lm_head(features)
         loss = None
         if labels is not None:
             loss = self.loss_function(
-                logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs
+                logits=logits,
+                labels=labels.contiguous(),
+                vocab_size=self.config.vocab_size,
+                **kwargs,
             )
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
@@ -266,6 +272,7 @@ class GenBERTForConditionalGeneration(GMATPreTrainedModel, FairseqSearch, Genera
         past_key_values: EncoderDecoderCache | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The features (B, T, E) that enter the head, and the states after each layer."""
+        refuse_cache(past_key_values, self.decoder_layers)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         length = past + tokens.shape[1]
         self.gmat.check_length(length)

@@ -18,9 +18,13 @@ def decoder_inputs(labels: Tensor, start: int, pad: int) -> Tensor:
     return before.masked_fill(is_padding, pad).masked_fill(first, start)
 
 
-def visible_inputs(inputs: Tensor, labels: Tensor, pad: int) -> Tensor:
-    """(B, T), False at padding before the first label. inputs: (B, T), of the decoder"""
-    return (_first(labels).cumsum(dim=1) > 0) | (inputs != pad)
+def visible_inputs(inputs: Tensor, labels: Tensor, pad: int, past: int = 0) -> Tensor:
+    """(B, past + T), False at padding before the first label.
+
+    inputs: (B, T), of the decoder; past: the tokens of a cache before them, which are no padding
+    """
+    visible = (_first(labels).cumsum(dim=1) > 0) | (inputs != pad)
+    return torch.cat([visible.new_ones(len(inputs), past), visible], dim=1)
 
 
 def visible_words(inputs: Tensor, start: int, pad: int) -> Tensor | None:

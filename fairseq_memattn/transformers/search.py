@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from fairseq_memattn.transformers.labels import visible_words
+
 # fairseq-generate's defaults: --beam, --lenpen, --min-len, --max-len-a, --max-len-b.
 DEFAULTS: dict[str, Any] = {
     "num_beams": 5,
@@ -101,12 +103,23 @@ class FairseqSearch:
         if source is not None and kwargs.get("attention_mask") is None:
             # transformers infers no mask for the source of an encoder-decoder.
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
+        self._mask_inputs(kwargs)
         is_known = source is not None or any(kwargs.get(name) is not None for name in ENCODED)
         if is_known and not self._is_limited(kwargs) and (a is not None or b is not None):
             lengths = (a or 0) * self._lengths(source, kwargs).double() + (b or 0)
             self._limit(lengths.long(), limits.get("max_target_positions"), kwargs)
         given = (kwargs.pop(name, None) for name in named)
         return super().generate(inputs, *given, *args, **kwargs)  # type: ignore[misc]
+
+    def _mask_inputs(self, kwargs: dict[str, Any]) -> None:
+        """Adds the mask of given `decoder_input_ids`, which a cached step could not tell."""
+        inputs = kwargs.get("decoder_input_ids")
+        if inputs is None or kwargs.get("decoder_attention_mask") is not None:
+            return
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        visible = visible_words(inputs, start, pad)
+        if visible is not None and not visible.all():
+            kwargs["decoder_attention_mask"] = visible.long()
 
     def _lengths(self, source: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         """(B,), the tokens of each source, which may be given as one of `ENCODED`."""

@@ -40,7 +40,8 @@ class SoftmaxAttention(nn.Module):
         new = self.write(x, padding)
         before = 0 if state is None else state.keys.shape[2]
         state = new if state is None else _joined(state, new)
-        return self._attend(x, state, causal=x.shape[1] > 1, before=before), state
+        causal = x.shape[1] > 1 or state.visible is not None
+        return self._attend(x, state, causal, before), state
 
     def write(self, source: Tensor, padding: Tensor | None) -> KeyValues:
         """The keys and values of a source, for `read`."""
@@ -58,9 +59,12 @@ class SoftmaxAttention(nn.Module):
         mask = source.visible
         if causal and (mask is not None or before):
             past = q.new_ones(x.shape[1], source.keys.shape[2]).bool().tril(diagonal=before)
-            mask = past if mask is None else mask & past
-            # A row of padding alone would be NaN.
-            mask = mask | ~mask.any(dim=3, keepdim=True) if mask.dim() == 4 else mask
+            if mask is None:
+                mask = past
+            else:
+                mask = mask & past
+                # A row of padding alone, which would be NaN, sees its own position.
+                mask = mask | (~mask.any(dim=3, keepdim=True) & past.triu(diagonal=before))
         out = functional.scaled_dot_product_attention(
             *(q, source.keys, source.values, mask),
             dropout_p=self.dropout if self.training else 0.0,

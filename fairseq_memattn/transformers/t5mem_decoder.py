@@ -17,6 +17,7 @@ from fairseq_memattn.attention.ops.mixture.attention import (
     mixture_write,
     select_sequences,
 )
+from fairseq_memattn.transformers.recomputation import refuse_cache
 from fairseq_memattn.transformers.t5mem_blocks import (
     Projection,
     Residual,
@@ -105,7 +106,10 @@ class T5Decoder(nn.Module):
         attention_mask: (B, past + T), 0 at padding on the left or on the right; None is all 1
         target_context: (B,), how many sentences of the target follow the sentence that `tokens`
             begin in; None is 0. Only a selector reads it
+
+        Raises ValueError for a cache in training with gradient checkpoints.
         """
+        refuse_cache(past_key_values, self.layers)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         if past == 0:
             tokens = self._started(tokens, attention_mask)

@@ -251,11 +251,12 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
     def _visible(
         self, inputs: Tensor, labels: Tensor | None, past_key_values: EncoderDecoderCache | None
     ) -> Tensor | None:
-        """Which of the decoder's inputs (B, T) are no padding before the first label."""
+        """(B, past + T), which of the decoder's inputs are no padding before the first label."""
         pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
         assert pad is not None
         if labels is not None:
-            return visible_inputs(inputs, labels, pad)
+            past = 0 if past_key_values is None else past_key_values.get_seq_length()
+            return visible_inputs(inputs, labels, pad, past)
         return visible_words(inputs, start, pad) if past_key_values is None else None
 
     def _caches(self, use_cache: bool | None, labels: Tensor | None) -> bool:

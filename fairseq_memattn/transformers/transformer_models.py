@@ -23,7 +23,7 @@ from fairseq_memattn.transformers.cache import MemoryCache
 from fairseq_memattn.transformers.cache_name import CACHE, named, takes_either_name
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_modeling import GMATModel
-from fairseq_memattn.transformers.labels import cross_entropy, decoder_inputs
+from fairseq_memattn.transformers.labels import IGNORED, cross_entropy, decoder_inputs
 from fairseq_memattn.transformers.search import FairseqSearch, refuse_vectors
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
@@ -363,7 +363,10 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         logits = self.lm_head(features)
         loss = None
         if labels is not None:
-            loss = cross_entropy(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+            targets = labels[:, 1:]
+            if padding is not None:  # whose outputs are undefined, and predict no token
+                targets = targets.masked_fill(padding[:, :-1], IGNORED)
+            loss = cross_entropy(logits[:, :-1], targets, num_items_in_batch)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -17,6 +17,7 @@ from fairseq_memattn.transformers.positions import (
     SinusoidalPositions,
     positions_of,
 )
+from fairseq_memattn.transformers.recomputation import recomputes, refuse_cache
 from fairseq_memattn.transformers.transformer_config import ControlConfig, StackConfig
 from fairseq_memattn.transformers.transformer_layers import DecoderLayer, EncoderLayer
 
@@ -97,13 +98,6 @@ class Stack(nn.Module):
             hidden_states.append(x)
         return x
 
-    @property
-    def recomputes(self) -> bool:
-        """Whether the backward pass computes each layer again, on its own: gradient checkpoints."""
-        return self.training and any(
-            getattr(layer, "gradient_checkpointing", False) for layer in self.layers
-        )
-
     def bind(self, attention: str, controls: ControlPool | None) -> None:
         """Gives the layers of a replica of `nn.DataParallel` the controls of the replica.
 
@@ -123,7 +117,7 @@ class Stack(nn.Module):
         """
         if controls is None:
             return nullcontext()
-        if not self.recomputes:
+        if not recomputes(self.layers):
             return controls.forward_pass()
         for spec in controls.specs:
             if spec is not None and control_class(spec.name).passes_memory:
@@ -216,11 +210,7 @@ class Decoder(Stack):
         Raises ValueError for more positions than the model has, and for a cache in training with
         gradient checkpoints.
         """
-        if cache is not None and self.recomputes:
-            raise ValueError(
-                "`use_cache` and `past_key_values` must be left out in training with gradient "
-                "checkpointing, which would write to the cache twice."
-            )
+        refuse_cache(cache, self.layers)
         self.bind("self_attn", self.causal_controls)
         self.bind("encoder_attn", self.cross_controls)
         batch, length = tokens.shape

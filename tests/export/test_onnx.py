@@ -106,6 +106,16 @@ def test_translations(exported):
     assert [decoder.generate([row])[0] for row in SOURCE] == expected
 
 
+def test_a_limit_is_at_least_the_shortest_length(exported):
+    model, path = exported
+    decoder = OnnxDecoder(path, threads=1)
+    decoder.about |= {"max_len_a": 0.2, "max_len_b": 0, "min_new_tokens": 3}
+    options = {"max_len_a": 0.2, "max_len_b": 0, "min_new_tokens": 3}
+    expected = trimmed(model.generate(padded(SOURCE), **options)[:, 1:].tolist())
+    assert decoder.generate(SOURCE) == expected
+    assert all(len(row) >= 3 for row in expected)
+
+
 def test_log_probabilities_and_the_size_of_the_state(exported):
     model, path = exported
     decoder = OnnxDecoder(path, threads=1)

@@ -26,7 +26,9 @@ from fairseq_memattn.transformers.cache import MemoryCache
 
 register()
 WORDS = test_gmat.WORDBOOK
-TASK = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS)
+TASK = SimpleNamespace(
+    source_dictionary=WORDS, target_dictionary=WORDS, cfg=SimpleNamespace(add_bos_token=False)
+)
 PRE_NORM = {
     "encoder_normalize_before": True,
     "decoder_normalize_before": True,
@@ -51,11 +53,14 @@ ADAPTIVE_INPUT = {
     "adaptive_softmax_factor": 2,
     "tie_adaptive_weights": True,
 }
+# The widths 22, 5 and 1, whose quotients are not the factor.
+BANDS = {"decoder_input_dim": 22, "adaptive_input_factor": 4, "tie_adaptive_weights": False}
 LANGUAGE_MODELS = [
     *((arch, "", {}) for arch in [*abc_models.LANGUAGE_MODELS, "transformer_lm"]),
     ("transformer_lm", "wider words", {"decoder_input_dim": 24, "decoder_output_dim": 24}),
     ("abc_mlp_transformer_lm", "adaptive softmax", ADAPTIVE),
     ("abc_mlp_transformer_lm", "adaptive", ADAPTIVE | ADAPTIVE_INPUT),
+    ("transformer_lm", "bands", ADAPTIVE | ADAPTIVE_INPUT | BANDS),
     ("transformer_lm", "tied", ADAPTIVE | ADAPTIVE_INPUT | {"tie_adaptive_proj": True}),
 ]
 SHARED = {"share_all_embeddings": True}
@@ -92,6 +97,20 @@ def language_model(arch, **options):
         extra["decoder_input_dim"] = extra["decoder_output_dim"] = 16
     options = {"abc_causal_slots": 4, "abc_stride": 8, "max_target_positions": 32} | options
     return test_gmat.build(arch, longest=32, **extra | options)
+
+
+@pytest.mark.parametrize(("with_bos", "start"), [(False, WORDS.eos()), (True, WORDS.bos())])
+def test_a_language_model_begins_as_in_training(with_bos, start):
+    task = SimpleNamespace(**vars(TASK) | {"cfg": SimpleNamespace(add_bos_token=with_bos)})
+    new = converted(language_model("abc_mlp_transformer_lm"), task)
+    assert new.config.bos_token_id == new.generation_config.bos_token_id == start
+    assert new.generate(max_new_tokens=1)[0, 0] == start
+
+
+def test_layers_that_training_drops_are_named(caplog):
+    converted(abc_models.translator("abc_mlp_transformer", decoder_layerdrop=0.3), TASK)
+    assert "--decoder-layerdrop is not exported" in caplog.text
+    assert "--encoder-layerdrop" not in caplog.text
 
 
 @pytest.mark.parametrize(("arch", "name", "options"), TRANSLATORS, ids=IDS)
