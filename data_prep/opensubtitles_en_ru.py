@@ -27,6 +27,7 @@ from fairseq_memattn.command_line import CommandParser
 
 LANGUAGES = ("en", "ru")
 AGNOSTIC, AWARE = "context_agnostic", "context_aware"
+LAYOUT = "{set}/{language}_{split}"
 RELEASED_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
 ARCHIVE = Archive(
     "acl19_good_translation_wrong_in_context.zip",
@@ -102,9 +103,8 @@ def write_texts(pipeline: Pipeline, archive: Path, name: str, args: argparse.Nam
         for split in SPLITS
         for language in LANGUAGES
     }
-    raw = pipeline.unpack(
-        archive, {end: f"{split}.{language}" for (split, language), end in members.items()}
-    )
+    wanted = {end: f"{split}.{language}" for (split, language), end in members.items()}
+    raw = pipeline.unpack(archive, wanted, **({} if args.layout == LAYOUT else {"files": wanted}))
     rows = group_rows if name == AWARE else pair_rows
     for split in SPLITS:
         files = [raw[members[split, language]] for language in LANGUAGES]
@@ -158,6 +158,8 @@ def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normaliz
 
 def prepare(args: argparse.Namespace) -> None:
     """From the archive to bin/ of both sets."""
+    if args.normalization != subword.IDENTITY and not args.sentencepiece:
+        raise DataError(f"--normalization {args.normalization} needs --sentencepiece")
     if args.sentencepiece and (args.bpe or args.bpe_merges):
         raise DataError("--sentencepiece replaces BPE; leave out --bpe and --bpe-merges")
     sets = {
@@ -187,12 +189,18 @@ def prepare(args: argparse.Namespace) -> None:
 
 def layout(value: str) -> str:
     """An argparse type: a pattern with {set}, {language} and {split}."""
+    keys = ("set", "language", "split")
     try:
-        value.format(set="", language="", split="")
+        paths = [value.format(**dict(zip(keys, one, strict=True))) for one in ("abb", "bab", "bba")]
     except (KeyError, IndexError, ValueError):
         raise argparse.ArgumentTypeError(
-            f"may contain {{set}}, {{language}} and {{split}} and no other braces, but is {value!r}"
+            "must contain {set}, {language} and {split} and no other braces, but is "
+            f"{value!r}"
         ) from None
+    if len({*paths, value.format(set="b", language="b", split="b")}) < 4:
+        raise argparse.ArgumentTypeError(
+            f"must contain {{set}}, {{language}} and {{split}}, but is {value!r}"
+        )
     return value
 
 
@@ -205,7 +213,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     top.add_argument(
         "--layout",
         type=layout,
-        default="{set}/{language}_{split}",
+        default=LAYOUT,
         metavar="PATTERN",
         help="paths of the files in the archive; {split} is train, dev or test "
         "(default: %(default)s)",

@@ -46,10 +46,13 @@ class Pipeline:
         """A split in every language."""
         return [self.path(kind, split, language) for language in self.languages]
 
-    def unpack(self, archive: Path, wanted: Mapping[str, str]) -> dict[str, Path]:
+    def unpack(
+        self, archive: Path, wanted: Mapping[str, str], **options: object
+    ) -> dict[str, Path]:
         """Extract files of an archive to raw/; returns the path of each.
 
         wanted: the end of each file's path in the archive, and its name in raw/
+        options: what else decides which files are extracted, for the stage's record
         Raises DataError as `extract` does, and if the pipeline's folder is in that of the archive.
         """
         if archive.is_dir() and self.folder.resolve().is_relative_to(archive.resolve()):
@@ -63,7 +66,7 @@ class Pipeline:
             return {"files": len(targets)}
 
         inputs = sources(archive, targets)
-        self.stages.run(f"raw-{archive.name}", inputs, [*targets.values()], work)
+        self.stages.run(f"raw-{archive.name}", inputs, [*targets.values()], work, **options)
         return targets
 
     def write_text(

@@ -177,9 +177,12 @@ class Stages:
         return path.relative_to(self.folder).as_posix() if inside else path.name
 
     def _labelled(self, paths: Sequence[Path]) -> dict[str, str]:
-        """The checksum of each file by its label; a second file of one name is NAME#2."""
+        """The checksum of each file by its label; a second file of one name is NAME#2.
+
+        A file may be there twice, which is text that counts twice.
+        """
         found: dict[str, str] = {}
-        for path in dict.fromkeys(paths):
+        for path in paths:
             label, number = self._label(path), 1
             while label in found:
                 number += 1

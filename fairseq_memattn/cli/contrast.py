@@ -145,7 +145,8 @@ def read_scores(path: Path) -> list[float]:
 
 
 def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
-    groups, reports = [], {}
+    groups: list[Group] = []
+    reports = {}
     names = Counter(path.stem for path in args.sets)
     for path in args.sets:
         if names[path.stem] > 1:
@@ -153,6 +154,13 @@ def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
         if not path.exists():
             raise ValueError(f"--sets {path}: there is no such file")
         handled = handle_exchanged(read_set(path), args.exchanged)
+        phenomena = {group.phenomenon for group in handled.groups}
+        repeated = sorted(phenomena & {group.phenomenon for group in groups})
+        if repeated:
+            raise ValueError(
+                f"--sets {path}: an earlier set has {repeated[0]} too, and both would be one row; "
+                "judge them one after the other"
+            )
         if handled.sentence:
             print(handled.sentence, file=sys.stderr)
             reports[str(path)] = handled.report

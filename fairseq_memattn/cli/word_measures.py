@@ -1,6 +1,7 @@
 """Consistency and cohesion for `memattn score`."""
 
 import argparse
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ def word_measures(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, dic
     stop_words = None
     if args.stop_words:
         lines = read_column(args.stop_words, "word")
-        stop_words = {line.strip().casefold() for line in lines}
+        stop_words = {unicodedata.normalize("NFC", line.strip()).casefold() for line in lines}
     words = Words(systems, references, texts.documents, stop_words)
     results = {}
     if args.consistency:

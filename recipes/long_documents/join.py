@@ -99,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             numbers = [n for n, found in enumerate(documents[split]) for _ in found]
             written[args.output / f"{split}.docid"] = "".join(f"{n}\n" for n in numbers)
         args.output.mkdir(parents=True, exist_ok=True)
-        check_outputs({f"--output {path}": path for path in written}, [])
+        given = [args.pieces / path.name for path in written]
+        check_outputs({f"--output {path}": path for path in written}, given)
         for path, text in written.items():
             write_text(path, text)
     except (ValueError, OSError) as error:

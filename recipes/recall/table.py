@@ -132,6 +132,10 @@ def read_form(folder: Path, seeds: Sequence[int] = ()) -> Form:
         }
         for system, tests in found.items()
     }
+    expected = next(iter(form.values()), {})
+    for system, cells in form.items():
+        if set(cells) != set(expected):
+            raise ValueError(f"{folder}: {system} has other tests than {next(iter(form))}")
     return dict(sorted(form.items(), key=lambda item: (-first(item[1]).size, item[0])))
 
 

@@ -97,7 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
-        paths = dict(_named(given) for given in args.systems)
+        named = [_named(given) for given in args.systems]
+        paths = dict(named)
+        if len(paths) < len(named):
+            name = next(name for name, _ in named if [n for n, _ in named].count(name) > 1)
+            raise ValueError(f"two systems have the name {name}; give others, as NAME=FILE")
         outputs = {s: args.output.with_name(args.output.name + s) for s in (".md", ".png")}
         check_format("--output", outputs[".png"])
         check_outputs({f"--output {path}": path for path in outputs.values()}, list(paths.values()))

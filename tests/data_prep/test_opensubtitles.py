@@ -158,7 +158,30 @@ def test_groups_of_another_size(
     assert expected.split("|")[-1] in message(capsys.readouterr().err)
 
 
-def test_a_layout_with_other_braces(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("layout", ["{lang}", "{set}/{language}", "{language}_{split}"])
+def test_layouts_that_cannot_be(layout: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        opensubtitles_en_ru.main(argv(Path("a"), Path("o"), "--layout", "{lang}"))
-    assert "may contain {set}, {language} and {split}" in capsys.readouterr().err
+        opensubtitles_en_ru.main(argv(Path("a"), Path("o"), "--layout", layout))
+    assert "must contain {set}, {language} and {split}" in capsys.readouterr().err
+
+
+def test_another_layout_is_another_text(
+    archive: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    both = archive_files()
+    both |= {f"{name}.v2": content.upper() for name, content in archive_files().items()}
+    both_archive = write_zip(tmp_path / "both.zip", both)
+    assert opensubtitles_en_ru.main(argv(both_archive, tmp_path / "out")) == 0
+    options = ["--layout", "{set}/{language}_{split}.v2"]
+    assert opensubtitles_en_ru.main(argv(both_archive, tmp_path / "out", *options)) == 1
+    assert "was made from other input or options" in message(capsys.readouterr().err)
+
+
+def test_a_normalization_without_sentencepiece(capsys: pytest.CaptureFixture[str]) -> None:
+    given = argv(Path("a"), Path("o"), "--normalization", "nfkc")
+    assert opensubtitles_en_ru.main(given) == 1
+    assert "--normalization nfkc needs --sentencepiece" in message(capsys.readouterr().err)

@@ -89,6 +89,17 @@ def test_a_record_removes_nothing_outside_of_the_folder(
     assert other.read_text() == "kept"
 
 
+def test_an_input_that_is_there_twice(text: Path, tmp_path: Path) -> None:
+    stages, copy = Stages(tmp_path / "out"), tmp_path / "out/copy"
+
+    def work() -> None:
+        copy.write_text("once")
+
+    stages.run("copy", [text], [copy], work)
+    with pytest.raises(DataError, match="was made from other input or options"):
+        stages.run("copy", [text, text], [copy], work)
+
+
 @pytest.mark.parametrize("changed", ["en", "de"])
 def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
     sources = [tmp_path / name / "train.sgm" for name in ("en", "de")]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep import discourse
+from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.contrastive import (
     Group,
     judge,
@@ -300,6 +301,16 @@ def test_an_empty_context_line_is_no_sentence(tmp_path, end):
     assert second.source == ("I see it.",)
     assert second.candidates == (("Ich sehe es.",), ("Ich sehe ihn.",))
     assert [(each.true_index, each.pronoun) for each in (first, second)] == [(0, "er"), (0, "es")]
+
+
+def test_two_sets_of_one_phenomenon(tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, CONTRAPRO_FILES)
+    (tmp_path / "scores").write_text("-1\n" * 10)
+    sets = [str(tmp_path / name) for name in ("a", "b")]
+    assert main(["contrast", "--sets", *sets, "--scores", str(tmp_path / "scores")]) == 1
+    assert "b: an earlier set has contrapro too, and both would be one" in capsys.readouterr().err
 
 
 def test_contrapro_with_more_context_and_other_languages(tmp_path):

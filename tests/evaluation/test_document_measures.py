@@ -211,6 +211,17 @@ def test_consistent_translations_are_found_without_alignments(tmp_path, capsys):
 # Cohesion
 
 
+def test_stop_words_in_any_form_of_unicode(tmp_path, capsys):
+    lines = ["the caf\u00e9", "a caf\u00e9"]
+    files = {"base": lines, "reference": lines, "ids": ["x", "x"]}
+    found = []
+    for word in ("caf\u00e9", "cafe\u0301", "none"):
+        files["stop"] = [word]
+        report = score(tmp_path, capsys, files, ONE + " --cohesion --stop-words {d}/stop").report
+        found.append(report["cohesion"]["systems"]["base"])
+    assert found[0] == found[1] != found[2]
+
+
 def test_cohesion_by_hand(tmp_path, capsys):
     files = {
         "base": ["The cat sees a cat .", "translation translated", "cat 5 5", "the the"],

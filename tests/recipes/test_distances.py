@@ -37,6 +37,15 @@ def test_a_row_for_each_system(distances, tmp_path, capsys):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_two_systems_of_one_name(distances, tmp_path, capsys):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "contrast.json", {"pronoun": {"1": 0.5}})
+    files = [str(tmp_path / folder / "contrast.json") for folder in ("one", "two")]
+    assert distances.main([*files, "--output", str(tmp_path / "out")]) == 2
+    assert "two systems have the name contrast" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

@@ -132,6 +132,14 @@ def test_refusals(change, options, message, join, tmp_path, capsys):
     assert not out.exists()
 
 
+def test_the_pieces_are_not_overwritten(join, tmp_path, capsys):
+    folder = pieces(tmp_path / "in", {"train": 4, "valid": 3, "test": 2})
+    before = (folder / "train.en").read_bytes()
+    assert join.main([str(folder), "--langs", "en", "de", "--output", str(folder)]) == 2
+    assert "would overwrite the input" in capsys.readouterr().err
+    assert (folder / "train.en").read_bytes() == before
+
+
 def test_speeds(tmp_path, capsys):
     speed = import_module("speed")
     line = "Translated 8 sentences (12,000 tokens) in 30.5s (0.26 sentences/s, 393.44 tokens/s)"

@@ -119,10 +119,13 @@ def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monk
     [
         ("mlp-4", (8, 2, 90), "line 1: must be length, pairs, accuracy and bytes"),
         ("mlp", (8, 2, 90, 1000), "must be named SYSTEM-SEED.tsv"),
+        ("mlp-4-2", (8, 2, 90, 1000), "needle: softmax has other tests than mlp-4"),
         (None, (), "has no file SYSTEM-SEED.tsv"),
     ],
 )
 def test_folders_that_cannot_be(recall, tmp_path, capsys, name, row, message):
+    if name == "mlp-4-2":
+        write(tmp_path / "needle", "softmax-2", (16, 2, 90, 2000))
     if name is not None:
         write(tmp_path / "needle", name, row)
     assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 2
