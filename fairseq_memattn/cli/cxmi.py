@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     corpus = _Corpus(args, loaded)
     kinds = _kinds(loaded.source_context, loaded.target_context)
     scores = {contexts: corpus.score(*contexts) for contexts in [(0, 0), *kinds]}
-    rows = _rows(scores, kinds, corpus.has_context())
+    rows = _rows(scores, kinds, corpus.in_context)
     everything = (loaded.source_context, loaded.target_context)
     if args.json:
         settings = {"data": args.data, "path": args.path, "subset": args.subset}
@@ -81,11 +82,13 @@ def _kinds(source: int, target: int) -> list[Contexts]:
 
 
 def _rows(
-    scores: "dict[Contexts, list[Tensor]]", kinds: list[Contexts], has_context: list[bool]
+    scores: "dict[Contexts, list[Tensor]]",
+    kinds: list[Contexts],
+    in_context: Mapping[Contexts, list[bool]],
 ) -> list[dict[str, int | float]]:
     from fairseq_memattn.documents.context_gain import cxmi
 
-    found = [(kind, cxmi(scores[0, 0], scores[kind], has_context)) for kind in kinds]
+    found = [(kind, cxmi(scores[0, 0], scores[kind], in_context[kind])) for kind in kinds]
     return [
         {"source_context": source, "target_context": target, **values._asdict()}
         for (source, target), values in found
@@ -101,16 +104,14 @@ class _Corpus:
 
     def __init__(self, args: argparse.Namespace, loaded: models.Loaded) -> None:
         self.loaded = loaded
+        # Of each context, which sentences have any: not the first ones of documents, nor those
+        # whose window has no room for it.
+        self.in_context: dict[Contexts, list[bool]] = {}
         self.sides, self.documents = models.parallel_split(args.data, args.subset, loaded.task)
         if args.document is not None and not 0 <= args.document < len(self.documents):
             raise ValueError(
                 f"--document must be from 0 to {len(self.documents) - 1}, but is {args.document}"
             )
-
-    def has_context(self) -> list[bool]:
-        """Whether a sentence follows another one in its document."""
-        first = self.documents.first_sentences().tolist()
-        return [sentence != own for sentence, own in enumerate(first)]
 
     def score(self, source_context: int, target_context: int) -> "list[Tensor]":
         """The log-probabilities of the tokens of each reference sentence, (T,) each."""
@@ -131,6 +132,7 @@ class _Corpus:
         label = f"context {source_context}, {target_context}"
         with tqdm(total=len(pairs), unit=" sentences", desc=label, disable=None) as bar:
             scores = scorer.score(pairs, bar.update)
+        self.in_context[source_context, target_context] = scorer.in_context
         if scorer.dropped:
             print(f"{scorer.dropped} windows lost context: too long", file=sys.stderr)
         return scores

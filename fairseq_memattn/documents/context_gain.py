@@ -35,7 +35,8 @@ def cxmi(
     """Compares the same sentences without and with context.
 
     without, with_context: the log-probabilities (T,) of the tokens of each sentence
-    has_context: which sentences have any, unlike the first ones of documents
+    has_context: which sentences have any, unlike the first ones of documents, and those whose
+        window has no room for it
 
     Raises ValueError for different numbers of tokens.
     """

@@ -27,7 +27,7 @@ class Scorer:
     max_tokens: the largest number of tokens of a padded batch, on the longer side
 
     After `score`, `dropped` is the number of pairs that lost context because their window was too
-    long.
+    long, and `in_context` says of each pair whether its last sentences were scored with context.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Scorer:
         self.max_tokens = max_tokens
         self.collate = WindowCollater(options)
         self.dropped = 0
+        self.in_context: list[bool] = []
         for model in models:
             model.to(self.device).eval()
 
@@ -58,6 +59,7 @@ class Scorer:
         """
         self.dropped = 0
         windows = [self._window(number, pair) for number, pair in enumerate(pairs)]
+        self.in_context = [len(window.source) + len(window.target) > 2 for window in windows]
         sizes = [self._size(window) for window in windows]
         scores: list[Tensor] = [torch.empty(0)] * len(pairs)
         for batch in self._batches(sizes):

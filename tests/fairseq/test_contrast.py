@@ -110,6 +110,7 @@ def test_long_windows_lose_context_and_are_counted(loaded):
         for p in pairs
     ]
     assert scorer.dropped == sum(n + 1 < len(p.source) for n, p in zip(kept, pairs, strict=True))
+    assert scorer.in_context == [count > 0 for count in kept] != [True] * 6
     for pair, tokens, count in zip(pairs, scored, kept, strict=True):
         torch.testing.assert_close(
             tokens, oracle(model, task, pair, count, count), atol=1e-4, rtol=1e-4
