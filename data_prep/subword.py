@@ -33,7 +33,8 @@ MOST_BYTES = 2**30  # SentencePiece's limit of that number
 IDENTITY = "identity"
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 # fairseq splits a line at every white space, and would split a piece that contains some.
-SPACES = "".join(f"{ord(c):X}\t20\n" for c in map(chr, range(0x3001)) if c.isspace() and c != " ")
+WHITE = {code: " " for code in range(0x3001) if chr(code).isspace()}
+SPACES = "".join(f"{code:X}\t20\n" for code in WHITE if code != ord(" "))
 DESCRIPTION = """\
 Train a SentencePiece model and segment text with it, for fairseq-preprocess.
 
@@ -175,7 +176,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
         for path, file in zip(inputs, files, strict=True):
             trip = RoundTrip(path, from_sentencepiece, known)
             for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
-                pieces = " ".join(processor.encode(line, out_type=str))
+                pieces = " ".join(processor.encode(line.translate(WHITE), out_type=str))
                 file.write(pieces + "\n")
                 trip.add(line, pieces)
             counts["lines"] += trip.lines
@@ -194,7 +195,7 @@ def _training_lines(
         learnt, left_out, first = 0, 0, ""
         for path in inputs:
             for number, line in enumerate(read_lines(path), start=1):
-                line = _without(separator, line)
+                line = _without(separator, line).translate(WHITE)
                 size = len(line.encode())
                 if size <= longest:
                     learnt += bool(line)

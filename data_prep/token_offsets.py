@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.files import DataError
-from data_prep.subword import load
+from data_prep.subword import WHITE, load
 
 UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
 
@@ -31,7 +31,7 @@ def sentencepiece_cut(model: Path) -> Cut:
     processor = load(model, "--sentencepiece-model")
 
     def cut(text: str) -> Pieces:
-        found = processor.encode(text, return_type="offset_mapping")
+        found = processor.encode(text.translate(WHITE), return_type="offset_mapping")
         return _pieces(text, found["pieces"], found["offsets"])
 
     return cut

@@ -13,6 +13,7 @@ from data_prep import bpe, own_corpus, subword
 from data_prep.lines import rewrite
 from data_prep.pretrained_subwords import sentencepiece_subwords, write_pieces
 from data_prep.round_trip import RoundTrip, from_bpe, from_sentencepiece
+from data_prep.token_offsets import sentencepiece_cut
 
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
 TEXT = {
@@ -84,14 +85,17 @@ def test_a_model_of_ones_own_is_compared_as_well(
     assert "5 of 11 lines differ from the text" in capsys.readouterr().err
 
 
-def test_white_space_becomes_single_spaces(text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("normalization", ["identity", "nfkc", "nmt_nfkc"])
+def test_white_space_becomes_single_spaces(normalization: str, text: Path, tmp_path: Path) -> None:
     """fairseq would split a piece at any other white space, and lose it."""
-    model = train(text, tmp_path)
+    model = train(text, tmp_path, "--normalization", normalization)
     spaces = "".join(c for c in map(chr, range(0x110000)) if c.isspace() and c not in "\r\n")
     source = write(tmp_path / "spaces", [" a ".join(spaces), f"{spaces}zero"])
     assert subword.encode(model, [source], tmp_path / "out") == {"lines": 2}
     words = " ".join((len(spaces) - 1) * ["a"])
     assert list(map(as_fairseq_restores, lines(tmp_path / "out/spaces"))) == [words, "zero"]
+    pieces, places = sentencepiece_cut(model)(f"{spaces}zero")
+    assert places[-1][1] == len(spaces) + 4 and all(piece.split() == [piece] for piece in pieces)
 
 
 def test_what_the_model_does_not_know_is_not_given_back(
