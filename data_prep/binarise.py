@@ -10,7 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -155,6 +155,19 @@ def check_options(
 def is_own(path: Path) -> bool:
     """Whether a file has a name that this command gives."""
     return path.name in (RECORD, "preprocess.log") or OWN.fullmatch(path.name) is not None
+
+
+def forget_other_parts(folder: Path, kept: Collection[str]) -> None:
+    """Remove FOLDER/PART of an earlier run with other options, for parts that are not in `kept`.
+
+    fairseq would read it beside the new ones. A folder with files that `binarise` has not made
+    stays.
+    """
+    for record in sorted(folder.glob(f"*/{RECORD}")):
+        part = record.parent
+        if part.name not in kept and all(is_own(path) for path in part.iterdir()):
+            shutil.rmtree(part)
+            print(f"bin: {part}, of an earlier run, is removed")
 
 
 def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:

@@ -13,7 +13,7 @@ if not __package__:  # run as `python data_prep/glue.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.archives import is_at, names
-from data_prep.binarise import binarise
+from data_prep.binarise import binarise, forget_other_parts
 from data_prep.download import Archive, obtain
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import raw_lines
@@ -236,6 +236,7 @@ def prepare(args: argparse.Namespace) -> None:
     for part in inputs:
         binarise_part(pipeline, task, "pieces", part, subwords.dictionary)
     binarise_part(pipeline, task, "text", LABEL, label_dictionary(pipeline, task))
+    forget_other_parts(pipeline.folder / "bin", [*inputs, LABEL])
 
 
 def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictionary: Path) -> None:

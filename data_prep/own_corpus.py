@@ -185,6 +185,7 @@ def prepare(args: argparse.Namespace) -> None:
     else:
         pipeline.drop_docids(splits)
     pipeline.binarise(splits=splits)
+    pipeline.forget_other_splits(splits)
     if "valid" not in splits:
         print(
             "--text has no valid: fairseq-train needs --disable-validation, or a validation set; "

@@ -1,6 +1,7 @@
 """What the corpora share: common options, and the stages from text to binary data."""
 
 import argparse
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -202,6 +203,15 @@ class Pipeline:
         """Remove the document ids of an earlier text, which had them."""
         for split in splits:
             self.stages.forget(f"pieces-{split}-docid")
+
+    def forget_other_splits(self, splits: Sequence[str]) -> None:
+        """Remove what an earlier run has made of other splits, for which there is no data now."""
+        for record in sorted((self.folder / "stages").glob("*.json")):
+            made = re.fullmatch(
+                r"(?:text|tokens|pieces)-(train|valid|test)([0-9]*)(-.+)?", record.stem
+            )
+            if made and made[1] + made[2] not in splits:
+                self.stages.forget(record.stem)
 
     def binarise(
         self,

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from data_prep import subword
 from data_prep.argument_types import positive, split_and_file
-from data_prep.binarise import binarise
+from data_prep.binarise import binarise, forget_other_parts
 from data_prep.download import Archive, obtain_all
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
@@ -247,6 +247,8 @@ def segment_and_binarise(
             segment(pipeline, split, part, subwords)
         if splits:
             binarise_part(pipeline, part, splits, subwords.dictionary)
+    if not answered:
+        forget_other_parts(pipeline.folder / "bin", ["question", "context"])
 
 
 def whole(counts: Mapping[str, int]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from data_prep import binarise as script
-from data_prep.binarise import binarise, check_count
+from data_prep.binarise import RECORD, binarise, check_count, forget_other_parts
 from data_prep.files import DataError
 from data_prep.splits import find_splits
 
@@ -370,3 +370,16 @@ def test_what_is_printed_of_fairseq(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert script.run_preprocess([], tmp_path) == 0
     assert capfd.readouterr().err == "fairseq-preprocess: Dictionary: 24 types\n"
+
+
+def test_parts_of_an_earlier_run_are_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part, extra in (("input0", "train.bin"), ("input1", "dict.txt"), ("own", "notes.txt")):
+        (tmp_path / part).mkdir()
+        for name in (RECORD, extra):
+            (tmp_path / part / name).write_text("x")
+    (tmp_path / "other").mkdir()
+    forget_other_parts(tmp_path, ["input0"])
+    assert {path.name for path in tmp_path.iterdir()} == {"input0", "own", "other"}
+    assert "input1, of an earlier run, is removed" in capsys.readouterr().out
