@@ -20,6 +20,7 @@ from tqdm import tqdm
 from data_prep.files import DataError, unwritten
 
 BLOCK = 1 << 20
+UNSATISFIABLE = 416  # the server has nothing after the part that is there
 TIMEOUT = 60  # seconds without a byte
 
 
@@ -167,6 +168,11 @@ def _receive(request: Request, part: Path, note: Path) -> None:
                     file.write(block)
                     bar.update(len(block))
     except HTTPError as error:
+        if error.code == UNSATISFIABLE and part.exists():
+            if error.headers["Content-Range"] == f"bytes */{part.stat().st_size}":
+                return  # all was there
+            part.unlink()
+            note.unlink(missing_ok=True)
         raise DataError(
             f"{url}: the server answered {error.code} {error.reason}; {again}"
         ) from None

@@ -109,7 +109,7 @@ def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
             f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
             f"but is {split}{like(split, ('train', 'valid', 'test'))}"
         )
-    if "," in str(prefix):  # fairseq would read two prefixes
+    if "," in str(prefix.absolute()):  # fairseq would read two prefixes
         raise DataError(f"--text {split}={prefix}: the path must not contain a comma")
     _, family, number = match.groups()
     if number:

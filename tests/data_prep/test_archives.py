@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import json
 import re
 import socket
 import stat
@@ -45,10 +46,14 @@ class Site:
         same = handler.headers.get("If-Range") == self.version
         start = int(asked[1]) if asked and same and self.ranges else 0
         status = 206 if start else self.status
+        if start >= len(self.content):
+            status = 416
         self.served.append((status, start))
         handler.send_response(status)
+        if status == 416:
+            handler.send_header("Content-Range", f"bytes */{len(self.content)}")
         handler.send_header("ETag", self.version)
-        handler.send_header("Content-Length", str(len(self.content) - start))
+        handler.send_header("Content-Length", str(max(0, len(self.content) - start)))
         handler.end_headers()
         handler.wfile.write(self.content[start : start + self.sends])
 
@@ -111,6 +116,22 @@ def test_a_download_that_only_had_to_be_renamed(site: Site, tmp_path: Path) -> N
     download.fetch(site.url, target)
     assert target.read_bytes() == CONTENT
     assert len(site.served) == 1
+
+
+@pytest.mark.parametrize("extra", [b"", b"x"])
+def test_a_download_of_unknown_size_with_nothing_left(
+    extra: bytes, site: Site, tmp_path: Path
+) -> None:
+    target, part = tmp_path / "corpus.tgz", tmp_path / "corpus.tgz.part"
+    part.write_bytes(CONTENT + extra)
+    (tmp_path / "corpus.tgz.part.json").write_text(json.dumps({"version": '"1"', "size": None}))
+    if extra:  # the part is not the server's file: it starts again
+        with pytest.raises(DataError, match="the server answered 416 .*; run the command again"):
+            download.fetch(site.url, target)
+        assert not part.exists()
+    download.fetch(site.url, target)
+    assert target.read_bytes() == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.tgz"]
 
 
 def test_no_server(tmp_path: Path) -> None:

@@ -79,6 +79,16 @@ def test_splits_that_are_gone_are_not_kept(mine: Path) -> None:
     assert run(mine) == 0
 
 
+def test_a_comma_in_the_path(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (mine / "a,b").mkdir()
+    monkeypatch.chdir(mine / "a,b")
+    assert run(mine, "--output", "data") == 1
+    told = message(capsys.readouterr().err)
+    assert told.endswith("a,b/data: the path must not contain a comma")
+
+
 def test_a_byte_order_mark_is_refused(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = mine / "train.en"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
