@@ -28,6 +28,7 @@ from fairseq_memattn.bleu_warnings import warn_of_tokenizers
 from fairseq_memattn.checksums import damaged_entry
 from fairseq_memattn.command_line import explain_command_lines
 from fairseq_memattn.config_checks import check_configurations
+from fairseq_memattn.data.workers import begin_epochs_with_new_workers
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
@@ -91,6 +92,7 @@ def prepare_fairseq() -> None:
     warn_of_tokenizers()
     restore_older_numpy()
     end_prefetching_in_time()
+    begin_epochs_with_new_workers()
     copy_checkpoints_whole()
     log_each_line_once()
     quiet_known_warnings()

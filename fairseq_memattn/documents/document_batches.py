@@ -50,17 +50,6 @@ class ShardIterator(iterators.EpochBatchIterator):
         return self.collate_fn([self.dataset[i] for i in (own if len(own) else [0])])
 
 
-def end_workers(batches: iterators.EpochBatchIterator | None) -> None:
-    """Ends the worker processes of batches that nobody will read any more.
-
-    Otherwise they end with the collector of cyclic garbage, which waits five seconds for them.
-    """
-    loader = getattr(batches, "dataloader", None)
-    workers = getattr(loader, "_iterator", None)
-    if workers is not None:
-        workers._shutdown_workers()
-
-
 def single_batches(documents: Documents, shards: int, shard: int) -> list[Indices]:
     """A batch for each sentence of one shard, so that fairseq prints each as early as possible.
 

@@ -16,13 +16,13 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_memattn.data.workers import end_workers
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.documents.context_generator import ContextEnsemble, check_generation
 from fairseq_memattn.documents.document_batches import (
     ShardIterator,
     check_sizes,
     document_batches,
-    end_workers,
     single_batches,
 )
 from fairseq_memattn.documents.document_dataset import DocumentDataset

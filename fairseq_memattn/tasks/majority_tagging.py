@@ -1,12 +1,13 @@
 """Majority tagging, GMAT's synthetic task of global reasoning (section 3.1)."""
 
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 
 from fairseq_memattn.data.majority import Majority
-from fairseq_memattn.errors import check_fields
+from fairseq_memattn.errors import MemAttnError, check_fields
 from fairseq_memattn.tasks.generated_task import EXAMPLES, GeneratedTask, dictionary_of
 
 
@@ -64,6 +65,11 @@ class MajorityTaggingTask(GeneratedTask):
         self.examples = Majority(cfg.length, cfg.pairs, cfg.data_seed)
         integers = map(str, range(1, 2 * cfg.pairs + 1))
         self.dictionary, self.symbols = dictionary_of(integers, "unk")
+
+    def build_generator(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise MemAttnError(
+            "--task majority_tagging generates no text; fairseq-validate computes exact match"
+        )
 
     def fresh(self, training: bool) -> bool:
         return training and self.cfg.fresh_examples

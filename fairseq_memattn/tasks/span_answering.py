@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils, iterators
@@ -13,6 +13,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
+from fairseq_memattn.data.workers import end_workers
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa import validation_answers
@@ -114,6 +115,7 @@ class SpanAnsweringTask(FairseqTask):
             cfg.question_memory,
         )
         self.gatherers: dict[str, AnswerGatherer] = {}
+        self.batches: dict[SpanDataset, iterators.EpochBatchIterator] = {}  # of validations
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -207,7 +209,12 @@ class SpanAnsweringTask(FairseqTask):
         # fairseq would keep the iterator, and its workers, of every validation.
         kwargs["disable_iterator_cache"] = True
         shown = QuestionShards(dataset, kwargs.get("num_shards", 1))
-        return super().get_batch_iterator(shown, *args, **kwargs)
+        end_workers(self.batches.get(dataset))
+        self.batches[dataset] = super().get_batch_iterator(shown, *args, **kwargs)
+        return self.batches[dataset]
+
+    def build_generator(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise MemAttnError("--task span_answering generates no text; memattn spans answers")
 
     # Validation.
 

@@ -12,6 +12,7 @@ from harness import LOGGING, PLUGGED, attempt, hypotheses, logged, preprocess, r
 
 from fairseq_memattn.criterions.sequence_tagging import SequenceTaggingCriterion
 from fairseq_memattn.data.majority import Majority
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.majority_tagging import MajorityTaggingConfig, MajorityTaggingTask
 
 TASK = [*PLUGGED, *LOGGING, *shlex.split("--task majority_tagging --length 16 --num-workers 0")]
@@ -216,3 +217,8 @@ def test_of_an_encoder_decoder_it_is_that_of_greedy_search(tmp_path):
     score = 100 * sum(right) / 60
     assert float(row["test_exact_match"]) == PERCENT(score, abs=0.01)
     assert 5 < score < 100
+
+
+def test_nothing_is_generated():
+    with pytest.raises(MemAttnError, match="majority_tagging generates no text"):
+        MajorityTaggingTask(MajorityTaggingConfig()).build_generator([], None)

@@ -2,6 +2,7 @@
 
 import math
 from argparse import Namespace
+from multiprocessing import active_children
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fairseq_memattn.criterions.span_answering import (
     span_scores,
     tag_loss,
 )
+from fairseq_memattn.data.workers import end_workers
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
@@ -259,7 +261,8 @@ def test_a_worker_evaluates_all_windows_of_a_question(workers):
 def test_a_validation_leaves_no_iterator_behind():
     """Each would keep its worker processes."""
     task = SpanAnsweringTask.__new__(SpanAnsweringTask)
-    task.cfg, task.dataset_to_epoch_iter = Namespace(), {}
+    task.cfg, task.dataset_to_epoch_iter, task.batches = Namespace(), {}, {}
+    before = set(active_children())
     data = SpanDataset(
         Texts([9]),
         Texts(range(20, 23)),
@@ -269,9 +272,11 @@ def test_a_validation_leaves_no_iterator_behind():
         name="dev",
     )
     for _ in range(2):
-        batches = task.get_batch_iterator(data, max_sentences=2, max_positions=9)
+        batches = task.get_batch_iterator(data, max_sentences=2, max_positions=9, num_workers=1)
         assert len(list(batches.next_epoch_itr(shuffle=False))) == 1
+        assert len(set(active_children()) - before) == 1
     assert not task.dataset_to_epoch_iter
+    end_workers(batches)
 
 
 def test_supporting_facts():
@@ -402,6 +407,11 @@ def test_workers_without_a_batch_of_their_own(tmp_path):
         tiny.reduce_metrics([row, {}], criterion)
     found = log.get_smoothed_values()
     assert [found[name] for name in ("loss", "exact", "em", "f1")] == [0.5, 50, 0, 50]
+
+
+def test_nothing_is_generated(tmp_path):
+    with pytest.raises(MemAttnError, match="span_answering generates no text; memattn spans"):
+        task(tmp_path).build_generator([], None)
 
 
 def test_models_that_cannot_answer(tmp_path):

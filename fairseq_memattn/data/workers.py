@@ -1,0 +1,43 @@
+"""The worker processes that load a data set's batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def end_workers(batches: Any) -> None:
+    """Ends the worker processes of batches that nobody will read any more.
+
+    Otherwise they end with the collector of cyclic garbage, which waits five seconds for them.
+
+    batches: an iterator of fairseq, or None
+    """
+    loader = getattr(batches, "dataloader", None)
+    workers = getattr(loader, "_iterator", None)
+    if workers is not None:
+        workers._shutdown_workers()
+
+
+def begin_epochs_with_new_workers() -> None:
+    """Lets fairseq begin each epoch with new workers, which know its number.
+
+    fairseq keeps the workers of the first epoch, and tells the number of a later one to the data
+    set of the main process alone: `masked_lm` then masks the same tokens in every epoch.
+    """
+    from fairseq.data.iterators import EpochBatchIterator
+
+    EpochBatchIterator.next_epoch_itr = _with_new_workers(EpochBatchIterator.next_epoch_itr)
+
+
+def _with_new_workers(next_epoch_itr: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(next_epoch_itr)
+    def next_epoch_itr_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        resumed = self._next_epoch_itr is not None  # with workers that have not begun
+        if self.num_workers > 0 and self.dataloader is not None and not resumed:
+            end_workers(self)
+            self.dataloader = None
+        return next_epoch_itr(self, *args, **kwargs)
+
+    return next_epoch_itr_
