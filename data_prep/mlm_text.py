@@ -16,7 +16,7 @@ if not __package__:  # run as `python data_prep/mlm_text.py`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_prep.argument_types import positive
-from data_prep.binarise import binarise
+from data_prep.binarise import binarise, forget_other_parts
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.lines import raw_lines
 from data_prep.output_lock import run_locked
@@ -91,6 +91,8 @@ def prepare(args: argparse.Namespace) -> None:
     for split in ("valid", *shards):
         segment(pipeline, split, SUFFIX, subwords)
     folders = [pipeline.folder / "bin" / str(number) for number in range(args.shards)]
+    forget_other_parts(pipeline.folder / "bin", [folder.name for folder in folders])
+    pipeline.forget_other_splits(["train", "valid", *shards])
     for folder, shard in zip(folders, shards, strict=True):
         text = {"train": pipeline.folder / "pieces" / shard}
         if folder == folders[0]:

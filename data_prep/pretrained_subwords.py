@@ -18,7 +18,8 @@ from data_prep.gpt2_bpe import GPT2BPE
 from data_prep.lines import LineFunction, map_lines
 from data_prep.pipeline import Pipeline
 from data_prep.round_trip import RoundTrip, from_sentencepiece
-from data_prep.subword import WHITE, load
+from data_prep.subword import load
+from fairseq_memattn.white_space import with_spaces
 
 HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
 PAGE = "https://github.com/facebookresearch/fairseq/tree/main/examples/roberta"
@@ -147,7 +148,7 @@ def check_dictionary(dictionary: Path) -> None:
 def sentencepiece_segmenter(model: Path) -> LineFunction:
     """The function from a line to its pieces. Raises DataError as `subword.load` does."""
     processor = load(model, "--sentencepiece-model")
-    return lambda line: " ".join(processor.encode(line.translate(WHITE), out_type=str))
+    return lambda line: " ".join(processor.encode(with_spaces(line), out_type=str))
 
 
 def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:

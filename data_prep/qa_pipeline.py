@@ -236,6 +236,7 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
             if not counts.get("without a public answer"):
                 answered.append(split)
     segment_and_binarise(pipeline, list(sources), answered, find_pieces(pipeline, args))
+    pipeline.forget_other_splits(list(sources))
 
 
 def segment_and_binarise(

@@ -24,6 +24,7 @@ from data_prep.files import (
 )
 from data_prep.round_trip import RoundTrip, from_sentencepiece
 from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.white_space import WHITE, with_spaces
 
 MODEL_TYPES = ("unigram", "bpe")
 SUFFIXES = ("model", "vocab")
@@ -32,8 +33,6 @@ LONGEST = 4192  # bytes of a line that SentencePiece learns from by default
 MOST_BYTES = 2**30  # SentencePiece's limit of that number
 IDENTITY = "identity"
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
-# fairseq splits a line at every white space, and would split a piece that contains some.
-WHITE = {code: " " for code in range(0x3001) if chr(code).isspace()}
 SPACES = "".join(f"{code:X}\t20\n" for code in WHITE if code != ord(" "))
 DESCRIPTION = """\
 Train a SentencePiece model and segment text with it, for fairseq-preprocess.
@@ -176,7 +175,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
         for path, file in zip(inputs, files, strict=True):
             trip = RoundTrip(path, from_sentencepiece, known)
             for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
-                pieces = " ".join(processor.encode(line.translate(WHITE), out_type=str))
+                pieces = " ".join(processor.encode(with_spaces(line), out_type=str))
                 file.write(pieces + "\n")
                 trip.add(line, pieces)
             counts["lines"] += trip.lines
@@ -195,7 +194,7 @@ def _training_lines(
         learnt, left_out, first = 0, 0, ""
         for path in inputs:
             for number, line in enumerate(read_lines(path), start=1):
-                line = _without(separator, line).translate(WHITE)
+                line = with_spaces(_without(separator, line))
                 size = len(line.encode())
                 if size <= longest:
                     learnt += bool(line)

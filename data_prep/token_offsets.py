@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.files import DataError
-from data_prep.subword import WHITE, load
+from data_prep.subword import load
+from fairseq_memattn.white_space import with_spaces
 
 UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
 
@@ -31,7 +32,7 @@ def sentencepiece_cut(model: Path) -> Cut:
     processor = load(model, "--sentencepiece-model")
 
     def cut(text: str) -> Pieces:
-        found = processor.encode(text.translate(WHITE), return_type="offset_mapping")
+        found = processor.encode(with_spaces(text), return_type="offset_mapping")
         return _pieces(text, found["pieces"], found["offsets"])
 
     return cut

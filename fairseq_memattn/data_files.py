@@ -17,6 +17,7 @@ import numpy as np
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.path_checks import BINARY, infer_language_pair
+from fairseq_memattn.white_space import with_spaces
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
@@ -33,6 +34,7 @@ def check_data_files() -> None:
     utils.load_align_dict = load_align_dict
     data_utils.infer_language_pair = infer_language_pair
     SentencepieceBPE.__init__ = _checked_pieces(SentencepieceBPE.__init__)
+    SentencepieceBPE.encode = _of_spaces(SentencepieceBPE.encode)
     Dictionary.add_from_file = _checked_dictionary(Dictionary.add_from_file)
     indexed_dataset.make_dataset = _checked_dataset(indexed_dataset.make_dataset)
     indexed_dataset.FastaDataset._build_index = _refuse_fasta
@@ -215,6 +217,14 @@ def _checked_pieces(init: Callable[..., None]) -> Callable[..., None]:
             ) from error
 
     return init_
+
+
+def _of_spaces(encode: Callable[..., str]) -> Callable[..., str]:
+    @functools.wraps(encode)
+    def encode_(self: Any, x: str) -> str:
+        return encode(self, with_spaces(x))
+
+    return encode_
 
 
 def load_align_dict(replace_unk: str | None) -> dict[str, str] | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
 
+CRASH = "crash"  # the file that fairseq saves of a training that fails, without .pt
 WAITS = (2.5, 2.5)  # seconds between the attempts to write a checkpoint, as in fairseq
 
 logger = logging.getLogger(__name__)
@@ -46,11 +47,12 @@ def explain_missing_metrics() -> None:
     """Lets fairseq-train name a --best-checkpoint-metric that validation does not log.
 
     fairseq fails on it in the first validation, before it has saved a checkpoint. Now it saves
-    crash.pt first.
+    crash.pt first, unless --no-save is given.
     """
-    train: Any = sys.modules.get("fairseq_cli.train")
-    if train is not None:
-        train.get_valid_stats = _with_metric(train.get_valid_stats)
+    for name in ("fairseq_cli.train", "__main__"):  # python -m fairseq_cli.train
+        train: Any = sys.modules.get(name)
+        if hasattr(train, "get_valid_stats"):
+            train.get_valid_stats = _with_metric(train.get_valid_stats)
 
 
 def _with_metric(get_valid_stats: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,8 +60,8 @@ def _with_metric(get_valid_stats: Callable[..., Any]) -> Callable[..., Any]:
     def get_valid_stats_(cfg: Any, trainer: Any, stats: Any, *args: Any) -> Any:
         metric = cfg.checkpoint.best_checkpoint_metric
         if metric not in stats:
-            trainer.consolidate_optimizer()
-            trainer.save_checkpoint(os.path.join(cfg.checkpoint.save_dir, "crash.pt"), {})
+            if not cfg.checkpoint.no_save:
+                _save_crash(cfg, trainer)
             raise MemAttnError(
                 f"--best-checkpoint-metric must be a metric that validation logs, one of "
                 f"{', '.join(stats)}, but is {metric}"
@@ -67,6 +69,20 @@ def _with_metric(get_valid_stats: Callable[..., Any]) -> Callable[..., Any]:
         return get_valid_stats(cfg, trainer, stats, *args)
 
     return get_valid_stats_
+
+
+def _save_crash(cfg: Any, trainer: Any) -> None:
+    """As `checkpoint_utils.save_checkpoint`: all processes take part, and wait for the file."""
+    from torch import distributed
+
+    trainer.consolidate_optimizer()
+    if trainer.should_save_checkpoint_on_current_rank:
+        name = f"{CRASH}{trainer.checkpoint_suffix}.pt"
+        trainer.save_checkpoint(os.path.join(cfg.checkpoint.save_dir, name), {})
+    elif trainer.always_call_state_dict_during_save_checkpoint:
+        trainer.state_dict()
+    if distributed.is_initialized():
+        distributed.barrier()
 
 
 def _with_words(train_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +116,7 @@ def divergence(message: str, update: int) -> str:
 def _unless_untrained(save_checkpoint: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(save_checkpoint)
     def save_checkpoint_(self: Any, filename: str, *args: Any, **kwargs: Any) -> None:
-        crashed, updates = Path(filename).name == "crash.pt", self.get_num_updates()
+        crashed, updates = Path(filename).name.startswith(CRASH), self.get_num_updates()
         if crashed and updates == 0:
             return
         save_checkpoint(self, filename, *args, **kwargs)

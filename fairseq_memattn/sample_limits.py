@@ -143,9 +143,10 @@ def _validating_targets(valid_step: Callable[..., Any]) -> Callable[..., Any]:
     """`FairseqTask.valid_step`, by which fairseq-validate computes a loss without a trainer."""
 
     @functools.wraps(valid_step)
-    def valid_step_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_targets(self)
-        return valid_step(self, *args, **kwargs)
+    def valid_step_(self: Any, sample: Any, *args: Any, **kwargs: Any) -> Any:
+        if sample and sample.get("target", True) is None:
+            _check_targets(self)
+        return valid_step(self, sample, *args, **kwargs)
 
     return valid_step_
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.errors import flag
 from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.white_space import with_spaces
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
             raise ValueError(
                 f"--sentencepiece-model {args.sentencepiece_model}: not a SentencePiece model"
             ) from None
-        return lambda sentence: " ".join(processor.encode(sentence, out_type=str))
+        return lambda sentence: " ".join(processor.encode(with_spaces(sentence), out_type=str))
     if args.subword_nmt:
         return _bpe(args.subword_nmt)
     return str

@@ -82,9 +82,12 @@ class AttentionTransferCriterion(FairseqCriterion):
         if not attention_teacher:
             raise MemAttnError("--criterion attention_transfer needs --attention-teacher")
         # Tasks keep what they build for a model, such as its generator, so the teacher has a copy.
+        own = copy.copy(task)
         teachers, _ = checkpoint_utils.load_model_ensemble(
-            [attention_teacher], arg_overrides=NO_DROPOUT, task=copy.copy(task)
+            [attention_teacher], arg_overrides=NO_DROPOUT, task=own
         )
+        if hasattr(task, "positions"):  # of windows that both models take
+            task.positions = own.positions
         teacher = teachers[0].requires_grad_(False)
         # In a tuple, because the teacher is neither trained nor saved with the criterion.
         self._teacher = (teacher,)

@@ -20,6 +20,14 @@ def end_workers(batches: Any) -> None:
         workers._shutdown_workers()
 
 
+def replace_batches(kept: dict[str, Any], name: str, batches: Any) -> Any:
+    """Keeps batches as those of a name, and ends the workers of those that they replace."""
+    earlier, kept[name] = kept.get(name), batches
+    if earlier is not batches:
+        end_workers(earlier)
+    return batches
+
+
 def begin_epochs_with_new_workers() -> None:
     """Lets fairseq begin each epoch with new workers, which know its number.
 
@@ -33,11 +41,17 @@ def begin_epochs_with_new_workers() -> None:
 
 def _with_new_workers(next_epoch_itr: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(next_epoch_itr)
-    def next_epoch_itr_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        resumed = self._next_epoch_itr is not None  # with workers that have not begun
-        if self.num_workers > 0 and self.dataloader is not None and not resumed:
+    def next_epoch_itr_(
+        self: Any,
+        shuffle: bool = True,
+        fix_batches_to_gpus: bool = False,
+        set_dataset_epoch: bool = True,
+    ) -> Any:
+        resumed = self._next_epoch_itr is not None  # in an epoch that the data set knows
+        has_workers = self.num_workers > 0 and self.dataloader is not None
+        if set_dataset_epoch and has_workers and not resumed:
             end_workers(self)
             self.dataloader = None
-        return next_epoch_itr(self, *args, **kwargs)
+        return next_epoch_itr(self, shuffle, fix_batches_to_gpus, set_dataset_epoch)
 
     return next_epoch_itr_

@@ -16,7 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_memattn.data.workers import end_workers
+from fairseq_memattn.data.workers import replace_batches
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.documents.context_generator import ContextEnsemble, check_generation
 from fairseq_memattn.documents.document_batches import (
@@ -315,7 +315,7 @@ class DocumentTranslationTask(TranslationTask):
                 data_buffer_size=data_buffer_size,
                 **others,
             )
-            return self._read_next(dataset.name, made)
+            return replace_batches(self.batches, dataset.name, made)
         options = SessionOptions(
             self.cfg.parallel_documents,
             self.cfg.gold_target_context,
@@ -353,19 +353,7 @@ class DocumentTranslationTask(TranslationTask):
             reuse_dataloader=True,
             **loading,
         )
-        return self._read_next(dataset.name, made)
-
-    def _read_next(
-        self, name: str, batches: iterators.EpochBatchIterator
-    ) -> iterators.EpochBatchIterator:
-        """These batches; the workers of other batches of the data set end.
-
-        In training fairseq may give the same batches, with their workers, for each epoch.
-        """
-        earlier, self.batches[name] = self.batches.get(name), batches
-        if earlier is not batches:
-            end_workers(earlier)
-        return batches
+        return replace_batches(self.batches, dataset.name, made)
 
     # Generation.
 

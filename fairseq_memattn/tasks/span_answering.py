@@ -13,7 +13,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
-from fairseq_memattn.data.workers import end_workers
+from fairseq_memattn.data.workers import replace_batches
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa import validation_answers
@@ -115,7 +115,7 @@ class SpanAnsweringTask(FairseqTask):
             cfg.question_memory,
         )
         self.gatherers: dict[str, AnswerGatherer] = {}
-        self.batches: dict[SpanDataset, iterators.EpochBatchIterator] = {}  # of validations
+        self.batches: dict[str, iterators.EpochBatchIterator] = {}  # of validations
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -209,12 +209,11 @@ class SpanAnsweringTask(FairseqTask):
         # fairseq would keep the iterator, and its workers, of every validation.
         kwargs["disable_iterator_cache"] = True
         shown = QuestionShards(dataset, kwargs.get("num_shards", 1))
-        end_workers(self.batches.get(dataset))
-        self.batches[dataset] = super().get_batch_iterator(shown, *args, **kwargs)
-        return self.batches[dataset]
+        made = super().get_batch_iterator(shown, *args, **kwargs)
+        return replace_batches(self.batches, dataset.name, made)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise MemAttnError("--task span_answering generates no text; memattn spans answers")
+        raise MemAttnError("--task span_answering generates no text; use `memattn spans`")
 
     # Validation.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.white_space import with_spaces
 
 WORD_BEGIN = "\u2581"  # SentencePiece's mark at the beginning of a word
 SENTENCEPIECE, SUBWORD_NMT, GPT2, WORDS = "sentencepiece", "subword-nmt", "gpt2", "words"
@@ -34,7 +35,7 @@ class SentencePieces:
 
     def split(self, text: str) -> list[str]:
         # fairseq splits the lines of segmented text at every white space.
-        return " ".join(self.processor.encode(text, out_type=str)).split()
+        return " ".join(self.processor.encode(with_spaces(text), out_type=str)).split()
 
     def join(self, pieces: list[str]) -> str:
         return "".join(pieces).replace(WORD_BEGIN, " ").strip()

@@ -116,14 +116,19 @@ def read(folder: Path, seeds: Sequence[int] = ()) -> dict[str, Form]:
 def read_form(folder: Path, seeds: Sequence[int] = ()) -> Form:
     """The systems of a folder, those with the largest state first."""
     found: dict[str, dict[Test, list[tuple[float, int]]]] = {}
+    form_tests: set[Test] = set()
     for path in sorted(folder.glob("*.tsv")):
         run = RUN.fullmatch(path.name)
         if run is None:
             raise ValueError(f"{path}: must be named SYSTEM-SEED.tsv")
         if seeds and int(run["seed"]) not in seeds:
             continue
+        rows = read_run(path)
+        form_tests = form_tests or {test for test, _, _ in rows}
+        if {test for test, _, _ in rows} != form_tests:
+            raise ValueError(f"{path}: has other tests than the files before it")
         tests = found.setdefault(run["system"], {})
-        for test, accuracy, size in read_run(path):
+        for test, accuracy, size in rows:
             tests.setdefault(test, []).append((accuracy, size))
     form = {
         system: {
@@ -132,10 +137,6 @@ def read_form(folder: Path, seeds: Sequence[int] = ()) -> Form:
         }
         for system, tests in found.items()
     }
-    expected = next(iter(form.values()), {})
-    for system, cells in form.items():
-        if set(cells) != set(expected):
-            raise ValueError(f"{folder}: {system} has other tests than {next(iter(form))}")
     return dict(sorted(form.items(), key=lambda item: (-first(item[1]).size, item[0])))
 
 

@@ -410,7 +410,7 @@ def test_workers_without_a_batch_of_their_own(tmp_path):
 
 
 def test_nothing_is_generated(tmp_path):
-    with pytest.raises(MemAttnError, match="span_answering generates no text; memattn spans"):
+    with pytest.raises(MemAttnError, match="span_answering generates no text; use `memattn spans`"):
         task(tmp_path).build_generator([], None)
 
 

@@ -119,7 +119,7 @@ def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monk
     [
         ("mlp-4", (8, 2, 90), "line 1: must be length, pairs, accuracy and bytes"),
         ("mlp", (8, 2, 90, 1000), "must be named SYSTEM-SEED.tsv"),
-        ("mlp-4-2", (8, 2, 90, 1000), "needle: softmax has other tests than mlp-4"),
+        ("mlp-4-2", (8, 2, 90, 1000), "softmax-2.tsv: has other tests than the files before"),
         (None, (), "has no file SYSTEM-SEED.tsv"),
     ],
 )
