@@ -28,7 +28,6 @@ from fairseq_memattn.bleu_warnings import warn_of_tokenizers
 from fairseq_memattn.checksums import damaged_entry
 from fairseq_memattn.command_line import explain_command_lines
 from fairseq_memattn.config_checks import check_configurations
-from fairseq_memattn.data.workers import begin_epochs_with_new_workers
 from fairseq_memattn.data_files import check_data_files
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.excepthook import install_excepthook
@@ -47,6 +46,7 @@ from fairseq_memattn.model_checks import (
 from fairseq_memattn.processes import repair_distributed_training
 from fairseq_memattn.sample_limits import count_omitted_samples
 from fairseq_memattn.text_checks import check_text_of_commands
+from fairseq_memattn.workers import begin_epochs_with_new_workers
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "path_checks": {"errors"},
     "model_options": {"errors"},
     "architectures": {"attention.controls"},
-    "data_files": {"errors", "path_checks"},
+    "data_files": {"errors", "path_checks", "white_space"},
     "sample_limits": {"errors"},
     "failed_training": {"errors"},
     "finished_training": set(),
@@ -43,10 +43,13 @@ MAY_IMPORT = {
     "text_checks": {"errors"},
     "generation_limits": {"errors"},
     "bleu_note": set(),
+    "workers": set(),
+    "white_space": set(),
     "compat": {
         *("errors", "excepthook", "untrusted", "processes", "command_line", "config_checks"),
         *("data_files", "sample_limits", "failed_training", "text_checks", "generation_limits"),
         *("bleu_note", "bleu_warnings", "model_checks", "finished_training", "checksums"),
+        "workers",
     },
     "attention.ops": set(),
     "attention.controls": {"attention.ops"},
@@ -55,7 +58,7 @@ MAY_IMPORT = {
     "modules": LIBRARY | {"errors"},
     "models": LIBRARY | {"modules", "errors", "compat"},
     "evaluation": set(),
-    "data": {"errors"},
+    "data": {"errors", "evaluation"},
     # The features: none imports another, a task or the registration of a model. A store of
     # compressed memories records the options of the model, so it reads models.gmat_config.
     "documents": {
@@ -70,7 +73,7 @@ MAY_IMPORT = {
     "perplexity": {"data", "errors"},
     "compression": {"data", "errors", "modules", "models"},
     # Of documents it takes what needs no fairseq: see test_without_fairseq.
-    "transformers": LIBRARY | {"documents", "data", "errors"},
+    "transformers": LIBRARY | {"documents", "data", "errors", "white_space"},
     "onnx": LIBRARY | {"transformers", "errors"},
     "export": {
         *("transformers", "models", "modules", "tasks", "data", "errors", "compat"),
@@ -79,12 +82,13 @@ MAY_IMPORT = {
     "criterions": {"attention.nn", "modules", "qa", "errors", "compat"},
     "tasks": {
         *("documents", "qa", "data", "evaluation", "modules", "criterions", "errors", "compat"),
+        "workers",
     },
     "cli": {
         *("documents", "qa", "perplexity", "compression", "data", "evaluation", "modules"),
         *("models", "tasks", "errors", "compat", "archive_limits", "checksums", PACKAGE),
         *("export", "transformers", "onnx", "architectures", "attention", "attention.controls"),
-        *("command_line", "model_checks"),
+        *("command_line", "model_checks", "white_space"),
     },
     PACKAGE: set(),
 }

@@ -16,7 +16,6 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_memattn.data.workers import replace_batches
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.documents.context_generator import ContextEnsemble, check_generation
 from fairseq_memattn.documents.document_batches import (
@@ -40,6 +39,7 @@ from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.documents.split_loading import Side, check_separator, load_split
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag
 from fairseq_memattn.tasks.trained import other_options
+from fairseq_memattn.workers import replace_batches
 
 logger = logging.getLogger(__name__)
 

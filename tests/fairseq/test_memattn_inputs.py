@@ -287,7 +287,7 @@ def test_an_interrupted_command_leaves_the_old_output(tmp_path):
 
 def test_ids_that_are_not_utf8(tmp_path):
     (tmp_path / "test.docids").write_bytes(b"a\n\xe4\n")
-    with pytest.raises(MemAttnError, match="test.docids: not UTF-8 at byte 3"):
+    with pytest.raises(MemAttnError, match="test.docids, line 2: not UTF-8 at byte 1 of the line"):
         read_docids(tmp_path / "test.docids", 2)
 
 

@@ -9,7 +9,7 @@ from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_memattn.compat import prepare_fairseq
-from fairseq_memattn.data.workers import end_workers
+from fairseq_memattn.workers import end_workers
 
 
 class Numbered(FairseqDataset):
