@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.data.data_utils import post_process
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, SentencepieceConfig
 from fairseq.tokenizer import tokenize_line
 from official_archives import lines
 
@@ -14,6 +15,7 @@ from data_prep.lines import rewrite
 from data_prep.pretrained_subwords import sentencepiece_subwords, write_pieces
 from data_prep.round_trip import RoundTrip, from_bpe, from_sentencepiece
 from data_prep.token_offsets import sentencepiece_cut
+from fairseq_memattn.compat import prepare_fairseq
 from fairseq_memattn.transformers.pieces import SentencePieces
 
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
@@ -95,8 +97,10 @@ def test_white_space_becomes_single_spaces(normalization: str, text: Path, tmp_p
     assert subword.encode(model, [source], tmp_path / "out") == {"lines": 2}
     words = " ".join((len(spaces) - 1) * ["a"])
     assert list(map(as_fairseq_restores, lines(tmp_path / "out/spaces"))) == [words, "zero"]
+    prepare_fairseq()
+    typed = SentencepieceBPE(SentencepieceConfig(sentencepiece_model=str(model)))
     for line, made in zip(lines(source), lines(tmp_path / "out/spaces"), strict=True):
-        assert SentencePieces(model).split(line) == made.split()
+        assert SentencePieces(model).split(line) == typed.encode(line).split() == made.split()
     pieces, places = sentencepiece_cut(model)(f"{spaces}zero")
     assert places[-1][1] == len(spaces) + 4 and all(piece.split() == [piece] for piece in pieces)
 

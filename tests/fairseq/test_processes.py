@@ -63,6 +63,17 @@ def test_torchrun_equals_one_process_with_twice_the_updates(bilingual, tmp_path)
     assert_same_weights(two, one, rtol=1e-3, atol=2e-4)
 
 
+def test_processes_save_what_they_trained_before_a_metric_is_missed(bilingual, tmp_path):
+    flags = [*FLAGS, "--max-update", 2, "--best-checkpoint-metric", "no_loss"]
+    flags += ["--save-dir", tmp_path / "saved"]
+    started = start_on(2, tmp_path / "streams", "fairseq-train", bilingual, *flags)
+    done = [process.wait() for process in started]
+    assert [one.returncode for one in done] == [1, 1]
+    assert all("--best-checkpoint-metric must be a metric" in one.stderr for one in done)
+    saved = read_checkpoint(tmp_path / "saved/crash.pt")
+    assert saved["optimizer_history"][-1]["num_updates"] == 2
+
+
 @pytest.fixture(scope="module")
 def whole(bilingual, tmp_path_factory):
     """Eight updates by two processes, with a checkpoint after the fifth."""
