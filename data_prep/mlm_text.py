@@ -91,8 +91,6 @@ def prepare(args: argparse.Namespace) -> None:
     for split in ("valid", *shards):
         segment(pipeline, split, SUFFIX, subwords)
     folders = [pipeline.folder / "bin" / str(number) for number in range(args.shards)]
-    forget_other_parts(pipeline.folder / "bin", [folder.name for folder in folders])
-    pipeline.forget_other_splits(["train", "valid", *shards])
     for folder, shard in zip(folders, shards, strict=True):
         text = {"train": pipeline.folder / "pieces" / shard}
         if folder == folders[0]:
@@ -105,6 +103,8 @@ def prepare(args: argparse.Namespace) -> None:
             workers=args.workers,
             force=args.force,
         )
+    forget_other_parts(pipeline.folder / "bin", [folder.name for folder in folders])
+    pipeline.forget_other_splits(["train", "valid", *shards])
     print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
 
 

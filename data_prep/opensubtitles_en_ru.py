@@ -189,15 +189,16 @@ def prepare(args: argparse.Namespace) -> None:
 
 def layout(value: str) -> str:
     """An argparse type: a pattern with {set}, {language} and {split}."""
-    keys = ("set", "language", "split")
+    names = dict.fromkeys(("set", "language", "split"), "a")
     try:
-        paths = [value.format(**dict(zip(keys, one, strict=True))) for one in ("abb", "bab", "bba")]
+        path = value.format(**names)
+        lacks = any(value.format(**names | {name: "b"}) == path for name in names)
     except (KeyError, IndexError, ValueError):
         raise argparse.ArgumentTypeError(
             "must contain {set}, {language} and {split} and no other braces, but is "
             f"{value!r}"
         ) from None
-    if len({*paths, value.format(set="b", language="b", split="b")}) < 4:
+    if lacks:
         raise argparse.ArgumentTypeError(
             f"must contain {{set}}, {{language}} and {{split}}, but is {value!r}"
         )

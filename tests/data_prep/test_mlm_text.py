@@ -107,6 +107,17 @@ def test_the_seed_and_the_processes(
         assert same.read_bytes() == expected.read_bytes() != differs.read_bytes()
 
 
+def test_shards_that_are_gone_are_not_kept(texts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert run(texts, output, "--shards", "2") == 0
+    assert run(texts, output) == 1
+    assert (output / "bin/1/train.bin").exists()
+    assert run(texts, output, "--force") == 0
+    assert sorted(path.name for path in (output / "bin").iterdir()) == ["0"]
+    assert not list(output.rglob("*train1*"))
+    assert run(texts, output) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
