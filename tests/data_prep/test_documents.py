@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from corpora import corpus, needs
 
 from data_prep import documents
 from data_prep.document_formats import FORMATS
 
-CONSISTENCY = (
-    Path(__file__).parents[3] / "shared/data/voita-consistency-en-ru/consistency_testsets"
-) / "scoring_data"
+CONSISTENCY = corpus("voita-consistency-en-ru") / "consistency_testsets/scoring_data"
 EN, RU = "a\nb  c \nd\ne\nf\n", "А\nБ В\n Г\nД\nЕ\n"
 NUMBERED = {"en": EN, "ru": RU, "docid": "1\n1\n2\n3\n3\n"}
 NAMED = {"en": EN, "ru": RU, "docid": "x y\nx y\nGEN_1\n7\n7\n"}
@@ -201,7 +200,7 @@ def test_windows_of_four_and_the_sentences_that_have_none(
     assert written(tmp_path / "again") == written(tmp_path / "v")
 
 
-@pytest.mark.skipif(not CONSISTENCY.is_dir(), reason=f"no {CONSISTENCY}")
+@needs("voita-consistency-en-ru")
 def test_consistency_sets_there_and_back(tmp_path: Path) -> None:
     for suffix, language in (("src", "en"), ("dst", "ru")):
         shutil.copyfile(CONSISTENCY / f"ellipsis_vp.{suffix}", tmp_path / f"v.{language}")

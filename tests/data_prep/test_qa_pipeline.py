@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from corpora import corpus, needs
 from official_archives import lines, message
 from question_files import (
     hotpot_context,
@@ -19,7 +20,7 @@ from data_prep import hotpotqa, qa_pipeline, squad
 from data_prep.files import DataError
 from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
-REAL = Path(__file__).resolve().parents[3] / "shared/data/squad/dev-v1.1.json"
+REAL = corpus("squad/dev-v1.1.json")
 PIECES = "--vocab-size 60"
 
 
@@ -291,7 +292,7 @@ def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
         qa_pipeline.check_size(corpus, "valid", 9)
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"SQuAD is not in {REAL.parent}")
+@needs("squad/dev-v1.1.json")
 def test_the_official_development_set() -> None:
     found = list(read_squad(REAL))
     assert len(found) == squad.SIZES["valid"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+from corpora import corpus, needs
 from official_archives import lines, message
 from question_files import hotpot_record, squad_file, squad_question, write_json
 
@@ -23,7 +24,7 @@ from fairseq_memattn.qa.question_sets import (
 )
 from fairseq_memattn.qa.span_records import read_numbers, read_span_records
 
-REAL = Path(__file__).resolve().parents[3] / "shared/data/squad/dev-v1.1.json"
+REAL = corpus("squad/dev-v1.1.json")
 CONTEXT = "Paragraph  0\nis about a cat."  # question_files.squad_file has it
 
 
@@ -109,7 +110,7 @@ def test_pieces_that_cover_an_extent() -> None:
             assert cover(places, (begin, end)) == expected
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"SQuAD is not in {REAL.parent}")
+@needs("squad/dev-v1.1.json")
 def test_answers_of_the_official_development_set(tmp_path: Path) -> None:
     """Cut out by the offsets of letters they are what they were; by pieces, some have more."""
     questions = list(read_squad(REAL))

@@ -5,11 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from corpora import corpus, needs
 from official_archives import lines, message, write_zip
 
 from data_prep import wikitext
 
-REAL = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
+REAL = corpus("wikitext-2")
 ARTICLES = """ \n = Robert <unk> = \n \n Robert is an actor . \n \n = = Career = = \n \n He was .
  = 7 / 2 ) is not a title = \n \n = Du Fu = \n \n He wrote poems . \n"""
 DOCIDS = ["1"] * 10 + ["2"] * 3
@@ -86,7 +87,7 @@ def test_the_vocabulary_is_checked() -> None:
 
 
 @pytest.mark.usefixtures("no_binarising")
-@pytest.mark.skipif(not REAL.is_dir(), reason=f"WikiText-2 is not in {REAL}")
+@needs("wikitext-2")
 def test_the_released_corpus_has_the_published_sizes(tmp_path: Path) -> None:
     argv = f"--corpus wikitext-2 --archive {REAL} --output {tmp_path / 'out'}"
     assert wikitext.main(argv.split()) == 0

@@ -4,17 +4,16 @@ import json
 import random
 from collections import Counter
 from itertools import accumulate, combinations_with_replacement, groupby, pairwise
-from pathlib import Path
 
 import pytest
 import sacrebleu
+from corpora import corpus, needs
 from full import full
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.realignment import EDIT, additions, align, cuts, distance
 from fairseq_memattn.evaluation.text_units import units
 
-DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 WORDS = "der die das und ein Haus Baum sieht geht nicht".split()
 REFERENCE = [
     "Guten Morgen, wie geht es dir?",
@@ -23,11 +22,6 @@ REFERENCE = [
     "Ich komme morgen wieder.",
 ]
 FIRST, SECOND = " ".join(REFERENCE[:2]), " ".join(REFERENCE[2:])
-
-
-def needs(folder):
-    path = DATA / folder
-    return pytest.mark.skipif(not path.is_dir(), reason=f"{path} is missing")
 
 
 def slow_distance(reference, words):
@@ -441,7 +435,7 @@ def test_contrast_reads_the_lines(case):
 
 
 def read(name):
-    return (DATA / name).read_text(encoding="utf-8").split("\n")[:-1]
+    return corpus(name).read_text(encoding="utf-8").split("\n")[:-1]
 
 
 @needs("docmt")
@@ -472,7 +466,7 @@ def test_a_reference_is_aligned_to_itself(case, name):
 def test_the_lines_of_a_real_system(case, name, swap, precision, recall, before, after):
     """The figures of docs/alignment.md: DeepL beside subtitles, 30 examples as a document."""
     file = f"ctxpro-en-de/{{}}{name}.opensubtitles.en-de.test.{{}}"
-    examples = json.loads((DATA / file.format("", "json")).read_text(encoding="utf-8"))
+    examples = json.loads(corpus(file.format("", "json")).read_text(encoding="utf-8"))
     references = [example["ref segment"] for example in examples]
     system = read(file.format("deepl.", "sentences"))
     if swap:  # the first two of each six

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from corpora import corpus, needs
 
 from data_prep import discourse
 from fairseq_memattn.cli import main
@@ -28,12 +29,9 @@ from fairseq_memattn.evaluation.contrastive_sets import (
 from fairseq_memattn.evaluation.contrastive_sets.pronouns import replaced_pronoun
 from fairseq_memattn.evaluation.swapped_groups import exchanged, handle_exchanged
 
-DATA = Path(__file__).resolve().parents[2] / "../shared/data"
-VOITA = DATA / "voita-consistency-en-ru/consistency_testsets"
-CONTRAPRO = DATA / "contrapro-en-de"
+VOITA = corpus("voita-consistency-en-ru") / "consistency_testsets"
+CONTRAPRO = corpus("contrapro-en-de")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-needs_voita = pytest.mark.skipif(not VOITA.is_dir(), reason=f"{VOITA} is missing")
-needs_contrapro = pytest.mark.skipif(not CONTRAPRO.is_dir(), reason=f"{CONTRAPRO} is missing")
 
 
 def group(size=2, true=0, phenomenon="any", distance=None, pronoun=None, texts=None):
@@ -41,7 +39,7 @@ def group(size=2, true=0, phenomenon="any", distance=None, pronoun=None, texts=N
     return Group(("context", "now"), candidates, true, phenomenon, distance, pronoun)
 
 
-@needs_voita
+@needs("voita-consistency-en-ru")
 @pytest.mark.parametrize(
     ("name", "groups", "lines", "distances", "repeated"),
     [
@@ -68,7 +66,7 @@ def test_voitas_sets(name, groups, lines, distances, repeated):
     assert {len(text) for each in found for text in (each.source, *each.candidates)} == {4}
 
 
-@needs_voita
+@needs("voita-consistency-en-ru")
 @pytest.mark.parametrize(
     ("handling", "groups", "done"),
     [("keep", 500, "scored as they are"), ("swap", 500, "swapped back"), ("drop", 499, "left out")],
@@ -88,14 +86,14 @@ def test_the_exchanged_lines_of_ellipsis_infl(handling, groups, done):
     assert handled.groups[-263:] == before[-263:]
 
 
-@needs_voita
+@needs("voita-consistency-en-ru")
 @pytest.mark.parametrize("name", ["deixis_test", "lex_cohesion_test", "ellipsis_vp"])
 def test_no_other_set_of_voitas_has_exchanged_lines(name):
     before = read_set(VOITA / f"{name}.json")
     assert handle_exchanged(before) == (before, {"handling": "keep", "lines": []}, "")
 
 
-@needs_contrapro
+@needs("contrapro-en-de")
 def test_contrapro():
     found = read_set(CONTRAPRO)
     total = results(found, [0.0] * 36031)["total"]

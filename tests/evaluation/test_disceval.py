@@ -3,17 +3,15 @@
 import json
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from corpora import corpus, needs
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.contrastive import Group, results, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 
-DATA = Path(__file__).resolve().parents[2] / "../shared/data/disceval-en-fr"
-SETS = [DATA / "anaphora.json", DATA / "lexical-choice.json"]
-needs_disceval = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is missing")
+SETS = [corpus("disceval-en-fr") / f"{name}.json" for name in ("anaphora", "lexical-choice")]
 
 BEES, BEE = "The bees?", "They sleep."
 ANAPHORA = {
@@ -126,7 +124,7 @@ def official_counts(path, scores):
     return right, blocks
 
 
-@needs_disceval
+@needs("disceval-en-fr")
 @pytest.mark.parametrize(
     ("path", "sizes"),
     [
@@ -158,7 +156,7 @@ def test_the_official_counts(tmp_path, path, sizes):
     assert found == right
 
 
-@needs_disceval
+@needs("disceval-en-fr")
 @pytest.mark.parametrize("seed", range(20))
 def test_a_model_without_context_is_right_by_half(seed):
     """Block 17 of anaphora has two translations once each, which may both be right or wrong."""

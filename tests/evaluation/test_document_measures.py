@@ -2,10 +2,10 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 import sacrebleu
+from corpora import corpus, needs
 from scoring import score
 
 from fairseq_memattn.evaluation.breakdown import LENGTHS, POSITIONS, label
@@ -16,8 +16,7 @@ from fairseq_memattn.evaluation.slide import Slide, slide_windows
 from fairseq_memattn.evaluation.word_alignment import align_words
 from fairseq_memattn.evaluation.words import function_words, tokenise
 
-CHAT = Path(__file__).resolve().parents[2] / "../shared/data/docmt/chat-bcontrast-en-de"
-needs_chat = pytest.mark.skipif(not CHAT.is_dir(), reason=f"{CHAT} is missing")
+CHAT = "docmt/chat-bcontrast-en-de"
 SIZES = {"a": 1, "b": 2, "c": 7, "d": 13, "e": 4}
 
 
@@ -419,10 +418,10 @@ def test_text_is_read_from_tables(tmp_path, capsys):
 # Real text
 
 
-@needs_chat
+@needs(CHAT)
 def test_a_disturbed_translation_is_less_consistent(tmp_path, capsys):
     texts = {
-        name: (CHAT / f"test.{name}").read_text(encoding="utf-8").splitlines()[:600]
+        name: (corpus(CHAT) / f"test.{name}").read_text(encoding="utf-8").splitlines()[:600]
         for name in ("en", "de", "docid")
     }
     random_ = random.Random(1)

@@ -4,16 +4,15 @@ import json
 import random
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
 import pytest
+from corpora import corpus, needs
 from full import full
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.generative import Example, accuracies, has_form, p_value
 
-CTXPRO = Path(__file__).resolve().parents[2] / "../shared/data/ctxpro-en-de"
-needs_ctxpro = pytest.mark.skipif(not CTXPRO.is_dir(), reason=f"{CTXPRO} is missing")
+CTXPRO = corpus("ctxpro-en-de")
 ENTRIES = [
     {"expected": "weiß", "rule": "DO.ELL", "ante distance": 2},
     {"expected": "Will", "rule": "WILL.ELL", "ante distance": 1},
@@ -86,7 +85,7 @@ def test_several_sets_have_their_lines_in_order(tmp_path):
     ]
 
 
-@needs_ctxpro
+@needs("ctxpro-en-de")
 @pytest.mark.parametrize(
     ("name", "category", "sentences", "contexts", "total"),
     [

@@ -1,9 +1,9 @@
 """GenPro: the pronouns of ContraPro in translations, and the sources of ctxpro's examples."""
 
 import json
-from pathlib import Path
 
 import pytest
+from corpora import corpus, needs
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.contrastive_sets import read_contrapro
@@ -11,10 +11,7 @@ from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets import read_generative
 from fairseq_memattn.evaluation.generative_sets.ctxpro_sources import sources_of_file
 
-DATA = Path(__file__).resolve().parents[2] / "../shared/data"
-CONTRAPRO, CTXPRO = DATA / "contrapro-en-de", DATA / "ctxpro-en-de"
-needs_contrapro = pytest.mark.skipif(not CONTRAPRO.is_dir(), reason=f"{CONTRAPRO} is missing")
-needs_ctxpro = pytest.mark.skipif(not CTXPRO.is_dir(), reason=f"{CTXPRO} is missing")
+CONTRAPRO, CTXPRO = corpus("contrapro-en-de"), corpus("ctxpro-en-de")
 # German lines of two groups, the first candidate of which is correct, and their pronouns.
 CANDIDATES = [["Es ist rot.", "Er ist rot.", "Sie ist rot."], ["Ich sehe sie.", "Ich sehe es."]]
 PRONOUNS, DISTANCES = ["es", "Sie"], [0, 7]
@@ -137,7 +134,7 @@ def test_bad_sets(tmp_path, capsys):
         assert not (tmp_path / "out.json").exists()
 
 
-@needs_contrapro
+@needs("contrapro-en-de")
 def test_the_references_of_contrapro_are_right(tmp_path):
     groups = read_contrapro(CONTRAPRO)
     text = "".join(" <eos> ".join(group.true) + "\n" for group in groups)
@@ -158,7 +155,7 @@ def test_the_references_of_contrapro_are_right(tmp_path):
     assert examples[0].source == groups[0].source and len(examples[0].source) == 2
 
 
-@needs_ctxpro
+@needs("ctxpro-en-de")
 @pytest.mark.parametrize(
     ("name", "file", "lengths"),
     [

@@ -1,0 +1,22 @@
+"""Public corpora, in the folder that MEMATTN_DATA names."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(os.environ.get("MEMATTN_DATA", ""))
+
+
+def corpus(name: str) -> Path:
+    """The folder or file of a corpus; a test that reads it is marked with `needs`."""
+    return FOLDER / name
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skips a test where MEMATTN_DATA is unset or has no such corpus."""
+    if not os.environ.get("MEMATTN_DATA"):
+        return pytest.mark.skip(reason=f"needs {name}: MEMATTN_DATA is unset")
+    return pytest.mark.skipif(
+        not corpus(name).exists(), reason=f"needs {name}, which the folder in MEMATTN_DATA lacks"
+    )
