@@ -28,7 +28,7 @@ from data_prep.files import DataError, make_folders, run_command, unwritten
 from data_prep.output_lock import LOCK, locked
 from data_prep.record_differences import differences
 from data_prep.splits import Splits, find_splits
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"

@@ -17,7 +17,7 @@ from data_prep.corpora.discourse.phenomena import PHENOMENA
 from data_prep.files import DataError, write_all_or_nothing
 from data_prep.output_lock import LOCK, run_locked
 from data_prep.stages import remove_leftovers
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"

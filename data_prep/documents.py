@@ -18,7 +18,7 @@ from data_prep.argument_types import name_and_column, positive
 from data_prep.document_formats import FORMATS, OURS
 from data_prep.document_formats.conversion import Counts, convert_from, convert_to
 from data_prep.files import DataError, refuse_overwriting, run_command, write_all_or_nothing
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 SPLITS = ("train", "valid", "test")
 DESCRIPTION = """\

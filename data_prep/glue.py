@@ -20,7 +20,7 @@ from data_prep.lines import raw_lines
 from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_archive_arguments, add_common_arguments
 from data_prep.pretrained_subwords import add_subword_arguments, find_subwords, segment
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 HOST = "https://dl.fbaipublicfiles.com/glue/data"
 PAGE = "https://gluebenchmark.com/tasks"

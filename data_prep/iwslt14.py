@@ -23,7 +23,7 @@ from data_prep.pipeline import (
     add_common_arguments,
 )
 from data_prep.sgml_segments import read_segment_pairs
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}

@@ -23,7 +23,7 @@ from data_prep.files import (
     write_all_or_nothing,
 )
 from data_prep.lines import LineFunction, rewrite
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 NEEDED = "sacremoses==0.2.0"
 DESCRIPTION = """\

@@ -20,7 +20,7 @@ from data_prep.generated_examples import SPLITS, add_size_arguments, distinct, p
 from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.stages import Counts
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 VERSION = 1  # increase it when the same options give other text
 SEPARATOR = "</s>"

@@ -23,7 +23,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGES = ("en", "ru")
 AGNOSTIC, AWARE = "context_agnostic", "context_aware"

@@ -27,7 +27,7 @@ from data_prep.output_lock import run_locked
 from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.split_files import DOCID, FORMATS, READERS, find_columns, find_files
 from data_prep.splits import check_languages, check_name, find_splits
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 DESCRIPTION = """\
 Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a

@@ -23,7 +23,7 @@ from data_prep.pretrained_subwords import (
     sentencepiece_subwords,
 )
 from data_prep.splits import check_name
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")

@@ -38,9 +38,9 @@ from data_prep.sacrebleu_sets import (
     with_docids,
 )
 from data_prep.stages import Counts
-from fairseq_memattn.command_line import CommandParser
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.text_columns import FORMATS, table_lines
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 FACTS = (DOCID, "origlang", "genre", "domain")  # about a line; other fields are text
 Fields = Mapping[str, Sequence[str]]

@@ -29,7 +29,7 @@ from data_prep.pipeline import Pipeline, add_common_arguments
 from data_prep.pretrained_subwords import Subwords
 from data_prep.squad import context
 from data_prep.stages import Counts
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 from fairseq_memattn.qa.answer_scores import SQUAD
 
 VERSION = 1  # increase it when the same options give other stories

@@ -23,7 +23,7 @@ from data_prep.files import (
     write_all_or_nothing,
 )
 from data_prep.round_trip import RoundTrip, from_sentencepiece
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 from fairseq_memattn.white_space import WHITE, with_spaces
 
 MODEL_TYPES = ("unigram", "bpe")

@@ -22,7 +22,7 @@ from data_prep.pipeline import (
     add_archive_arguments,
     add_common_arguments,
 )
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGE = "en"
 END = "<eos>"  # counted as a word of the vocabulary, and once a line

@@ -25,7 +25,7 @@ from data_prep.files import (
     run_command,
     write_all_or_nothing,
 )
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 DESCRIPTION = """\
 Convert text with document ids to windows of n sentences, or translations of windows to sentences.

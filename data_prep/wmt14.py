@@ -25,7 +25,7 @@ from data_prep.pipeline import (
     add_common_arguments,
 )
 from data_prep.sgml_segments import read_segment_pairs
-from fairseq_memattn.command_line import CommandParser
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGES = ("en", "de")
 PAGE = "https://www.statmt.org/wmt14/translation-task.html"

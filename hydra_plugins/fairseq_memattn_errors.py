@@ -3,6 +3,6 @@
 A wrong configuration ends that command before `common.user_dir` is imported.
 """
 
-from fairseq_memattn.excepthook import install_hydra_excepthook
+from fairseq_memattn.host.messages.handler import install_hydra_excepthook
 
 install_hydra_excepthook()

@@ -39,8 +39,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.base import Metadata
 
 from data_prep import binarise
-from fairseq_memattn.compat import quiet_known_warnings
-from fairseq_memattn.excepthook import install_excepthook, install_hydra_excepthook
+from fairseq_memattn.host.messages.handler import install_excepthook, install_hydra_excepthook
+from fairseq_memattn.host.messages.logs import quiet_known_warnings
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from fairseq_memattn.command_line import CommandParser
-from fairseq_memattn.compat import INSTALL, TORCH, require_fairseq
 from fairseq_memattn.errors import TRACEBACK, like, unforeseen
+from fairseq_memattn.host.installation import INSTALL, TORCH, require_fairseq
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
 # module of the given command is imported, so that help and usage errors do not import torch.

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.models import check_finite
 from fairseq_memattn.cli.outputs import check_outputs, replacing
-from fairseq_memattn.compat import architecture, read_checkpoint
+from fairseq_memattn.host.checkpoints import architecture, read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")

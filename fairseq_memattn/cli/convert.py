@@ -22,9 +22,9 @@ from fairseq_memattn.cli.models import (
     unbuildable,
 )
 from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.command_line import CommandParser
-from fairseq_memattn.compat import architecture
 from fairseq_memattn.errors import flag, like
+from fairseq_memattn.host.checkpoints import architecture
+from fairseq_memattn.host.messages.command_line import CommandParser
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fairseq_memattn.cli.outputs import check_outputs, write_json
-from fairseq_memattn.compat import INSTALL, TORCH
+from fairseq_memattn.host.installation import INSTALL, TORCH
 
 OK, MISSING, BROKEN, OPTIONAL = "ok", "missing", "broken", "not installed"
 
@@ -157,7 +157,7 @@ def torch() -> Finding:
 
 def fairseq() -> Finding:
     import fairseq_memattn
-    from fairseq_memattn.compat import check_environment
+    from fairseq_memattn.host.installation import check_environment
 
     remedy = f"fairseq: {INSTALL}"
     if find_spec("fairseq") is None:

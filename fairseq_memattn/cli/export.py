@@ -218,9 +218,9 @@ def model_card(
 ) -> str:
     from fairseq_memattn import __version__
     from fairseq_memattn.cli.model_flags import training_flags
-    from fairseq_memattn.compat import architecture
     from fairseq_memattn.export.model_card import Facts, card, recorded_languages
     from fairseq_memattn.export.task_tokenizer import suffixes
+    from fairseq_memattn.host.checkpoints import architecture
 
     arch = str(architecture(state))
     sizes = {"source": len(task.source_dictionary)}

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.checksums import damaged_entry
 from fairseq_memattn.cli.models import check_finite
-from fairseq_memattn.compat import forbidden_global
 from fairseq_memattn.evaluation import json_files
+from fairseq_memattn.host.checkpoints import forbidden_global
+from fairseq_memattn.host.correctness.checksums import damaged_entry
 
 if TYPE_CHECKING:
     from torch import Tensor

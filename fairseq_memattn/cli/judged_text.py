@@ -19,7 +19,6 @@ from fairseq_memattn.cli.outputs import (
     write_json,
     write_text,
 )
-from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.evaluation.generative import (
     SEPARATOR,
     Example,
@@ -31,6 +30,7 @@ from fairseq_memattn.evaluation.generative import (
 from fairseq_memattn.evaluation.generative_sets import read_generative
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
+from fairseq_memattn.host.installation import require_fairseq
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairseq_memattn.compat import architecture, check_registered
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
-from fairseq_memattn.model_checks import other_dictionaries, saved_options
+from fairseq_memattn.host.checkpoints import architecture, check_registered
+from fairseq_memattn.host.correctness.trained_options import other_dictionaries, saved_options
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,8 +18,8 @@ from fairseq_memattn.cli.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
-from fairseq_memattn.compat import require_fairseq
 from fairseq_memattn.errors import flag
+from fairseq_memattn.host.installation import require_fairseq
 
 if TYPE_CHECKING:
     from fairseq_memattn.evaluation.plots import Memories, Selection

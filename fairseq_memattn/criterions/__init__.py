@@ -1,5 +1,5 @@
 """One fairseq criterion a file. Importing a file registers it."""
 
-from fairseq_memattn.compat import prepare_fairseq
+from fairseq_memattn.host.patches import prepare_fairseq
 
 prepare_fairseq()

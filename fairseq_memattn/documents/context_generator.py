@@ -15,7 +15,7 @@ from fairseq_memattn.documents.context_windows import context_room, target_prefi
 from fairseq_memattn.documents.document_dataset import DocumentDataset
 from fairseq_memattn.documents.document_decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, flag
-from fairseq_memattn.generation_limits import with_limits
+from fairseq_memattn.host.correctness.lengths import with_limits
 
 EncoderOuts = list[dict[str, list[Tensor]]]
 REFUSED = ("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size")

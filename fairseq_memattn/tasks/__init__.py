@@ -4,7 +4,7 @@ fairseq imports the files of `models` and `tasks` in a user directory, but not o
 hence the imports below.
 """
 
-from fairseq_memattn.compat import prepare_fairseq
+from fairseq_memattn.host.patches import prepare_fairseq
 
 prepare_fairseq()
 

@@ -38,8 +38,8 @@ from fairseq_memattn.documents.sentence_dataset import SentenceDataset
 from fairseq_memattn.documents.sentence_windows import WindowOptions
 from fairseq_memattn.documents.split_loading import Side, check_separator, load_split
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag
+from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.tasks.trained import other_options
-from fairseq_memattn.workers import replace_batches
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least
+from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa import validation_answers
 from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
@@ -21,7 +22,6 @@ from fairseq_memattn.qa.span_dataset import AROUND, QuestionShards, SpanDataset,
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
 from fairseq_memattn.qa.span_texts import read_texts
 from fairseq_memattn.tasks.trained import check_criterion
-from fairseq_memattn.workers import replace_batches
 
 logger = logging.getLogger(__name__)
 

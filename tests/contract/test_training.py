@@ -14,7 +14,7 @@ from contract_models import folder_of
 from forked import fork
 from harness import PLUGGED, attempt, environment, logged, run, script, train_on
 
-from fairseq_memattn.compat import read_checkpoint
+from fairseq_memattn.host.checkpoints import read_checkpoint
 
 FLAGS = [
     *PLUGGED,
@@ -94,7 +94,7 @@ def test_a_rate_that_the_loss_reduces_is_that_of_an_uninterrupted_training(contr
 def test_two_processes_are_one_with_twice_the_update_freq(case, contract_data, tmp_path):
     """Without dropout, whose random numbers each process draws for its own batches.
 
-    `tests/fairseq/test_processes.py` has such a training for each run of the tests.
+    `tests/host/test_processes.py` has such a training for each run of the tests.
     """
     if case.draws:
         pytest.skip("each process draws the random numbers of its own batches")

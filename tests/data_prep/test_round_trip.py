@@ -15,7 +15,7 @@ from data_prep.lines import rewrite
 from data_prep.pretrained_subwords import sentencepiece_subwords, write_pieces
 from data_prep.round_trip import RoundTrip, from_bpe, from_sentencepiece
 from data_prep.token_offsets import sentencepiece_cut
-from fairseq_memattn.compat import prepare_fairseq
+from fairseq_memattn.host.patches import prepare_fairseq
 from fairseq_memattn.transformers.pieces import SentencePieces
 
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.

@@ -12,8 +12,8 @@ from tiny_roberta import FLAGS, export, prepare, registered, stand_in
 from transformers import AutoModelForMaskedLM
 
 from fairseq_memattn import cli
-from fairseq_memattn.compat import read_checkpoint
 from fairseq_memattn.export import way_back
+from fairseq_memattn.host.checkpoints import read_checkpoint
 
 
 @pytest.fixture(scope="module", autouse=True)

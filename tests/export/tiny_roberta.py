@@ -16,8 +16,8 @@ from transformers.models.auto import tokenization_auto
 from data_prep import own_corpus
 from fairseq_memattn import cli
 from fairseq_memattn.cli.hf_checkpoint import checkpoint
-from fairseq_memattn.compat import quiet_known_warnings
 from fairseq_memattn.export.converters import CONVERTERS, import_converters
+from fairseq_memattn.host.messages.logs import quiet_known_warnings
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
 ROBERTA = fairseq.models.roberta.RobertaModel

@@ -15,7 +15,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, logged, run, train
 from in_process import hydra_in_less_time
 
-from fairseq_memattn.compat import quiet_known_warnings, read_checkpoint
+from fairseq_memattn.host.checkpoints import read_checkpoint
+from fairseq_memattn.host.messages.logs import quiet_known_warnings
 
 
 def test_training(bilingual, tmp_path):

@@ -23,8 +23,8 @@ from test_modules import TINY, build, encode, language_model, prefix, source, st
 from test_modules import translator as encoder_decoder
 
 from fairseq_memattn.cli.average import average
-from fairseq_memattn.compat import read_checkpoint
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.low_rank import DOWN, ORIGINAL, UP, fit_updates, merge_updates
 

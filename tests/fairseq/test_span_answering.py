@@ -19,6 +19,7 @@ from fairseq_memattn.criterions.span_answering import (
     tag_loss,
 )
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.correctness.workers import end_workers
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
 from fairseq_memattn.qa.span_candidates import (
@@ -35,7 +36,6 @@ from fairseq_memattn.qa.span_texts import SpanTexts
 from fairseq_memattn.qa.span_windows import best_windows, cut_windows
 from fairseq_memattn.qa.validation_answers import MEASURES
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
-from fairseq_memattn.workers import end_workers
 
 BOS, PAD, EOS = 0, 1, 2
 

@@ -29,8 +29,8 @@ from harness import (
 from omegaconf import OmegaConf
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.compat import read_checkpoint
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.models import hf_t5
 from fairseq_memattn.models.t5 import T5
 

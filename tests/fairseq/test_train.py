@@ -19,7 +19,7 @@ from harness import (
 from omegaconf import OmegaConf
 from questions import prepare, records
 
-from fairseq_memattn.compat import read_checkpoint
+from fairseq_memattn.host.checkpoints import read_checkpoint
 
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="fairseq trains in half precision on a GPU only"

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fairseq_memattn.compat import INSTALL
+from fairseq_memattn.host.installation import INSTALL
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "recipes/wheelhouse"

@@ -26,7 +26,7 @@ from harness import (
     train_on,
 )
 
-from fairseq_memattn.compat import read_checkpoint
+from fairseq_memattn.host.checkpoints import read_checkpoint
 
 BATCHES = ["--update-epoch-batch-itr", "True", "--max-tokens", 500]
 FLAGS = [*TRANSLATOR, *BATCHES, *shlex.split("--dropout 0.1 --attention-dropout 0.1")]

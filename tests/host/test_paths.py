@@ -5,9 +5,9 @@ import shlex
 import pytest
 from harness import PLUGGED, TRANSLATOR, attempt
 
-from fairseq_memattn.data_files import _missing_dictionary
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.path_checks import infer_language_pair
+from fairseq_memattn.host.correctness.data_files import _missing_dictionary
+from fairseq_memattn.host.correctness.paths import infer_language_pair
 
 
 def assert_refused(done, words):

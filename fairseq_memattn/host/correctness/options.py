@@ -27,10 +27,10 @@ from fairseq_memattn.errors import (
     like,
     read_json_object,
 )
-from fairseq_memattn.literals import LiteralError, read_literal
-from fairseq_memattn.model_checks import check_models
-from fairseq_memattn.model_options import check_model_options
-from fairseq_memattn.path_checks import check_paths
+from fairseq_memattn.host.correctness.model_options import check_model_options
+from fairseq_memattn.host.correctness.paths import check_paths
+from fairseq_memattn.host.correctness.trained_options import check_models
+from fairseq_memattn.host.safety.literals import LiteralError, read_literal
 
 # The options of the parts of fairseq's configuration that have a minimum.
 MINIMA = {
@@ -135,7 +135,7 @@ def check_training(cfg: Any) -> None:
     for part, entry in REGISTRIES.items():
         _check_registered(cfg, part, entry["registry"])
     task = cfg.task._name
-    is_own = TASK_REGISTRY[task].__module__.startswith(f"{__package__}.")
+    is_own = TASK_REGISTRY[task].__module__.startswith("fairseq_memattn.")
     if cfg.dataset.combine_valid_subsets and is_own:
         raise MemAttnError(
             f"--combine-valid-subsets does not work with --task {task}; name the sets in "

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from harness import PLUGGED, PLUGIN, attempt, hypotheses, run
 
-from fairseq_memattn.text_checks import warn_of_foreign_lines
+from fairseq_memattn.host.correctness.text import warn_of_foreign_lines
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import torch
 from fairseq.logging import progress_bar
 from fairseq.modules import MultiheadAttention
 
-from fairseq_memattn.compat import prepare_fairseq, quiet_known_warnings
+from fairseq_memattn.host.messages.logs import quiet_known_warnings
+from fairseq_memattn.host.patches import prepare_fairseq
 
 
 def test_masks_of_two_types_are_no_warning():

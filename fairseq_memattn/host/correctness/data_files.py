@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.path_checks import BINARY, infer_language_pair
+from fairseq_memattn.host.correctness.paths import BINARY, infer_language_pair
 from fairseq_memattn.white_space import with_spaces
 
 MAGIC = b"MMIDIDX\x00\x00"

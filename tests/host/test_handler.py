@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from harness import PLUGGED, attempt
 
-from fairseq_memattn import excepthook
-from fairseq_memattn.excepthook import install_excepthook, sentence
+from fairseq_memattn.host.messages import handler
+from fairseq_memattn.host.messages.handler import install_excepthook, sentence
 
 
 def assert_sentence(done, *words):
@@ -157,7 +157,7 @@ def test_an_output_that_cannot_be_written_at_the_end(unwritable, capsys, monkeyp
     monkeypatch.setattr("sys.stdout", unwritable[0])
     monkeypatch.setattr("os._exit", lambda status: print(status, file=sys.stderr))
     print("S-0\ta")
-    excepthook._write_output()
+    handler._write_output()
     assert capsys.readouterr().err == f"{unwritable[1]}1\n"
 
 

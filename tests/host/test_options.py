@@ -6,7 +6,7 @@ import shlex
 import pytest
 from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt
 
-from fairseq_memattn import failed_training
+from fairseq_memattn.host.correctness import failed_training
 
 
 def assert_refused(done, message):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_memattn.literals import MAX_LENGTH, MAX_VALUES, LiteralError, read_literal
+from fairseq_memattn.host.safety.literals import MAX_LENGTH, MAX_VALUES, LiteralError, read_literal
 
 # The options that fairseq evaluates; those of its architectures are set with getattr.
 OPTIONS = {

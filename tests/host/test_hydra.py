@@ -6,7 +6,7 @@ import pytest
 from harness import PLUGIN, ROOT, attempt
 from omegaconf import OmegaConf
 
-from fairseq_memattn.hydra_checks import in_keys
+from fairseq_memattn.host.messages.hydra import in_keys
 
 RECIPES = {path.parent: path for path in ROOT.glob("recipes/**/*.yaml")}.values()  # one of each
 WIKITEXT = ROOT / "recipes" / "abc" / "wikitext103.yaml"

@@ -8,8 +8,8 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, run
 
-from fairseq_memattn import data_files
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.correctness import data_files
 
 TEXT = "a b c\nb\nc c a b a\n\na\n"
 

@@ -8,8 +8,8 @@ import torch
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 
-from fairseq_memattn.compat import prepare_fairseq
-from fairseq_memattn.workers import end_workers
+from fairseq_memattn.host.correctness.workers import end_workers
+from fairseq_memattn.host.patches import prepare_fairseq
 
 
 class Numbered(FairseqDataset):

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError, flag, like
-from fairseq_memattn.literals import LiteralError, read_literal
-from fairseq_memattn.model_options import option_types
-from fairseq_memattn.path_checks import language_pair, split_paths
+from fairseq_memattn.host.correctness.model_options import option_types
+from fairseq_memattn.host.correctness.paths import language_pair, split_paths
+from fairseq_memattn.host.safety.literals import LiteralError, read_literal
 
 # The lines of torch's message about the embeddings of another number of symbols.
 OTHER_SIZE = re.compile(

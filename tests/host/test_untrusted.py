@@ -19,8 +19,8 @@ from forked import run_forked
 from full import full
 from harness import LANGUAGE_MODEL, PLUGGED, ROOT, SOFTMAX, attempt, environment, train
 
-from fairseq_memattn import compat
-from fairseq_memattn.literals import LiteralError
+from fairseq_memattn.host import checkpoints
+from fairseq_memattn.host.safety.literals import LiteralError
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 
 VALIDATION = shlex.split("--task translation --max-tokens 1000")
@@ -287,5 +287,5 @@ def test_a_folder_that_a_checkpoint_names_is_not_imported(any_translator, marker
     for command, *task in (["fairseq-generate"], ["fairseq-validate", *VALIDATION]):
         assert attempt(command, any_translator.data, *task, *flags).returncode == 0
     ABCTransformer.from_pretrained(str(tmp_path), "x.pt", str(any_translator.data))
-    compat.read_checkpoint(path)
+    checkpoints.read_checkpoint(path)
     assert "hostile_folder" not in sys.modules

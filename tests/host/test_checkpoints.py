@@ -15,7 +15,7 @@ from fairseq.data import ListDataset, language_pair_dataset, token_block_dataset
 from fairseq.data.dictionary import Dictionary
 from harness import PLUGGED, ROOT, attempt, run
 
-from fairseq_memattn import compat
+from fairseq_memattn.host import checkpoints, installation, patches
 
 TINY = shlex.split(
     "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 "
@@ -111,7 +111,7 @@ def test_values_written_by_numpy_1_load(tmp_path):
     written = path.read_bytes()
     assert b"numpy._core" in written
     path.write_bytes(written.replace(b"numpy._core", b"numpy.core"))
-    loaded = compat.read_checkpoint(path)["extra"]
+    loaded = checkpoints.read_checkpoint(path)["extra"]
     assert loaded["best"] == 1.5
     np.testing.assert_array_equal(loaded["counts"], np.arange(3))
 
@@ -120,7 +120,7 @@ def load_with_fairseq(path):
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-@pytest.fixture(params=[load_with_fairseq, compat.read_checkpoint])
+@pytest.fixture(params=[load_with_fairseq, checkpoints.read_checkpoint])
 def load(request):
     return request.param
 
@@ -129,7 +129,7 @@ def load(request):
 def test_code_is_refused(tmp_path, load, zipped):
     path, marker = tmp_path / "evil.pt", tmp_path / "marker"
     torch.save(state(extra=RunsCode(marker)), path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(compat.CheckpointError) as error:
+    with pytest.raises(checkpoints.CheckpointError) as error:
         load(path)
     assert not marker.exists()
     assert str(error.value).startswith(f"{path} is refused: it contains `{os.name}.system`")
@@ -140,7 +140,9 @@ def test_code_is_refused(tmp_path, load, zipped):
 def test_any_other_class_is_refused(tmp_path, load):
     path = tmp_path / "module.pt"
     torch.save(state(model=torch.nn.Linear(2, 2)), path)
-    with pytest.raises(compat.CheckpointError, match="Linear`, which a checkpoint has no need of"):
+    with pytest.raises(
+        checkpoints.CheckpointError, match="Linear`, which a checkpoint has no need of"
+    ):
         load(path)
 
 
@@ -151,7 +153,9 @@ def test_truncated_checkpoint(tmp_path, load, zipped, kept):
     torch.save(state(), path, _use_new_zipfile_serialization=zipped)
     written = path.read_bytes()
     path.write_bytes(written[: int(kept * len(written)) if kept == 0.5 else kept])
-    with pytest.raises(compat.CheckpointError, match=f"^{re.escape(str(path))} cannot be loaded"):
+    with pytest.raises(
+        checkpoints.CheckpointError, match=f"^{re.escape(str(path))} cannot be loaded"
+    ):
         load(path)
 
 
@@ -176,7 +180,7 @@ def test_overwritten_weights(tmp_path, load):
     overwrite(path)
     words = f"^{re.escape(str(path))} cannot be loaded: it is damaged, its entry damaged/data/"
     for _ in range(2):
-        with pytest.raises(compat.CheckpointError, match=words):
+        with pytest.raises(checkpoints.CheckpointError, match=words):
             load(path)
 
 
@@ -197,7 +201,7 @@ def test_weights_without_checksums(tmp_path, load, without_checksums):
 def test_file_of_another_kind(tmp_path, load, content):
     path = tmp_path / "other.pt"
     path.write_bytes(content)
-    with pytest.raises(compat.CheckpointError, match=f"^{re.escape(str(path))} "):
+    with pytest.raises(checkpoints.CheckpointError, match=f"^{re.escape(str(path))} "):
         load(path)
 
 
@@ -205,7 +209,7 @@ def test_empty_checkpoint(tmp_path, load):
     path = tmp_path / "empty.pt"
     path.touch()
     with pytest.raises(
-        compat.CheckpointError, match="empty.pt cannot be loaded: the file is empty"
+        checkpoints.CheckpointError, match="empty.pt cannot be loaded: the file is empty"
     ):
         load(path)
 
@@ -214,7 +218,7 @@ def test_empty_checkpoint(tmp_path, load):
 def test_saved_by_torch_but_no_checkpoint(tmp_path, load, content):
     path = tmp_path / "other.pt"
     torch.save(content, path)
-    with pytest.raises(compat.CheckpointError, match=f"^{re.escape(str(path))} .* fairseq"):
+    with pytest.raises(checkpoints.CheckpointError, match=f"^{re.escape(str(path))} .* fairseq"):
         load(path)
 
 
@@ -288,7 +292,7 @@ def test_an_architecture_that_is_not_registered(data, trained, tmp_path, command
 def test_a_model_that_is_not_registered(data, trained, tmp_path, part, kind, in_args):
     """As from_pretrained loads it, with the task of the checkpoint."""
     path = renamed(trained, tmp_path / "lost.pt", part, in_args)
-    with pytest.raises(compat.CheckpointError, match=f"its {kind} lost is not registered"):
+    with pytest.raises(checkpoints.CheckpointError, match=f"its {kind} lost is not registered"):
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
 
 
@@ -296,13 +300,13 @@ def test_weights_of_an_architecture_that_is_not_registered(trained, tmp_path):
     """Training restores weights alone, and `memattn average` reads them."""
     path = renamed(trained, tmp_path / "lost.pt", "model")
     assert checkpoint_utils.load_checkpoint_to_cpu(str(path))["cfg"].model.arch == "lost"
-    assert compat.read_checkpoint(path)["cfg"]["model"].arch == "lost"
+    assert checkpoints.read_checkpoint(path)["cfg"]["model"].arch == "lost"
 
 
 def test_preparing_twice_wraps_once():
     load = checkpoint_utils.load_checkpoint_to_cpu
     allowed = len(torch.serialization.get_safe_globals())
-    compat.prepare_fairseq()
+    patches.prepare_fairseq()
     assert checkpoint_utils.load_checkpoint_to_cpu is load
     assert len(torch.serialization.get_safe_globals()) == allowed
 
@@ -333,7 +337,7 @@ def test_missing_package(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     expected = "which is missing: on Python 3.11 or 3.12, run `make env`, or `pip install torch"
     with pytest.raises(ImportError, match=expected):
-        compat.check_environment()
+        installation.check_environment()
 
 
 def test_fairseq_that_fails_on_import(monkeypatch, tmp_path):
@@ -344,16 +348,16 @@ def test_fairseq_that_fails_on_import(monkeypatch, tmp_path):
         r"does not import on Python 3.*ValueError: mutable default.*fairseq-fixed==0\.12\.3\.1"
     )
     with pytest.raises(ImportError, match=expected):
-        compat.check_environment()
+        installation.check_environment()
 
 
 def test_torch_that_is_too_old(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(ImportError, match=r"needs torch 2\.6 or newer, but torch 2\.5\.1"):
-        compat.check_environment()
+        installation.check_environment()
 
 
 def test_advice_names_the_versions_of_the_environment():
     constraints = (ROOT / "constraints.txt").read_text().split()
-    assert compat.TORCH in constraints
-    assert compat.FAIRSEQ in constraints
+    assert installation.TORCH in constraints
+    assert installation.FAIRSEQ in constraints

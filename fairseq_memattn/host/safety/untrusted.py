@@ -26,7 +26,7 @@ from fairseq_memattn.archive_limits import (
     safe_path,
 )
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.literals import LiteralError, read_literal
+from fairseq_memattn.host.safety.literals import LiteralError, read_literal
 
 PACKAGES = ("fairseq", "fairseq_cli")
 opened: deque[str] = deque(maxlen=8)  # the checkpoints that were loaded last, for messages

@@ -23,7 +23,7 @@ from harness import (
 )
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.generation_limits import own_limits, source_lengths
+from fairseq_memattn.host.correctness.lengths import own_limits, source_lengths
 
 WORDS, PAD, EOS = test_gmat.WORDBOOK, test_gmat.PAD, test_gmat.EOS
 LENGTHS = [3, 9, 1, 12, 2, 7, 12, 5]

@@ -34,10 +34,10 @@ from fairseq_memattn import archive_limits
 from fairseq_memattn.archive_limits import RefusedArchive
 from fairseq_memattn.cli.decompress import check_names
 from fairseq_memattn.cli.hf_checkpoint import read_weights, weight_files
-from fairseq_memattn.compat import read_checkpoint
 from fairseq_memattn.compression.shard import Header, Record, Shard, header_checksum
 from fairseq_memattn.compression.store import Store, open_for_writing
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.models.abc_transformer import ABCTransformer
 from fairseq_memattn.transformers.document_translator import DocumentTranslator
 

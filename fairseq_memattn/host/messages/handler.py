@@ -18,8 +18,8 @@ from traceback import walk_tb
 from types import TracebackType
 
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, flag, like, unforeseen
-from fairseq_memattn.hydra_checks import check_before_training
-from fairseq_memattn.path_checks import splits_in
+from fairseq_memattn.host.correctness.paths import splits_in
+from fairseq_memattn.host.messages.hydra import check_before_training
 
 SOURCES = ("fairseq", "fairseq_cli", "fairseq_memattn", "hydra")
 LONGEST = 300  # characters of a message of fairseq or hydra, of which some list all models or tasks

@@ -1,0 +1,230 @@
+"""How checkpoints are read and copied, and the errors of those that cannot be."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.correctness.checksums import damaged_entry
+from fairseq_memattn.host.correctness.trained_options import (
+    explain_options,
+    explain_sizes,
+    options_of,
+)
+from fairseq_memattn.host.safety import untrusted
+
+
+class CheckpointError(MemAttnError):
+    """A checkpoint that is refused or cannot be read; the message names the file and says why."""
+
+
+def allow_fairseq_globals() -> None:
+    """Let torch load what fairseq's checkpoints contain beside tensors, and nothing more.
+
+    torch.load refuses every class that is not on its list, because unpickling can run code.
+    The classes below only hold values. The protection itself stays on.
+    """
+    import numpy as np
+    import torch
+    from numpy._core import multiarray
+
+    # Metrics that are numpy values: eval-bleu's n-gram counts, a best score from scikit-learn.
+    dtypes = [type(np.dtype(t)) for t in ("?", "i4", "i8", "f2", "f4", "f8")]
+    allowed: list[Any] = [
+        # cfg.model of architectures without a dataclass (--arch transformer); older `args`.
+        argparse.Namespace,
+        # A numpy array is rebuilt from these and `_reconstruct`, a scalar from its dtype and
+        # `scalar`; numpy 1 and 2 write the two functions under different names.
+        np.ndarray,
+        np.dtype,
+        *dtypes,
+        (multiarray._reconstruct, "numpy._core.multiarray._reconstruct"),
+        (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
+        (multiarray.scalar, "numpy._core.multiarray.scalar"),
+        (multiarray.scalar, "numpy.core.multiarray.scalar"),
+    ]
+    torch.serialization.add_safe_globals(allowed)
+
+
+def explain_checkpoint_errors() -> None:
+    """Make fairseq's loaders raise `CheckpointError` for a file they cannot load.
+
+    All of fairseq (training, generation, `from_pretrained`) looks these two functions up in
+    `checkpoint_utils` when it calls them, so replacing them there covers every route. torch's own
+    message names no file and advises to switch its protection off. fairseq's own names neither the
+    file nor the architecture that is not registered.
+    It stays an exception, and no SystemExit, so that it can be caught in a notebook.
+    """
+    from fairseq import checkpoint_utils
+
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    build = checkpoint_utils.load_model_ensemble_and_task
+
+    @functools.wraps(load)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        untrusted.opened.append(path)
+        with _checkpoint_errors(path), _registration_errors([path]):
+            _check_sums(path)
+            return _require_model(path, load(path, *args, **kwargs))
+
+    @functools.wraps(build)
+    def load_model_ensemble_and_task(
+        filenames: list[str], arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        with _registration_errors(filenames):
+            try:
+                return build(filenames, arg_overrides, task, *args, **kwargs)
+            except CheckpointError:
+                raise
+            except (MemAttnError, RuntimeError) as error:
+                explain_sizes(error, filenames, options_of(task, arg_overrides))
+                for path in filenames:
+                    explain_options(error, path, arg_overrides or {})
+                raise
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a checkpoint as it was saved, without fairseq's upgrades and overrides."""
+    import torch
+
+    allow_fairseq_globals()
+    with _checkpoint_errors(path):
+        _check_sums(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return _require_model(path, state)
+
+
+def architecture(state: dict[str, Any]) -> str | None:
+    """The registered name of the checkpoint's model; None if the checkpoint has none."""
+    return _name_of(state, "model", "arch")
+
+
+def check_registered(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Raise CheckpointError for an architecture or a task that is not registered."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+
+    for kind, name, known in (
+        ("architecture", architecture(state), {*ARCH_MODEL_REGISTRY, *MODEL_DATACLASS_REGISTRY}),
+        ("task", _name_of(state, "task", "task"), TASK_REGISTRY),
+    ):
+        if name and name not in known:
+            raise CheckpointError(
+                f"{path} cannot be loaded: its {kind} {name} is not registered; --user-dir must be "
+                "the folder that registers it"
+            )
+
+
+def copy_checkpoints_whole() -> None:
+    """Give the copy of a checkpoint its name when it is complete.
+
+    fairseq copies what it has saved to checkpoint_last.pt and checkpoint_best.pt. A training that
+    is killed meanwhile would leave half a file there, from which none can be resumed.
+    """
+    from fairseq.file_io import PathManager
+
+    copy = PathManager.copy
+
+    @functools.wraps(copy)
+    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        if not PathManager.supports_rename(dst_path):
+            return bool(copy(src_path, dst_path, overwrite))
+        copy(src_path, f"{dst_path}.tmp", overwrite=True)
+        os.replace(f"{dst_path}.tmp", dst_path)
+        return True
+
+    PathManager.copy = staticmethod(copy_whole)
+
+
+@contextmanager
+def _checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever reading `path` raises into a `CheckpointError` of one sentence."""
+    try:
+        yield
+    except MemAttnError:
+        raise
+    except pickle.UnpicklingError as error:
+        # Not chained: torch's text would advise to load the file without protection.
+        raise CheckpointError(_refusal(path, str(error))) from None
+    except Exception as error:
+        # A damaged file can raise nearly anything, an OSError without a file name included.
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        # The first sentence will do: torch's zip reader goes on to explain miniz.
+        reason = f"{type(error).__name__}: {_first_line(error).partition('. ')[0]}".rstrip(": ")
+        raise CheckpointError(_damage(path, reason)) from error
+
+
+@contextmanager
+def _registration_errors(paths: list[str]) -> Iterator[None]:
+    """Raise CheckpointError where fairseq fails on an unregistered name, in one of several ways.
+
+    Checked afterwards only: a model that is not registered still has weights to restore.
+    """
+    try:
+        yield
+    except (AssertionError, LookupError):
+        for path in filter(os.path.isfile, paths):
+            check_registered(path, read_checkpoint(path))
+        raise
+
+
+def _name_of(state: dict[str, Any], part: str, option: str) -> str | None:
+    """The name of the model or the task, from `cfg` or from the `args` of older checkpoints."""
+    options = (state.get("cfg") or {}).get(part) or state.get("args") or {}
+    fields = vars(options) if isinstance(options, argparse.Namespace) else options
+    return fields.get("_name") or fields.get(option)
+
+
+def forbidden_global(message: str) -> str | None:
+    """The class or function for which torch refuses to load a file; None for another message."""
+    found = re.search(r"GLOBAL (\S+) (?:was not|whose)", message)
+    return found[1] if found else None
+
+
+def _refusal(path: str | os.PathLike[str], message: str) -> str:
+    name = forbidden_global(message)
+    if name is None:
+        return _damage(path, "its pickle holds an instruction that no checkpoint has")
+    return (
+        f"{path} is refused: it contains `{name}`, which a checkpoint has no need of and "
+        "which could run code; nothing of it was run, use a checkpoint that holds plain values"
+    )
+
+
+def _damage(path: str | os.PathLike[str], reason: str) -> str:
+    if os.path.exists(path) and os.path.getsize(path) == 0:
+        return f"{path} cannot be loaded: the file is empty"
+    return (
+        f"{path} cannot be loaded: it is truncated, damaged or no fairseq checkpoint at all "
+        f"({reason})"
+    )
+
+
+def _check_sums(path: str | os.PathLike[str]) -> None:
+    entry = damaged_entry(path)
+    if entry is not None:
+        raise CheckpointError(
+            f"{path} cannot be loaded: it is damaged, its entry {entry} does not have the CRC-32 "
+            "with which it was saved"
+        )
+
+
+def _require_model(path: str | os.PathLike[str], state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise CheckpointError(f"{path} is no fairseq checkpoint: it holds no `model`")
+    return state
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

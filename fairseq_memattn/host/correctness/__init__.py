@@ -1,0 +1,1 @@
+"""Nothing is lost or wrong without a word."""

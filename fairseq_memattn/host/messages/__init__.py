@@ -1,0 +1,1 @@
+"""How a command of fairseq ends on an error."""
