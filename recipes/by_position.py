@@ -16,7 +16,7 @@ from pathlib import Path
 
 from seeds import check_output, shown
 
-from fairseq_memattn.cli.outputs import write_text
+from fairseq_memattn.files import write_text
 
 Range = tuple[int, int]  # from so many tokens to so many, the latter not included
 Perplexities = dict[Range, list[float]]  # of the seeds

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from bars import Bar, draw
 
-from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
+from fairseq_memattn.files import write_text
 
 # How a value is written in a file .score: by `memattn score`, fairseq-validate and the recipes
 NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"

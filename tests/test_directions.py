@@ -21,6 +21,7 @@ MODULES = {
 MAY_IMPORT = {
     PACKAGE: "",
     "errors": "",
+    "files": "errors",
     "white_space": "",
     "archive_limits": "errors",
     "attention.ops": "",
@@ -28,13 +29,13 @@ MAY_IMPORT = {
     "attention.nn": "attention.ops attention.controls",
     "attention": "attention.ops attention.controls attention.nn",
     "architectures": "attention",
-    "evaluation": "",
-    "host": "errors white_space archive_limits evaluation",
+    "evaluation": "errors files",
+    "host": "errors files white_space archive_limits evaluation",
     "modules": "attention errors",
     "models": "attention modules host errors",
-    "data": "evaluation errors",
+    "data": "errors files evaluation",
     "documents": "attention modules data host errors",
-    "qa": "data evaluation errors",
+    "qa": "data evaluation errors files",
     "perplexity": "data errors",
     "compression": "data modules models errors",
     "criterions": "attention modules qa host errors",
@@ -44,8 +45,8 @@ MAY_IMPORT = {
     "onnx": "attention transformers errors",
     "export": "attention transformers models modules tasks data host errors",
     "cli": f"""attention architectures archive_limits compression criterions data documents errors
-        evaluation export host models modules onnx perplexity qa tasks transformers white_space
-        {PACKAGE}""",
+        evaluation export files host models modules onnx perplexity qa tasks transformers
+        white_space {PACKAGE}""",
 }
 # fairseq is imported here and nowhere else.
 WITH_FAIRSEQ = """host modules models tasks criterions data export cli

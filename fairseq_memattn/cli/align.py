@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_memattn.cli.inputs import require_file
-from fairseq_memattn.cli.outputs import check_outputs, columns_text, replacing, write_json
+from fairseq_memattn.cli.outputs import check_outputs, columns_text
 from fairseq_memattn.cli.score import refuse_empty, warn_of_segmentation
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.available_memory import available_memory
@@ -33,6 +33,7 @@ from fairseq_memattn.evaluation.realignment import (
 )
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.text_units import units
+from fairseq_memattn.files import replacing, write_json
 
 LARGEST_COST = 100
 # Translations of other documents have about as many edits as the reference has words.

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.inputs import require_file
-from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.fairseq_output import detokenise, read_lines, read_shards
-from fairseq_memattn.evaluation.json_files import parse_json
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import parse_json, write_json
 from fairseq_memattn.qa.answer_scores import HOTPOTQA, Score, mean, score_answer
 from fairseq_memattn.qa.question_sets import Record, read_records
 

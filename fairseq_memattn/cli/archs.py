@@ -16,9 +16,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import flag, like
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import write_json
 
 if TYPE_CHECKING:
     from fairseq_memattn.architectures import Architecture, Option

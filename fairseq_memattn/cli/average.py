@@ -21,7 +21,8 @@ from tqdm import tqdm
 
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.models import check_finite
-from fairseq_memattn.cli.outputs import check_outputs, replacing
+from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.files import replacing
 from fairseq_memattn.host.checkpoints import architecture, read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")

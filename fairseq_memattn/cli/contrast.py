@@ -13,11 +13,12 @@ from typing import Any
 
 from fairseq_memattn.cli import generated_text, judged_text, models, segmentation
 from fairseq_memattn.cli.inputs import require_file
-from fairseq_memattn.cli.outputs import check_outputs, check_outside, write_json, write_text
+from fairseq_memattn.cli.outputs import check_outputs, check_outside
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
+from fairseq_memattn.files import write_json, write_text
 from fairseq_memattn.host.installation import require_fairseq
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_memattn.cli import models
-from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import replacing, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.archive_limits import RefusedArchive, safe_path
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
-from fairseq_memattn.cli.outputs import check_outputs, replacing
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import check_least
+from fairseq_memattn.files import replacing
 from fairseq_memattn.host.installation import require_fairseq
 
 if TYPE_CHECKING:

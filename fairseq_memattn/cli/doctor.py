@@ -23,7 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.files import write_json
 from fairseq_memattn.host.installation import INSTALL, TORCH
 
 OK, MISSING, BROKEN, OPTIONAL = "ok", "missing", "broken", "not installed"

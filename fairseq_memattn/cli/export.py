@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.models import check_paths, checkpoints, load_model, open_checkpoint
-from fairseq_memattn.cli.outputs import write_json
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
+from fairseq_memattn.files import write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -178,8 +178,8 @@ def check(args: argparse.Namespace) -> None:
 
 def read_scores(paths: list[Path]) -> list[list[str]]:
     """The rows of --score-file for the model card."""
-    from fairseq_memattn.evaluation.json_files import read_json
     from fairseq_memattn.export.model_card import score_rows
+    from fairseq_memattn.files import read_json
 
     rows = []
     for path in paths:

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn import files
 from fairseq_memattn.cli.models import check_finite
-from fairseq_memattn.evaluation import json_files
 from fairseq_memattn.host.checkpoints import forbidden_global
 from fairseq_memattn.host.correctness.checksums import damaged_entry
 
@@ -46,7 +46,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises ValueError for any other content."""
-    content = json_files.read_json(path)
+    content = files.read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: not a JSON object")
     return content

@@ -16,8 +16,9 @@ from fairseq_memattn.cli.hf_checkpoint import (
     read_weights,
     weight_files,
 )
-from fairseq_memattn.cli.outputs import check_outputs, replacing
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import flag
+from fairseq_memattn.files import replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

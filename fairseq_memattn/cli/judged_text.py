@@ -12,13 +12,7 @@ from pathlib import Path
 from fairseq_memattn.cli import generated_text, models
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import (
-    check_outputs,
-    check_outside,
-    columns_text,
-    write_json,
-    write_text,
-)
+from fairseq_memattn.cli.outputs import check_outputs, check_outside, columns_text
 from fairseq_memattn.evaluation.generative import (
     SEPARATOR,
     Example,
@@ -30,6 +24,7 @@ from fairseq_memattn.evaluation.generative import (
 from fairseq_memattn.evaluation.generative_sets import read_generative
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
+from fairseq_memattn.files import write_json, write_text
 from fairseq_memattn.host.installation import require_fairseq
 
 

@@ -10,7 +10,7 @@ from keyword import iskeyword
 from pathlib import Path
 from shlex import quote
 
-from fairseq_memattn.cli.outputs import write_text
+from fairseq_memattn.files import write_text
 
 TEMPLATES = files("fairseq_memattn") / "templates"
 LANGUAGE = r"[A-Za-z0-9][A-Za-z0-9_.@-]*"

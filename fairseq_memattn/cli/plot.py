@@ -17,8 +17,9 @@ from fairseq_memattn.cli.models import (
     load_model,
     open_checkpoint,
 )
-from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import flag
+from fairseq_memattn.files import replacing, write_json
 from fairseq_memattn.host.installation import require_fairseq
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.training_log import (
@@ -15,6 +15,7 @@ from fairseq_memattn.evaluation.training_log import (
     read_training_log,
 )
 from fairseq_memattn.evaluation.training_plots import draw_trainings
+from fairseq_memattn.files import replacing, write_json
 
 
 def run(args: argparse.Namespace) -> None:

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairseq_memattn.cli import document_options
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import (
-    check_outputs,
-    columns_text,
-    printable,
-    write_json,
-    write_text,
-)
+from fairseq_memattn.cli.outputs import check_outputs, columns_text
 from fairseq_memattn.cli.score_tables import (
     breakdown_text,
     cohesion_text,
@@ -45,6 +39,7 @@ from fairseq_memattn.evaluation.fairseq_output import (
 )
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
+from fairseq_memattn.files import printable, write_json, write_text
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.document_options import SOURCE_TOKENIZE
-from fairseq_memattn.cli.outputs import replacing
 from fairseq_memattn.evaluation.breakdown import (
     LENGTHS,
     POSITIONS,
@@ -18,6 +17,7 @@ from fairseq_memattn.evaluation.breakdown import (
 from fairseq_memattn.evaluation.scored_texts import ScoredTexts
 from fairseq_memattn.evaluation.scores import Measure
 from fairseq_memattn.evaluation.words import tokenise
+from fairseq_memattn.files import replacing
 
 
 def breakdowns(

@@ -22,9 +22,10 @@ from fairseq_memattn.cli.models import (
     load_model,
     open_checkpoint,
 )
-from fairseq_memattn.cli.outputs import check_outputs, write_json
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import write_json
 from fairseq_memattn.qa.answer_scores import (
     HOTPOTQA,
     Fact,

@@ -12,7 +12,7 @@ from fairseq_memattn.cli.models import Encoder
 from fairseq_memattn.cli.view import words
 from fairseq_memattn.errors import check_least, flag
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
-from fairseq_memattn.evaluation.utf8_lines import read_lines
+from fairseq_memattn.files import read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor

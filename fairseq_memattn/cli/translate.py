@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_memattn.cli.inputs import require_file
-from fairseq_memattn.cli.outputs import check_outputs, columns_text, write_text
+from fairseq_memattn.cli.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.document_lines import (
     Document,
@@ -32,6 +32,7 @@ from fairseq_memattn.evaluation.text_columns import (
     is_table,
     read_column,
 )
+from fairseq_memattn.files import write_text
 
 if TYPE_CHECKING:
     import torch

@@ -19,9 +19,10 @@ from fairseq_memattn.cli import models, segmentation
 from fairseq_memattn.cli.generated_text import SEARCH
 from fairseq_memattn.cli.inputs import require_file
 from fairseq_memattn.cli.new import TEMPLATES
-from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
+from fairseq_memattn.files import write_text
 
 if TYPE_CHECKING:
     from torch import Tensor

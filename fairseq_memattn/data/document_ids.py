@@ -7,7 +7,7 @@ import numpy as np
 
 from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.utf8_lines import read_lines
+from fairseq_memattn.files import read_lines
 
 
 class Documents:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.evaluation.json_files import read_json
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import read_json
 
 RIGHT, WRONG, TIE, REPEATED = "right", "wrong", "tie", "repeated"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fairseq_memattn.evaluation.document_lines import Document
 from fairseq_memattn.evaluation.fairseq_output import GENERATED, read_lines, read_translations
-from fairseq_memattn.evaluation.json_files import parse_json
 from fairseq_memattn.evaluation.text_columns import check_characters
+from fairseq_memattn.files import parse_json
 
 FORMATS = (
     "give one document a line, an empty line between two documents, or JSON lines with docid and "

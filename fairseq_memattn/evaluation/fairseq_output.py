@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq_memattn.evaluation.letters import letters
 from fairseq_memattn.evaluation.text_columns import is_table, read_column
-from fairseq_memattn.evaluation.utf8_lines import read_lines
+from fairseq_memattn.files import read_lines
 
 # H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.
 HYPOTHESIS = re.compile(r"^H-(\d{1,18})\t[^\t]+\t(.*)$")

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.evaluation.json_files import parse_json
-from fairseq_memattn.evaluation.utf8_lines import read_lines
+from fairseq_memattn.files import parse_json, read_lines
 
 TABLE = re.compile(r"(.+?\.(jsonl|tsv))(?::(.+))?", re.S)
 FORMATS = ("text", "jsonl", "tsv")

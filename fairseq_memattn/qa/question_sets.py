@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.evaluation.fairseq_output import read_lines
-from fairseq_memattn.evaluation.json_files import parse_json, read_json
+from fairseq_memattn.files import parse_json, read_json
 from fairseq_memattn.qa.answer_scores import HOTPOTQA, RULES, SQUAD
 
 NAMES = {str: "text", list: "a list", dict: "an object", int: "a whole number"}

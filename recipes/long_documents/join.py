@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.outputs import check_outputs, write_text
-from fairseq_memattn.evaluation.utf8_lines import read_lines
+from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.files import read_lines, write_text
 
 SEPARATOR = "<sep>"
 Pair = tuple[str, ...]  # a sentence in each language

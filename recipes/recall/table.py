@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.plots import check_format
+from fairseq_memattn.files import write_text
 
 RUN = re.compile(r"(?P<system>.+)-(?P<seed>[0-9]+)\.tsv")
 SOFTMAX = "softmax"  # the system that bytes are compared with

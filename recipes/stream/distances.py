@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, write_text
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
+from fairseq_memattn.files import write_text
 
 Accuracies = dict[str, dict[str, dict[str, float]]]  # percent, by phenomenon, system and distance
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.answers import check_records, read_answers
-from fairseq_memattn.evaluation.json_files import read_json
 from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import read_json
 from fairseq_memattn.qa.answer_scores import SQUAD, score_answer
 from fairseq_memattn.qa.question_sets import Record, read_records
 

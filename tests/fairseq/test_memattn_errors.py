@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_memattn import cli
-from fairseq_memattn.cli.outputs import write_text
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_text
 
 FULL = Path("/dev/full")
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,12 @@ from fairseq_memattn.cli import main
 from fairseq_memattn.cli.average import average, write
 from fairseq_memattn.cli.models import load_model
 from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs, replacing, write_json, write_text
+from fairseq_memattn.cli.outputs import check_outputs
 from fairseq_memattn.cli.segmentation import segmenter
 from fairseq_memattn.data.document_ids import read_docids
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.fairseq_output import read_hypotheses
-from fairseq_memattn.evaluation.json_files import parse_json, read_json
+from fairseq_memattn.files import parse_json, read_json, replacing, write_json, write_text
 from fairseq_memattn.host.checkpoints import allow_fairseq_globals
 from fairseq_memattn.qa.span_records import read_span_records
 

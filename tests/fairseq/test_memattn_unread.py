@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_memattn.cli import main, translate
-from fairseq_memattn.cli.outputs import write_text
+from fairseq_memattn.files import write_text
 
 IDS = ["первый", "первый", "второй"]
 LINES = ["the cat sees a dog", "it hears one bird near the house", "then a tree stops"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_memattn.evaluation.contrastive import Group
-from fairseq_memattn.evaluation.json_files import read_json
+from fairseq_memattn.files import read_json
 
 # A semi-correct translation agrees with its own context, which translates the source wrongly.
 RIGHT = ("correct", "semi-correct")
