@@ -28,24 +28,25 @@ MAY_IMPORT = {
     "attention.controls": "attention.ops",
     "attention.nn": "attention.ops attention.controls",
     "attention": "attention.ops attention.controls attention.nn",
+    "networks": "attention errors",
     "architectures": "attention",
     "evaluation": "errors files",
     "host": "errors files white_space archive_limits evaluation",
-    "modules": "attention errors",
-    "models": "attention modules host errors",
+    "modules": "attention networks errors",
+    "models": "attention networks modules host errors",
     "data": "errors files evaluation",
-    "documents": "attention modules data host errors",
+    "documents": "attention networks modules data host errors",
     "qa": "data evaluation errors files",
     "perplexity": "data errors",
-    "compression": "data modules models errors",
+    "compression": "data networks modules models errors",
     "criterions": "attention modules qa host errors",
     "tasks": "documents qa data evaluation modules criterions host errors",
     # Of documents it takes what needs no fairseq: see test_without_fairseq.
-    "transformers": "attention documents data errors white_space",
-    "onnx": "attention transformers errors",
-    "export": "attention transformers models modules tasks data host errors",
+    "transformers": "attention networks documents data errors white_space",
+    "onnx": "attention networks transformers errors",
+    "export": "attention networks transformers models modules tasks data host errors",
     "cli": f"""attention architectures archive_limits compression criterions data documents errors
-        evaluation export files host models modules onnx perplexity qa tasks transformers
+        evaluation export files host models modules networks onnx perplexity qa tasks transformers
         white_space {PACKAGE}""",
 }
 # fairseq is imported here and nowhere else.
