@@ -35,7 +35,7 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from fairseq_memattn.attention import abc_attention, abc_step  # noqa: E402
 from fairseq_memattn.attention.ops.abc.naive import causal_attention as naive  # noqa: E402
-from fairseq_memattn.attention.ops.state import MemoryState  # noqa: E402
+from fairseq_memattn.attention.ops.common import MemoryState  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 FORMAT = 1  # of the report

@@ -34,7 +34,7 @@ from fairseq_memattn.attention.ops.abc.triton import (  # noqa: E402
     launch,
     scans,
 )
-from fairseq_memattn.attention.ops.backends import LARGEST  # noqa: E402
+from fairseq_memattn.attention.ops.common import LARGEST  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

@@ -15,7 +15,7 @@ from fairseq_memattn.attention.ops.additive import (
     additive_step,
     additive_write,
 )
-from fairseq_memattn.attention.ops.backends import chosen_backend, use_backend
+from fairseq_memattn.attention.ops.common import MemoryState, chosen_backend, use_backend
 from fairseq_memattn.attention.ops.global_memory import (
     global_memory_attention,
     window_memory_attention,
@@ -42,7 +42,6 @@ from fairseq_memattn.attention.ops.relative_position import (
     relative_position_bucket,
     slot_position_bias,
 )
-from fairseq_memattn.attention.ops.state import MemoryState
 from fairseq_memattn.attention.ops.window import (
     Window,
     WindowState,

@@ -1,8 +1,8 @@
 """The source files that a folder needs to be loaded with `trust_remote_code=True`.
 
 transformers copies the files of a folder that import one another by relative imports, and no
-folders in it. The modules of this package become files side by side: `attention.ops.state` becomes
-`attention_ops_state.py`.
+folders in it. The modules of this package become files side by side: `attention.ops.common` becomes
+`attention_ops_common.py`.
 """
 
 import ast
@@ -20,7 +20,7 @@ from fairseq_memattn.export.model_card import auto_classes
 
 PACKAGE = "fairseq_memattn"
 KERNELS = f"{PACKAGE}.attention.ops.abc.triton"
-BACKENDS = f"{PACKAGE}.attention.ops.backends"
+COMMON = f"{PACKAGE}.attention.ops.common"
 CONTROLS = f"{PACKAGE}.attention.controls"
 THIS = "import sys\n\nthis = sys.modules[__name__]\n"
 HEADER = "# Written by `memattn export --self-contained` from {name}.\n\n"
@@ -88,7 +88,7 @@ def _rewritten(module: str, controls: list[str]) -> tuple[str, list[str]]:
         lines, found = [rest], [*found, *controls]
     ending = "\nHAS_TRITON = False  # the kernels are not in this folder\n"
     whole = HEADER.format(name=module) + "".join(lines)
-    return _with_this(whole) + (ending if module == BACKENDS else ""), found
+    return _with_this(whole) + (ending if module == COMMON else ""), found
 
 
 def _own_imports(tree: ast.AST) -> Iterator[ast.ImportFrom]:

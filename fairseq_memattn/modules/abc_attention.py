@@ -13,8 +13,7 @@ from fairseq_memattn.attention.controls.base import Control, NormalisedControl, 
 from fairseq_memattn.attention.nn.abc import BoundedAttention
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.ops.carry import merge
-from fairseq_memattn.attention.ops.host import is_immediate
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.common import MemoryState, is_immediate
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
 from fairseq_memattn.modules.low_rank import fit_updates, merge_updates

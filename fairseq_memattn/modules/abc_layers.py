@@ -22,7 +22,7 @@ from fairseq_memattn.attention.nn.control_pool import (
     LayerControl,
     insert_pools,
 )
-from fairseq_memattn.attention.ops.host import possibly_any
+from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.errors import DictionarySizeError, MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors

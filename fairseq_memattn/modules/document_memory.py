@@ -12,7 +12,7 @@ from fairseq_memattn.attention.nn.carried import (
     SentenceGate,
 )
 from fairseq_memattn.attention.nn.control_pool import ControlPool
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.common import MemoryState
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 from fairseq_memattn.modules.layout import batch_first

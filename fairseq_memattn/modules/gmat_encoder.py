@@ -11,12 +11,12 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES
+from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.attention.ops.global_memory.padding import (
     reorder,
     spread_positions,
     tokens_first,
 )
-from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
 from fairseq_memattn.modules.gmat_attention import GMATAttention

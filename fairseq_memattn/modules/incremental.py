@@ -7,7 +7,7 @@ import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.ops.host import possibly_any
+from fairseq_memattn.attention.ops.common import possibly_any
 
 IncrementalState = dict[str, Any]
 

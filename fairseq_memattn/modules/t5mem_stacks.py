@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.ops.host import possibly_any
+from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.incremental import IncrementalState
 from fairseq_memattn.modules.t5_embedding import T5Embedding

@@ -9,9 +9,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from fairseq_memattn.attention.controls.base import PositionedState
 from fairseq_memattn.attention.controls.local_global import LocalGlobalState
+from fairseq_memattn.attention.ops.common import MemoryState
 from fairseq_memattn.attention.ops.kernel.chunked import KernelState
 from fairseq_memattn.attention.ops.key_values import KeyValues
-from fairseq_memattn.attention.ops.state import MemoryState
 from fairseq_memattn.attention.ops.window.chunked import WindowState
 
 STATES = (PositionedState, LocalGlobalState, KernelState, KeyValues, MemoryState, WindowState)

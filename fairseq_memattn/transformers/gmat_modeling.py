@@ -23,12 +23,12 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from fairseq_memattn.attention.nn.global_memory import GlobalMemoryAttention
+from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.attention.ops.global_memory.padding import (
     reorder,
     spread_positions,
     tokens_first,
 )
-from fairseq_memattn.attention.ops.host import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.gmat_configuration import GMATConfig

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
-from fairseq_memattn.attention.ops import abc, additive, backends
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops import abc, additive, common
+from fairseq_memattn.attention.ops.common import MemoryState
 
 STEPS = {"abc": (abc_step, abc), "additive": (additive_step, additive)}
 operations = pytest.mark.parametrize("operation", STEPS)
@@ -80,16 +80,16 @@ A100, V100 = SimpleNamespace(major=8), SimpleNamespace(major=7)
 )
 def test_choice(gpu, dtype, width, slots, gradient, chosen, monkeypatch):
     """By device, dtype and sizes, and by whether a kernel without gradients would do."""
-    monkeypatch.setattr(backends, "HAS_TRITON", True)
-    monkeypatch.setattr(backends._Forced, "blocks", [])
-    monkeypatch.setattr(backends._Forced, "of_environment", None)
+    monkeypatch.setattr(common, "HAS_TRITON", True)
+    monkeypatch.setattr(common._Forced, "blocks", [])
+    monkeypatch.setattr(common._Forced, "of_environment", None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
     device = torch.device("cuda" if gpu else "cpu")
     q = SimpleNamespace(device=device, dtype=dtype, shape=(1, 1, 9, width))
-    names = {name: name for name in backends.NAMES}
-    assert backends.choose(names, q, slots, gradient) == chosen
+    names = {name: name for name in common.NAMES}
+    assert common.choose(names, q, slots, gradient) == chosen
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert backends.choose(names, q, slots, gradient) == "chunked"
+    assert common.choose(names, q, slots, gradient) == "chunked"
 
 
 @pytest.mark.parametrize(
@@ -99,20 +99,20 @@ def test_choice(gpu, dtype, width, slots, gradient, chosen, monkeypatch):
 def test_versions_of_triton(installed, found, monkeypatch):
     def version(name):
         if installed is None:
-            raise backends.PackageNotFoundError(name)
+            raise common.PackageNotFoundError(name)
         return installed
 
-    monkeypatch.setattr(backends, "find_spec", lambda name: object())
-    monkeypatch.setattr(backends, "version", version)
-    assert backends._has_triton() == found
-    monkeypatch.setattr(backends, "find_spec", lambda name: None)
-    assert not backends._has_triton()
+    monkeypatch.setattr(common, "find_spec", lambda name: object())
+    monkeypatch.setattr(common, "version", version)
+    assert common._has_triton() == found
+    monkeypatch.setattr(common, "find_spec", lambda name: None)
+    assert not common._has_triton()
 
 
 def test_a_wrong_environment_variable(monkeypatch):
     monkeypatch.setenv("MEMATTN_BACKEND", "cuda")
     with pytest.raises(ValueError, match="MEMATTN_BACKEND must be torch or triton, but is 'cuda'"):
-        backends._from_environment()
+        common._from_environment()
 
 
 def test_unknown_backend():
@@ -139,11 +139,11 @@ def test_no_data_is_read_on_the_way_to_the_backend(monkeypatch):
 
 
 def test_blocks_of_threads_end_in_any_order():
-    before = backends._Forced.name()
+    before = common._Forced.name()
     first, second = use_backend("naive"), use_backend("chunked")
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert backends._Forced.name() == "chunked"
+    assert common._Forced.name() == "chunked"
     second.__exit__(None, None, None)
-    assert backends._Forced.name() == before
+    assert common._Forced.name() == before

@@ -10,7 +10,7 @@ from fairseq_memattn.attention.controls import Tokens
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.carried import CarriedMemories, DocumentMemory, SentenceGate
 from fairseq_memattn.attention.ops.carry import before_sentences, merge, naive
-from fairseq_memattn.attention.ops.state import EMPTY, is_written
+from fairseq_memattn.attention.ops.common import EMPTY, is_written
 
 BATCH, HEADS, SLOTS, WIDTH = 2, 2, 3, 4
 

@@ -15,9 +15,8 @@ from fairseq_memattn.attention.controls import (
     option,
     registry,
 )
-from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
 from fairseq_memattn.attention.controls.base import NormalisedControl, PositionControl
-from fairseq_memattn.attention.controls.mlp import MLPControl
+from fairseq_memattn.attention.controls.mlp import LOG_ACTIVATIONS, MLPControl, log_control
 from fairseq_memattn.attention.controls.random import RandomControl
 from fairseq_memattn.attention.controls.registry import all_controls, register_control
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
 from fairseq_memattn.attention.nn import ABCAttention
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.common import MemoryState
 
 CASE = Case(9, "left", batch=1, heads=1, shared=True)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -25,6 +25,7 @@ from fairseq_memattn.attention.controls import Sizes, Tokens, make_control
 from fairseq_memattn.attention.controls.elu import ELUFeatures
 from fairseq_memattn.attention.controls.rfa import Gate, RandomFeatures
 from fairseq_memattn.attention.controls.t2r import T2RFeatures
+from fairseq_memattn.attention.ops.common import accumulation_dtype
 from fairseq_memattn.attention.ops.kernel import naive as reference
 from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
@@ -33,7 +34,6 @@ from fairseq_memattn.attention.ops.kernel.chunked import (
     kernel_step,
     kernel_write,
 )
-from fairseq_memattn.attention.ops.state import accumulation_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

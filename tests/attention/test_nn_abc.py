@@ -254,7 +254,7 @@ def test_second_derivatives_by_chunks_are_refused(name):
 # Whether any slot is read while it is empty, and whether write logits rise too steeply.
 TWO_NUMBERS = {"abc/chunked.py"}
 # Whether padding is before a token.
-PLACES = {"ops/host.py"}
+PLACES = {"ops/common.py"}
 
 
 @pytest.mark.parametrize(

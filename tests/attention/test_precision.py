@@ -6,9 +6,9 @@ import pytest
 import torch
 from full import full
 
-from fairseq_memattn.attention.controls.linear import FloatLinear
+from fairseq_memattn.attention.controls.base import FloatLinear
 from fairseq_memattn.attention.nn import ABCAttention
-from fairseq_memattn.attention.ops.precision import over_tokens
+from fairseq_memattn.attention.ops.common import over_tokens
 
 
 def relative_errors(module, x, *, autocast=False):

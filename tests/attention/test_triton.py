@@ -16,10 +16,10 @@ from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
 from fairseq_memattn.attention.nn import ABCAttention
-from fairseq_memattn.attention.ops import host
+from fairseq_memattn.attention.ops import common
 from fairseq_memattn.attention.ops.abc.triton import launch as launching
 from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.common import MemoryState
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 8e-3}
 ALL = {
@@ -305,7 +305,7 @@ def test_what_is_in_no_packed_sequence(value, device):
 
 def test_lengths_that_nobody_has_read(device, monkeypatch):
     """The kernels stay inside their tensors where `cu_seqlens` of a GPU does not."""
-    monkeypatch.setattr(host, "IMMEDIATE", set())
+    monkeypatch.setattr(common, "IMMEDIATE", set())
     given = inputs(Case(40, batch=1)).to(device)
     outs = []
     for end in (40, 4000):

@@ -36,7 +36,7 @@ from fairseq_memattn.attention import (
 )
 from fairseq_memattn.attention.controls.registry import all_controls, control_class
 from fairseq_memattn.attention.nn import ABCAttention, GlobalMemoryAttention, MemorySlotAttention
-from fairseq_memattn.attention.ops import host
+from fairseq_memattn.attention.ops import common
 
 B, H, D, M, K = 2, 2, 8, 4, 3
 E = H * D
@@ -376,7 +376,7 @@ def test_memory_slot_layers(padded):
 
 @pytest.fixture
 def on_a_gpu_s_way(monkeypatch):
-    return lambda: monkeypatch.setattr(host, "IMMEDIATE", set())
+    return lambda: monkeypatch.setattr(common, "IMMEDIATE", set())
 
 
 ASKING = ["window", "centred", "dilated", "strided", "global tokens", "window and memory"]
@@ -456,7 +456,7 @@ def test_memory_is_pinned_unless_torch_compiles(compiles, monkeypatch):
     """Which cannot trace it."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiles)
     x = mock.Mock(spec=Tensor)
-    host.on_device(x, torch.device("cuda"))
+    common.on_device(x, torch.device("cuda"))
     assert x.pin_memory.called != compiles
     moved = x if compiles else x.pin_memory()
     moved.to.assert_called_once_with(torch.device("cuda"), non_blocking=True)

@@ -8,7 +8,7 @@ from contract_cases import TRANSLATING, each_case
 from contract_models import build, words
 from fairseq import utils
 
-from fairseq_memattn.attention.ops.backends import chosen_backend
+from fairseq_memattn.attention.ops.common import chosen_backend
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)

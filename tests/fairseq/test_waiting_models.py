@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from waiting import META, kernels, on_no_gpu
 
 from fairseq_memattn.attention import MemoryState, use_backend
-from fairseq_memattn.attention.ops import host
+from fairseq_memattn.attention.ops import common
 from fairseq_memattn.modules.abc_attention import CrossMemory
 
 FAIRSEQ, TORCH = (f"{Path(package.__file__).parent}/" for package in (fairseq, torch))
@@ -128,7 +128,7 @@ def test_the_results_are_the_same(name, monkeypatch):
     model, inputs = build(), net_input()
     with torch.no_grad(), use_backend("chunked"):
         expected, _ = model(**inputs)
-        monkeypatch.setattr(host, "IMMEDIATE", set())
+        monkeypatch.setattr(common, "IMMEDIATE", set())
         actual, _ = model(**inputs)
     assert_close(actual, expected)
 
@@ -139,7 +139,7 @@ def test_absent_sequences_in_front_stay(monkeypatch):
     inputs["context_tokens"][:, 0] = 1
     with torch.no_grad():
         expected, _ = model(**inputs)
-        monkeypatch.setattr(host, "IMMEDIATE", set())
+        monkeypatch.setattr(common, "IMMEDIATE", set())
         actual, extra = model(**inputs)
     assert_close(actual, expected)
     assert extra["selection"][0].shape[2] == 1 + inputs["context_tokens"].shape[1]
@@ -150,7 +150,7 @@ def test_hypotheses_of_a_sentence_stay_adjacent(monkeypatch):
     state = CrossMemory(MemoryState(memory, memory, memory[..., 0]), copies=2, phi=None)
     order = torch.tensor([3, 2, 5, 5])
     expected = state.reorder(order)
-    monkeypatch.setattr(host, "IMMEDIATE", set())
+    monkeypatch.setattr(common, "IMMEDIATE", set())
     actual = state.reorder(order)
     assert (actual.copies, actual.state.keys.flatten().tolist()) == (2, [1, 2])
     assert_close(actual.state, expected.state)

@@ -7,7 +7,7 @@ Every file of this folder is imported here, and registers the strategy that it h
 from importlib import import_module
 from pkgutil import iter_modules
 
-from fairseq_memattn.attention.controls.base import Control, Tokens
+from fairseq_memattn.attention.controls.base import Control, Shared, Tokens
 from fairseq_memattn.attention.controls.options import (
     ControlOptions,
     OptionError,
@@ -22,7 +22,6 @@ from fairseq_memattn.attention.controls.registry import (
     make_control,
     register_control,
 )
-from fairseq_memattn.attention.controls.sharing import Shared
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

@@ -1,21 +1,54 @@
 """The interface of a control strategy: which slots a token is written into."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import linear
 
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
-from fairseq_memattn.attention.controls.sharing import Shared
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
 from fairseq_memattn.attention.ops.carry import merge
-from fairseq_memattn.attention.ops.host import is_immediate
-from fairseq_memattn.attention.ops.precision import over_tokens
-from fairseq_memattn.attention.ops.state import MemoryState, is_written
+from fairseq_memattn.attention.ops.common import (
+    MemoryState,
+    accumulation_dtype,
+    full_precision,
+    is_immediate,
+    is_written,
+    over_tokens,
+)
+
+T = TypeVar("T")
+
+
+class Shared:
+    """Values that one layer computes and other layers of the same forward pass use.
+
+    A program makes one for each forward pass, gives it to every layer, and drops it afterwards.
+
+    layer: the number of the layer that uses the values, from 0
+    """
+
+    def __init__(self, layer: int = 0, values: dict[Hashable, Any] | None = None) -> None:
+        self.layer = layer
+        self.values: dict[Hashable, Any] = {} if values is None else values
+
+    def for_layer(self, layer: int) -> "Shared":
+        """The same values as the layer with this number uses them."""
+        return Shared(layer, self.values)
+
+    def once(self, owner: Hashable, source: object, make: Callable[[], T]) -> T:
+        """What `make` returned when an owner first asked for the same source."""
+        known, value = self.values.get(owner, (None, None))
+        if known is source:
+            return value  # type: ignore[no-any-return]
+        made = make()
+        self.values[owner] = (source, made)
+        return made
 
 
 class State(Protocol):
@@ -308,3 +341,19 @@ def check_slots(control: Control, name: str, vectors: Tensor) -> Tensor:
             f"{control.slots}), but returned {tuple(vectors.shape)}."
         )
     return vectors
+
+
+class FloatLinear(nn.Linear):
+    """`nn.Linear` in float32, whatever the dtypes of weights and inputs (float64 of float64).
+
+    The exponential of a logit that bfloat16 rounds is off by a share that grows with the logit.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return _float_linear(input, self.weight, self.bias)
+
+
+@full_precision
+def _float_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    dtype = accumulation_dtype(x)
+    return linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))

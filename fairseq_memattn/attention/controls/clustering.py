@@ -8,8 +8,7 @@ from torch import Tensor
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_step
-from fairseq_memattn.attention.ops.precision import full_precision
-from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, full_precision
 
 ITERATIONS = 10
 

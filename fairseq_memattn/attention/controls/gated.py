@@ -6,15 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
-from fairseq_memattn.attention.controls.linear import FloatLinear
+from fairseq_memattn.attention.controls.base import Control, FloatLinear, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import abc_read, abc_step
 from fairseq_memattn.attention.ops.additive import additive_write
-from fairseq_memattn.attention.ops.backends import chosen_backend
-from fairseq_memattn.attention.ops.precision import over_tokens
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, chosen_backend, over_tokens
 
 DAMPING = 16.0
 BLOCK = 512  # tokens, of which normalisers are summed

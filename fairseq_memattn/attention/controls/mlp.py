@@ -1,17 +1,58 @@
 """ABC-MLP: the token decides where it is written (ABC paper, section 4, equation 12)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
-from fairseq_memattn.attention.controls.activations import LOG_ACTIVATIONS, log_control
-from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
-from fairseq_memattn.attention.controls.linear import FloatLinear
+from fairseq_memattn.attention.controls.base import (
+    FloatLinear,
+    NormalisedControl,
+    Tokens,
+    drop_writes,
+)
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import abc_write
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.common import MemoryState
+
+
+def _log_relu(logits: Tensor) -> Tensor:
+    positive = logits > 0
+    # The inner `where` keeps log's infinite slope at 0 out of the gradient.
+    return torch.where(positive, logits, 1.0).log().masked_fill(~positive, -torch.inf)
+
+
+def _identity(logits: Tensor) -> Tensor:
+    return logits
+
+
+# The paper's three activations, each as the logarithm of what it writes (appendix C.2).
+LOG_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": _identity,
+    "sigmoid": logsigmoid,
+    "relu": _log_relu,
+}
+
+
+def log_control(logits: Tensor, activation: str = "exp") -> Tensor:
+    """log alpha from logits = W_phi x, both (B, H, S, M), in float32 (or float64).
+
+    activation: "exp", "sigmoid" or "relu". With "relu" a logit <= 0 gives -inf: nothing is
+    written, and a slot into which nothing was written is never read.
+
+    Raises ValueError for any other activation.
+    """
+    if activation not in LOG_ACTIVATIONS:
+        raise ValueError(
+            f"`activation` must be one of {', '.join(LOG_ACTIVATIONS)}, "
+            f"but is {activation!r} instead."
+        )
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    return LOG_ACTIVATIONS[activation](logits)
 
 
 @dataclass(frozen=True)

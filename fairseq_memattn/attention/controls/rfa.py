@@ -11,8 +11,7 @@ from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.random import RandomOptions
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.precision import full_precision, unit_vectors
-from fairseq_memattn.attention.ops.state import accumulation_dtype
+from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precision, unit_vectors
 
 
 class RandomFeatures(FeatureMap):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.controls.kernel import FeatureMap, KernelControl
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.state import accumulation_dtype
+from fairseq_memattn.attention.ops.common import accumulation_dtype
 
 
 class T2RFeatures(FeatureMap):

@@ -9,8 +9,7 @@ from torch.nn.functional import layer_norm
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.precision import over_tokens
-from fairseq_memattn.attention.ops.state import accumulation_dtype
+from fairseq_memattn.attention.ops.common import accumulation_dtype, over_tokens
 
 
 @register_control("workspace")

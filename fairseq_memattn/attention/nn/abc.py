@@ -9,19 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Control, Tokens
+from fairseq_memattn.attention.controls.base import Control, Shared, Tokens
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
-from fairseq_memattn.attention.controls.sharing import Shared
-from fairseq_memattn.attention.nn.checks import (
+from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
     check_floating,
     check_heads,
     check_sizes,
+    check_type,
 )
-from fairseq_memattn.attention.ops.checks import check_type
-from fairseq_memattn.attention.ops.state import MemoryState, is_written
+from fairseq_memattn.attention.ops.common import MemoryState, is_written
 
 
 class BoundedAttention(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fairseq_memattn.attention.ops.carry import before_sentences, fade, merge
-from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype
 
 GATES = ("none", "decay", "sentence")
 # The first gates of the slots are spread evenly between these logits. By 4, a slot keeps 0.98 of

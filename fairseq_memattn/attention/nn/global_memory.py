@@ -9,13 +9,15 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.checks import (
+from fairseq_memattn.attention.ops.checks import (
+    check_devices,
     check_dropout,
     check_floating,
     check_heads,
     check_int,
+    check_mask,
 )
-from fairseq_memattn.attention.ops.checks import check_devices, check_mask
+from fairseq_memattn.attention.ops.common import unit_vectors
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     global_memory_attention,
@@ -23,7 +25,6 @@ from fairseq_memattn.attention.ops.global_memory.chunked import (
 )
 from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
 from fairseq_memattn.attention.ops.lsh.chunked import lsh_memory_attention
-from fairseq_memattn.attention.ops.precision import unit_vectors
 from fairseq_memattn.attention.ops.window.chunked import Window
 
 # The options that each sparsity has.

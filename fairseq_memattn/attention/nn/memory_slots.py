@@ -7,14 +7,15 @@ processing" (T5Mem), sections III-A and IV, equations 2 and 6 to 14.
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.checks import (
+from fairseq_memattn.attention.ops.checks import (
+    check_devices,
     check_dropout,
     check_floating,
     check_heads,
     check_int,
+    check_mask,
     check_sizes,
 )
-from fairseq_memattn.attention.ops.checks import check_devices, check_mask
 from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias
 

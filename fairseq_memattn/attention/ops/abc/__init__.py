@@ -19,7 +19,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
 from fairseq_memattn.attention.ops.abc.forms import causal_backends
-from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_devices,
@@ -32,15 +31,19 @@ from fairseq_memattn.attention.ops.checks import (
     check_tensors,
     check_type,
 )
-from fairseq_memattn.attention.ops.host import is_immediate
-from fairseq_memattn.attention.ops.precision import full_precision, over_tokens, scaled
-from fairseq_memattn.attention.ops.state import (
+from fairseq_memattn.attention.ops.common import (
     EMPTY,
     MemoryState,
     accumulation_dtype,
+    choose,
+    full_precision,
+    is_immediate,
     is_written,
     joint_mass,
     mass_where,
+    needs_gradient,
+    over_tokens,
+    scaled,
 )
 
 

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written, mass_where
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written, mass_where
 
 # exp(60) times any sensible activation stays inside float32, and what exp(-60) rounds away is
 # below the precision of the sum it belongs to.

@@ -6,8 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.precision import read_scale
-from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, read_scale
 
 # Of q, k, v, a control in the accumulation dtype without padding, a memory, a scale, a chunk size.
 Causal = Callable[

@@ -6,7 +6,7 @@ Loops over positions, everything in float64, and a softmax wherever the paper di
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written
 
 
 def memory(k: Tensor, v: Tensor, log_alpha: Tensor) -> tuple[Tensor, Tensor]:

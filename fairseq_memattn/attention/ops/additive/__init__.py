@@ -19,7 +19,6 @@ from fairseq_memattn.attention.ops.abc import abc_read
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.additive import naive
-from fairseq_memattn.attention.ops.backends import choose, needs_gradient
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_memory_state,
@@ -27,8 +26,14 @@ from fairseq_memattn.attention.ops.checks import (
     check_scale,
     check_shapes,
 )
-from fairseq_memattn.attention.ops.precision import full_precision
-from fairseq_memattn.attention.ops.state import MemoryState, accumulation_dtype, mass_where
+from fairseq_memattn.attention.ops.common import (
+    MemoryState,
+    accumulation_dtype,
+    choose,
+    full_precision,
+    mass_where,
+    needs_gradient,
+)
 
 
 def _masked(phi: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:

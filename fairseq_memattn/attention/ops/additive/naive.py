@@ -6,7 +6,7 @@ Loops over positions, everything in float64.
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written, mass_where
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written, mass_where
 
 
 def additive_attention(

@@ -13,7 +13,7 @@ where `*` multiplies the mass of a memory and `+` is `merge`.
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written, joint_mass
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written, joint_mass
 
 
 def merge(first: MemoryState, second: MemoryState) -> MemoryState:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import EMPTY, MemoryState, is_written
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written
 
 
 def before_sentences(

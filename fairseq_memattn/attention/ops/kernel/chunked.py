@@ -33,8 +33,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_tensors,
     check_type,
 )
-from fairseq_memattn.attention.ops.precision import full_precision
-from fairseq_memattn.attention.ops.state import accumulation_dtype
+from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precision
 
 # A normaliser up to this is 0 but for what rounding left: nothing is read.
 NOTHING = 1e-30

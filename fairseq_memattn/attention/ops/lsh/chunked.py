@@ -24,15 +24,20 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
 from fairseq_memattn.attention.ops.checks import check_tensors
+from fairseq_memattn.attention.ops.common import (
+    EMPTY,
+    accumulation_dtype,
+    full_precision,
+    on_device,
+    scaled,
+    unit_vectors,
+)
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     check_inputs,
     check_size,
     hide_padding,
 )
-from fairseq_memattn.attention.ops.host import on_device
-from fairseq_memattn.attention.ops.precision import full_precision, scaled, unit_vectors
-from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
 
 # Subtracted from a token's logit with itself: far above any logit, and far from `EMPTY`.
 SELF_PENALTY = 1e5

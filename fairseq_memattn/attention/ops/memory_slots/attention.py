@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from fairseq_memattn.attention.ops.checks import check_mask, check_same_dtype, check_tensors
-from fairseq_memattn.attention.ops.precision import full_precision, scaled
-from fairseq_memattn.attention.ops.state import EMPTY
+from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
 
 
 @full_precision

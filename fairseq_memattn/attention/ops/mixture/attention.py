@@ -36,8 +36,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_tensors,
     check_type,
 )
-from fairseq_memattn.attention.ops.precision import full_precision, scaled
-from fairseq_memattn.attention.ops.state import EMPTY, accumulation_dtype
+from fairseq_memattn.attention.ops.common import EMPTY, accumulation_dtype, full_precision, scaled
 
 
 class MixtureState(NamedTuple):

@@ -34,7 +34,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_state,
     check_type,
 )
-from fairseq_memattn.attention.ops.host import possibly_any
+from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.attention.ops.window.masked import masked_window_attention
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.

@@ -37,7 +37,7 @@ from torch.autograd.forward_ad import unpack_dual
 from fairseq_memattn.attention.ops.abc.triton import launch
 from fairseq_memattn.attention.ops.abc.triton.causal import abc_causal
 from fairseq_memattn.attention.ops.abc.triton.steps import abc_step, abc_step_
-from fairseq_memattn.attention.ops.state import MemoryState
+from fairseq_memattn.attention.ops.common import MemoryState
 
 
 def causal_attention(

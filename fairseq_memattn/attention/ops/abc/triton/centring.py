@@ -8,7 +8,7 @@ of large numbers, which bfloat16 and TF32 round.
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.state import is_written
+from fairseq_memattn.attention.ops.common import is_written
 
 
 def mean_of_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
