@@ -10,7 +10,7 @@
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make full        every test but those of --contract, in all cases; the Triton kernels at all lengths and sizes
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
-# make coverage    every test but those of --full and --contract, with the branches of fairseq_memattn and data_prep that none takes
+# make coverage    every test but those of --full and --contract, with the branches of fairseq_memattn that none takes
 # make wheelhouse  PYTHON_VERSION=3.12 OUT=folder: what a machine without a network needs beside torch
 # make env         the environment (.venv) for users, which make demo and discourse make when it is missing
 # make develop     with what the tests and the site need, which the other targets make when it is missing

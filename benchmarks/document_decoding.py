@@ -39,7 +39,7 @@ def parse_arguments() -> Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("data", help="folder with document ids, as data_prep/binarise.py writes it")
+    add("data", help="folder with document ids, as `memattn prepare binarise` writes it")
     add("--path", required=True, help="checkpoint of a model trained with document_translation")
     add("--subset", default="test", help="default: %(default)s")
     add("--beam", type=int, default=5, help="default: %(default)s")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 
 COLOUR = "#0072B2"

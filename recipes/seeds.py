@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bars import Bar, draw
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.files import write_text
 

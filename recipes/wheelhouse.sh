@@ -53,7 +53,7 @@ else
 fi
 echo "3/4  fairseq-memattn"
 mkdir "$work/source"
-cp -r fairseq_memattn data_prep hydra_plugins pyproject.toml setup.py README.md LICENSE \
+cp -r fairseq_memattn hydra_plugins pyproject.toml setup.py README.md LICENSE \
   "$work/source"
 wheel "$work/source"
 echo "4/4  one archive, which takes three minutes to compress"

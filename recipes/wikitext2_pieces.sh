@@ -10,9 +10,9 @@ wikitext2_pieces() {
   fi
   programs
   local words=$folder/words/text
-  "$BIN"/python data_prep/wikitext.py --corpus wikitext-2 --archive "$DATA/wikitext-2" \
+  "$BIN"/memattn prepare wikitext --corpus wikitext-2 --archive "$DATA/wikitext-2" \
     --output "$folder/words"
-  "$BIN"/python data_prep/own_corpus.py --langs en --output "$folder" --vocab-size "$2" \
+  "$BIN"/memattn prepare own-corpus --langs en --output "$folder" --vocab-size "$2" \
     --normalization nmt_nfkc \
     --text train="$words/train" valid="$words/valid" test="$words/test"
 }

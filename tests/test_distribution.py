@@ -38,7 +38,7 @@ def committed(*folders: str) -> set[str]:
 
 def test_nothing_is_missing(built: Path) -> None:
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
-    packaged = committed("fairseq_memattn", "data_prep", "hydra_plugins")
+    packaged = committed("fairseq_memattn", "hydra_plugins")
     assert packaged - {*ZipFile(wheel).namelist()} == set()
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -17,12 +17,12 @@ PAGES = [
     ROOT / "benchmarks/README.md",
     ROOT / "examples/README.md",
 ]
-NAME = re.compile(r"(?<![\w/.-])((?:fairseq_memattn|data_prep)(?:\.\w+)+)")
+NAME = re.compile(r"(?<![\w/.-])(fairseq_memattn(?:\.\w+)+)")
 SHORT = re.compile(
     r"`((?:controls|ops|nn|modules|models|tasks|documents|qa|evaluation)\.\w[\w.]*)`"
 )
 FILE = re.compile(
-    r"(?<![\w/.-])((?:fairseq_memattn|data_prep|recipes|benchmarks|examples|tests|docs)/[\w./-]*\w)"
+    r"(?<![\w/.-])((?:fairseq_memattn|recipes|benchmarks|examples|tests|docs)/[\w./-]*\w)"
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--(?:abc|gmat|t5mem|t5)-[a-z0-9-]*[a-z0-9]")

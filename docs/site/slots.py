@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.named_files import named_file
+from fairseq_memattn.cli.shared.named_files import named_file
 
 PAGE = Path(__file__).parents[1] / "slots.html"
 UNIT = 1000  # weights are written in thousandths
@@ -47,7 +47,7 @@ def after_each_token(
     import fairseq_memattn
 
     fairseq_memattn.register()
-    from fairseq_memattn.cli import models, segmentation, texts
+    from fairseq_memattn.cli.shared import models, segmentation, texts
     from fairseq_memattn.modules.memories import attentions, memories_of
 
     state, task = models.open_checkpoint(checkpoint, args.data)

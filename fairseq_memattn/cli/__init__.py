@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(argv, f"error: {_reason(error)}")
     except ModuleNotFoundError as error:
-        from fairseq_memattn.cli.doctor import remedy_for
+        from fairseq_memattn.cli.commands.doctor import remedy_for
 
         package = str(error.name).partition(".")[0]
         return _fail(argv, f"error: the package {package} is not installed: {remedy_for(package)}")
@@ -230,7 +230,7 @@ def _import_user_dir(args: argparse.Namespace) -> None:
 
 def _load(name: str) -> ModuleType:
     try:
-        return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+        return importlib.import_module(f"{__name__}.commands.{name.replace('-', '_')}")
     except ImportError as error:
         missing = f"run `pip install {TORCH}`" if name in WITHOUT_FAIRSEQ else INSTALL
         raise SystemExit(f"memattn {name}: error: {error}; {missing}") from None

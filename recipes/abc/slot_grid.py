@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.plots import check_format
 

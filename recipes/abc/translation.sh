@@ -63,7 +63,7 @@ prepare() {
   shift 3
   if [ ! -d "$folder" ]; then echo "error: no folder $folder; set DATA" >&2; exit 2; fi
   programs
-  "$BIN"/python data_prep/own_corpus.py --langs "$source" "$target" --output "$data" \
+  "$BIN"/memattn prepare own-corpus --langs "$source" "$target" --output "$data" \
     --vocab-size 4000 --text "$@"
 }
 

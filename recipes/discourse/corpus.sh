@@ -4,8 +4,8 @@
 # $pieces (of own_corpus.py) and binary data in FOLDER/data
 discourse_corpus() {
   programs
-  "$BIN"/python data_prep/discourse.py --output "$1/corpus" --train-docs 8000 --valid-docs 50 \
+  "$BIN"/memattn prepare discourse --output "$1/corpus" --train-docs 8000 --valid-docs 50 \
     --test-docs 200 --contrast-groups 300 --seed 1 $text
-  "$BIN"/python data_prep/own_corpus.py --langs en ru --output "$1/data" $pieces \
+  "$BIN"/memattn prepare own-corpus --langs en ru --output "$1/data" $pieces \
     --text train="$1/corpus/train" valid="$1/corpus/valid" test="$1/corpus/test"
 }

@@ -74,7 +74,7 @@ answering() {
 }
 
 programs
-"$BIN"/python data_prep/numeric_reasoning.py --output "$data" --train "$TRAIN" \
+"$BIN"/memattn prepare numeric-reasoning --output "$data" --train "$TRAIN" \
   --sentences "$SENTENCES" --largest "$LARGEST"
 
 one_budget "$run" "$UPDATES"

@@ -43,7 +43,7 @@ schedule="--optimizer adam --adam-betas (0.9,0.999) --weight-decay 0.01 --clip-n
   --dropout 0.1 --attention-dropout 0.1 --batch-size 12"
 
 programs
-"$BIN"/python data_prep/squad.py --output "$data" --spans --vocab-size 4000 \
+"$BIN"/memattn prepare squad --output "$data" --spans --vocab-size 4000 \
   --normalization nmt_nfkc \
   --files train="${train[0]}" valid="$gold"
 

@@ -43,12 +43,12 @@ task="--user-dir fairseq_memattn $DEVICE --task span_answering --criterion span_
 
 # spans FOLDER FLAGS...: stories and their questions as data for the task
 spans() {
-  "$BIN"/python data_prep/stories.py --output "$1/generated" --facts 1 --least-sentences 1 "${@:2}"
+  "$BIN"/memattn prepare stories --output "$1/generated" --facts 1 --least-sentences 1 "${@:2}"
   if [ ! -e "$1/vocab.txt" ]; then
     { printf '[%s]\n' PAD UNK CLS SEP MASK; cut -d' ' -f1 "$1/generated/words.txt"; } > "$1/vocab"
     mv "$1/vocab" "$1/vocab.txt"
   fi
-  "$BIN"/python data_prep/squad.py --output "$1" --spans --bert-vocab "$1/vocab.txt" \
+  "$BIN"/memattn prepare squad --output "$1" --spans --bert-vocab "$1/vocab.txt" \
     --dictionary "$1/generated/words.txt" --files train="$1/generated/json/train.json" \
     valid="$1/generated/json/valid.json" test="$1/generated/json/test.json"
 }

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.files import read_lines, write_text
 
 SEPARATOR = "<sep>"

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.files import write_text
 
 PLUGIN = Path(__file__).with_name("numbered_sentences")

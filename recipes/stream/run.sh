@@ -27,10 +27,10 @@ done
 programs
 
 step "Corpus, SentencePiece, binary data"
-"$BIN"/python data_prep/discourse.py --output "$OUT/corpus" --train-docs 3000 --valid-docs 30 \
+"$BIN"/memattn prepare discourse --output "$OUT/corpus" --train-docs 3000 --valid-docs 30 \
   --test-docs 100 --contrast-groups 350 --distances 1 2 3 5 10 20 30 --min-sentences 31 \
   --max-sentences 40 --seed 1
-"$BIN"/python data_prep/own_corpus.py --langs en ru --output "$OUT/data" --vocab-size 2000 \
+"$BIN"/memattn prepare own-corpus --langs en ru --output "$OUT/data" --vocab-size 2000 \
   --text train="$OUT/corpus/train" valid="$OUT/corpus/valid" test="$OUT/corpus/test"
 
 found=()

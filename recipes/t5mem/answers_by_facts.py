@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.answers import check_records, read_answers
+from fairseq_memattn.cli.commands.answers import check_records, read_answers
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import read_json
 from fairseq_memattn.qa.answer_scores import SQUAD, score_answer

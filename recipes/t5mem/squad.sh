@@ -35,7 +35,7 @@ fi
 data=$WORK/squad run=$WORK/squad/$arch-$CHUNKS-$SEED
 
 programs
-"$BIN"/python data_prep/squad.py --output "$data" --vocab-size 4000 \
+"$BIN"/memattn prepare squad --output "$data" --vocab-size 4000 \
   --normalization nmt_nfkc \
   --files train="${train[0]}" valid="$gold"
 

@@ -86,14 +86,14 @@ if [ "$chunks" -gt 1 ]; then cutting="QUESTION OVERLAP"; fi
 settings="BEGIN FROM TRAIN LENGTH $cutting LAYERS BIASES"
 finished "$run.score" "$run" "$UPDATES" $settings
 programs
-"$BIN"/python data_prep/stories.py --output "$data" --facts $FACTS \
+"$BIN"/memattn prepare stories --output "$data" --facts $FACTS \
   --sentences "$SENTENCES" --least-sentences 1 --apart "$apart" --train "$TRAIN"
 
 one_budget "$run" "$UPDATES"
 one_setting "$run" $settings
 if [ -z "$FROM" ] && [ "$BEGIN" -gt 0 ]; then
   two=$WORK/stories/begin FROM=$run/begin/checkpoint_last.pt
-  "$BIN"/python data_prep/stories.py --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \
+  "$BIN"/memattn prepare stories --output "$two" --facts 1 --sentences 2 --apart 0 --train 12000 \
     --valid 500 --test 500
   one_setting "$run/begin" LENGTH $cutting LAYERS BIASES
   learned "$run/begin" "$BEGIN" "$two/bin"

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from official_archives import write_tar, write_zip
 
-from data_prep import download
-from data_prep.archives import extract, names, sources
-from data_prep.download import Archive, obtain, obtain_all
-from data_prep.files import DataError
 from fairseq_memattn import archive_limits
+from fairseq_memattn.data_prep.pipeline import download
+from fairseq_memattn.data_prep.pipeline.archives import extract, names, sources
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, obtain_all
+from fairseq_memattn.data_prep.pipeline.files import DataError
 
 CONTENT = bytes(range(256)) * 40
 FILES = {"x/a.txt": "eins\n", "x/b.txt": "zwei\n", "y/a.txt": "drei\n"}

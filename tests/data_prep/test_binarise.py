@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import binarise as script
-from data_prep.binarise import RECORD, binarise, check_count, forget_other_parts
-from data_prep.files import DataError
-from data_prep.splits import find_splits
+from fairseq_memattn.data_prep.commands import binarise as script
+from fairseq_memattn.data_prep.commands.binarise import (
+    RECORD,
+    binarise,
+    check_count,
+    forget_other_parts,
+)
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.pipeline.splits import find_splits
 
 SPLITS = ("train", "valid", "test")
 EN = ["the house is old", "it is big", "she sings", "the old letter", "it is hers"]
@@ -36,7 +41,7 @@ def write(folder: Path, **changes: str | None) -> dict[str, Path]:
 
 def run(*args: object) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    command = [sys.executable, script.__file__, *map(str, args)]
+    command = [sys.executable, "-m", "fairseq_memattn.cli", "prepare", "binarise", *map(str, args)]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import binarise as script
-from data_prep.splits import find_splits
+from fairseq_memattn.data_prep.commands import binarise as script
+from fairseq_memattn.data_prep.pipeline.splits import find_splits
 
 ODD = ["a  b\tc", "", "b </s> <unk> b", "ü\u00a0e\u0301 \x1c b", " 中 文 ", "a <pad> <s>"]
 TEXT = {

@@ -12,18 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import discourse
-from data_prep.corpora import tsv_tables
-from data_prep.corpora.discourse import grammar, lexicon, scenes
-from data_prep.corpora.discourse.balanced_sets import CANDIDATES, Group, group_count
-from data_prep.corpora.discourse.discourse_corpus import MAX_REPEATS, Corpus, Options, distinct
-from data_prep.corpora.discourse.generated_documents import document, gaps
-from data_prep.corpora.discourse.phenomena import PHENOMENA
-from data_prep.corpora.discourse.stories import Story
-from data_prep.corpora.discourse.templates import read_templates
-from data_prep.files import DataError
+from fairseq_memattn.data_prep.commands import discourse
+from fairseq_memattn.data_prep.generated import tsv_tables
+from fairseq_memattn.data_prep.generated.discourse import grammar, lexicon, scenes
+from fairseq_memattn.data_prep.generated.discourse.balanced_sets import (
+    CANDIDATES,
+    Group,
+    group_count,
+)
+from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
+    MAX_REPEATS,
+    Corpus,
+    Options,
+    distinct,
+)
+from fairseq_memattn.data_prep.generated.discourse.generated_documents import document, gaps
+from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
+from fairseq_memattn.data_prep.generated.discourse.stories import Story
+from fairseq_memattn.data_prep.generated.discourse.templates import read_templates
+from fairseq_memattn.data_prep.pipeline.files import DataError
 
-SCRIPT = Path(discourse.__file__)
+SCRIPT = [sys.executable, "-m", "fairseq_memattn.cli", "prepare", "discourse"]
 SMALL = ["--train-docs", "60", "--valid-docs", "7", "--test-docs", "8", "--contrast-groups", "36"]
 
 
@@ -306,7 +315,7 @@ def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(
     corpus: Path, tmp_path: Path
 ) -> None:
     subprocess.run(
-        [sys.executable, str(SCRIPT), "--output", str(tmp_path / "again"), *SMALL],
+        [*SCRIPT, "--output", str(tmp_path / "again"), *SMALL],
         check=True,
         stdout=subprocess.DEVNULL,
         env={"PYTHONHASHSEED": "1"},  # neither the locale nor the hashes of this process

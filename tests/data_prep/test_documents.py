@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from corpora import corpus, needs
 
-from data_prep import documents
-from data_prep.document_formats import FORMATS
+from fairseq_memattn.data_prep.commands import documents
+from fairseq_memattn.data_prep.formats import FORMATS
 
 CONSISTENCY = corpus("voita-consistency-en-ru") / "consistency_testsets/scoring_data"
 EN, RU = "a\nb  c \nd\ne\nf\n", "А\nБ В\n Г\nД\nЕ\n"

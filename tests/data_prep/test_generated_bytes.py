@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from data_prep import discourse
-from data_prep.corpora.discourse.discourse_corpus import Options
-from data_prep.corpora.numeric.examples import draw_example
-from data_prep.corpora.stories.story_examples import draw_example as draw_story
+from fairseq_memattn.data_prep.commands import discourse
+from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import Options
+from fairseq_memattn.data_prep.generated.numeric.examples import draw_example
+from fairseq_memattn.data_prep.generated.stories.story_examples import draw_example as draw_story
 
 
 def digest(texts: Iterable[str]) -> str:

@@ -9,9 +9,10 @@ import sentencepiece
 from official_archives import encoded, lines, message, tree, write_zip
 from roberta_data import TINY, fairseq, write_gpt2_files
 
-from data_prep import glue, pretrained_subwords, subword
-from data_prep.files import DataError
-from data_prep.pretrained_subwords import Subwords, find_subwords, write_pieces
+from fairseq_memattn.data_prep.commands import glue, subword
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.text import pretrained_subwords
+from fairseq_memattn.data_prep.text.pretrained_subwords import Subwords, find_subwords, write_pieces
 
 MNLI_START = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "
 MNLI_START += "sentence1_parse sentence2_parse sentence1 sentence2"

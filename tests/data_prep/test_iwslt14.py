@@ -19,7 +19,7 @@ from official_archives import (
     write_tar,
 )
 
-from data_prep import iwslt14
+from fairseq_memattn.data_prep.commands import iwslt14
 
 TRAIN = "es-en/train.tags.es-en"
 

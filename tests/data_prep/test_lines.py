@@ -1,6 +1,6 @@
 """Processes that rewrite lines."""
 
-from data_prep.lines import map_lines
+from fairseq_memattn.data_prep.text.lines import map_lines
 
 
 def upper(line: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from official_archives import lines, message
 from roberta_data import TINY, fairseq, write_gpt2_files
 
-from data_prep import mlm_text
+from fairseq_memattn.data_prep.commands import mlm_text
 
 DOCUMENTS = [
     [f'The "house" number {number} is old.', *["It is in the garden, thée!"] * (number % 3)]

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from data_prep import numeric_reasoning
-from data_prep.corpora.numeric.examples import draw_example
+from fairseq_memattn.data_prep.commands import numeric_reasoning
+from fairseq_memattn.data_prep.generated.numeric.examples import draw_example
 
 WORDS = {
     "have": ["had"],

@@ -6,7 +6,9 @@ import pytest
 import sentencepiece
 from official_archives import lines, message, write_zip
 
-from data_prep import opensubtitles_en_ru
+from fairseq_memattn.data_prep.commands import opensubtitles_en_ru
+
+PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}
 ENGLISH = ["Hello there .", "I saw a cat .", "The cat was hungry .", "I fed the cat ."]
@@ -126,7 +128,7 @@ def test_what_is_left_out_is_reported(
 
 
 def test_options(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     renamed = {
         name.removeprefix("data_to_publish/context_").replace("_", "."): content
         for name, content in archive_files().items()
@@ -171,7 +173,7 @@ def test_another_layout_is_another_text(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     both = archive_files()
     both |= {f"{name}.v2": content.upper() for name, content in archive_files().items()}
     both_archive = write_zip(tmp_path / "both.zip", both)

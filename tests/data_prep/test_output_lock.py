@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from official_archives import message
 
-from data_prep import binarise, discourse, own_corpus
-from data_prep.files import DataError
-from data_prep.output_lock import LOCK, run_locked
+from fairseq_memattn.data_prep.commands import binarise, discourse, own_corpus
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.pipeline.output_lock import LOCK, run_locked
 
 HOLD = """\
 import fcntl, sys

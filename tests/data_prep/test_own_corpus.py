@@ -7,7 +7,9 @@ import pytest
 import sentencepiece
 from official_archives import lines, message
 
-from data_prep import own_corpus
+from fairseq_memattn.data_prep.commands import own_corpus
+
+PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 
 NOUNS = {"house": "casa", "table": "mesa", "letter": "carta", "garden": "huerta"}
 SIZES = (("old", "vieja"), ("new", "nueva"), ("small", "chica"))
@@ -99,7 +101,10 @@ def test_a_byte_order_mark_is_refused(mine: Path, capsys: pytest.CaptureFixture[
 def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without document ids, and with an empty line, which may stand between paragraphs."""
     calls = []
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *args, **_: calls.append(args))
+    monkeypatch.setattr(
+        "fairseq_memattn.data_prep.pipeline.text_to_binary.binarise",
+        lambda *args, **_: calls.append(args),
+    )
     for name in ("train", "dev"):
         (mine / f"{name}.docid").unlink()
     with open(mine / "dev.en", "a") as file:
@@ -208,7 +213,7 @@ def test_validation_on_the_training_text_or_none(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     text = [f"train={mine / 'train'}", *([f"valid={mine / valid}"] if valid else [])]
     options = ["--langs", "en", "es", "--output", str(mine / "data"), "--vocab-size", "30"]
     assert own_corpus.main(["--text", *text, *options]) == 0

@@ -1,18 +1,17 @@
 """What the pages say about the preparations: every command parses, and the code runs."""
 
-import importlib
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from data_prep import PREPARATIONS
-from data_prep.document_formats import FORMATS
+from fairseq_memattn.data_prep.commands import PREPARATIONS, load
+from fairseq_memattn.data_prep.formats import FORMATS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/**/*.md")]
-CALL = re.compile(r"(?:memattn prepare|python data_prep/)\s*([a-z][\w-]*)(?:\.py)? (.+)")
+CALL = re.compile(r"memattn prepare\s*([a-z][\w-]*) (.+)")
 
 
 def commands() -> list[tuple[str, str, str]]:
@@ -28,7 +27,7 @@ def commands() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("page, name, words", commands())
 def test_commands_parse(page: str, name: str, words: str) -> None:
-    module = importlib.import_module(f"data_prep.{name.replace('-', '_')}")
+    module = load(name)
     arguments = [word for word in shlex.split(words) if word != "..."]
     if arguments[0] != "--help":
         module.parser().parse_args(arguments)

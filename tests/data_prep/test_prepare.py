@@ -1,24 +1,22 @@
 """`memattn prepare`: every preparation by name, without what it does not need."""
 
 import argparse
-import importlib
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import data_prep
-from data_prep import PREPARATIONS
 from fairseq_memattn.cli import main
+from fairseq_memattn.data_prep import commands
+from fairseq_memattn.data_prep.commands import PREPARATIONS
 
-FOLDER = Path(data_prep.__file__).parent
+FOLDER = Path(commands.__file__).parent
 MODULES = {name: name.replace("-", "_") for name in PREPARATIONS}
 
 
 def test_every_script_is_listed() -> None:
-    scripts = [path.stem for path in FOLDER.glob("*.py") if "__main__" in path.read_text("utf-8")]
+    scripts = [path.stem for path in FOLDER.glob("[!_]*.py")]
     assert sorted(scripts) == sorted(MODULES.values())
 
 
@@ -45,20 +43,6 @@ def test_help_of_a_preparation_shows_how_it_was_called(
     assert ".py --" not in shown and "%(" not in shown
 
 
-@pytest.mark.parametrize("name", PREPARATIONS)
-def test_the_script_of_a_preparation(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = FOLDER / f"{MODULES[name]}.py"
-    monkeypatch.setattr(sys, "argv", [str(script), "--help"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(SystemExit) as status:
-        runpy.run_path(str(script), run_name="__main__")
-    assert status.value.code == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"usage: {script.name} ") and f"\n  {script.name} " in shown
-
-
 # `documents check` writes nothing, `subword train` a model of a given --model.
 WITHOUT_OUTPUT = ["documents check", "subword train"]
 
@@ -75,24 +59,9 @@ def leaves(parser: argparse.ArgumentParser, name: str) -> dict[str, argparse.Arg
 
 @pytest.mark.parametrize("name", PREPARATIONS)
 def test_every_preparation_has_an_output(name: str) -> None:
-    module = importlib.import_module(f"data_prep.{MODULES[name]}")
+    module = commands.load(name)
     for command, parser in leaves(module.parser(), name).items():
         assert ("--output" in parser.format_help()) == (command not in WITHOUT_OUTPUT), command
-
-
-def test_a_script_runs_from_any_folder(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-E",
-        FOLDER / "discourse.py",
-        "--output",
-        "corpus",
-        "--train-docs",
-        "3",
-    ]
-    sizes = ["--valid-docs", "1", "--test-docs", "1", "--contrast-groups", "1"]
-    subprocess.run([*command, *sizes], cwd=tmp_path, check=True)
-    assert (tmp_path / "corpus/corpus.json").is_file()
 
 
 def test_arguments_and_status_are_those_of_the_preparation(
@@ -154,9 +123,9 @@ def test_the_traceback_is_shown_on_request(
 
 
 def test_neither_torch_nor_fairseq_is_imported() -> None:
-    modules = [f"data_prep.{module}" for module in MODULES.values()]
+    modules = [f"fairseq_memattn.data_prep.commands.{module}" for module in MODULES.values()]
     code = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; "
     code += "print([name for name in ('torch', 'fairseq', 'hydra') if name in sys.modules])"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -16,8 +16,9 @@ from question_files import (
     write_json,
 )
 
-from data_prep import hotpotqa, qa_pipeline, squad
-from data_prep.files import DataError
+from fairseq_memattn.data_prep.commands import hotpotqa, squad
+from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
 REAL = corpus("squad/dev-v1.1.json")

@@ -11,10 +11,11 @@ from corpora import corpus, needs
 from official_archives import lines, message
 from question_files import hotpot_record, squad_file, squad_question, write_json
 
-from data_prep import hotpotqa, qa_pipeline, squad
-from data_prep.files import DataError
-from data_prep.qa_passages import hotpot_passage, squad_passage
-from data_prep.token_offsets import bert_cut, cover, sentencepiece_cut
+from fairseq_memattn.data_prep.commands import hotpotqa, squad
+from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.text.passages import hotpot_passage, squad_passage
+from fairseq_memattn.data_prep.text.token_offsets import bert_cut, cover, sentencepiece_cut
 from fairseq_memattn.qa.question_sets import (
     HotpotQuestion,
     Paragraph,

@@ -10,14 +10,16 @@ from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, Sentencepi
 from fairseq.tokenizer import tokenize_line
 from official_archives import lines
 
-from data_prep import bpe, own_corpus, subword
-from data_prep.lines import rewrite
-from data_prep.pretrained_subwords import sentencepiece_subwords, write_pieces
-from data_prep.round_trip import RoundTrip, from_bpe, from_sentencepiece
-from data_prep.token_offsets import sentencepiece_cut
+from fairseq_memattn.data_prep.commands import own_corpus, subword
+from fairseq_memattn.data_prep.text import bpe
+from fairseq_memattn.data_prep.text.lines import rewrite
+from fairseq_memattn.data_prep.text.pretrained_subwords import sentencepiece_subwords, write_pieces
+from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_bpe, from_sentencepiece
+from fairseq_memattn.data_prep.text.token_offsets import sentencepiece_cut
 from fairseq_memattn.host.patches import prepare_fairseq
 from fairseq_memattn.transformers.pieces import SentencePieces
 
+PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
 TEXT = {
     "yo": "O\u0323\u0300na\u0300 ti\u0301 a gba\u0300 s\u0323e e\u0301 da\u0301ra",
@@ -163,7 +165,7 @@ def test_the_option_is_part_of_the_stages(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A corpus that was prepared with another normalisation is not continued silently."""
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     prefix = text.with_suffix("")
     argv = (
         f"--text train={prefix} valid={prefix} --langs xx --output {tmp_path} --vocab-size {SIZE}"

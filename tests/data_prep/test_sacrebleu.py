@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from hashlib import md5
 from pathlib import Path
@@ -16,8 +14,9 @@ from sacrebleu.dataset.fake_sgml import FakeSGMLDataset, WMTAdditionDataset
 from sacrebleu.dataset.plain_text import PlainTextDataset
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
-from data_prep import binarise, sacrebleu, sacrebleu_sets
 from fairseq_memattn.cli import main
+from fairseq_memattn.data_prep.commands import binarise, sacrebleu
+from fairseq_memattn.data_prep.formats import sacrebleu_sets
 
 XML = "set-1/xml/tiny.en-de.all.xml"
 DOCUMENTS = f"""<?xml version='1.0' encoding='utf-8'?>
@@ -322,13 +321,6 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert sacrebleu.main(["--list", *options]) == 1
         assert said in message(capsys.readouterr().err)
-
-
-def test_the_script_finds_the_package_of_its_name(tmp_path: Path) -> None:
-    script = Path(sacrebleu.__file__).resolve()
-    command = [sys.executable, script, "--list", "--set", "wmt24", "--langs", "en-de"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1].split()[0] == "wmt24"
 
 
 def test_every_pair_of_the_registry_has_its_archives() -> None:

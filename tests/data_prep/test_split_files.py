@@ -7,7 +7,9 @@ import pytest
 from official_archives import lines, message, nist_set
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
-from data_prep import own_corpus
+from fairseq_memattn.data_prep.commands import own_corpus
+
+PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 
 TEXT = [
     (f"The {noun} is {size} & \u201cfine\u201d.", f"Le {noun} est {size}, 2 < 3.", document)
@@ -51,7 +53,7 @@ def run(folder: Path, kind: str, *options: str, langs: str = "en fr", file: str 
 
 @pytest.fixture(autouse=True)
 def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
 
 
 def check(folder: Path, documents: bool = True) -> None:

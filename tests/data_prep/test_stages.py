@@ -18,12 +18,19 @@ import pytest
 from official_archives import lines, message, nist_set
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
-from data_prep import bpe, moses
-from data_prep.files import DataError, run_command, write_all_or_nothing
-from data_prep.lines import LineFunction, map_lines, raw_lines, raw_pairs, rewrite
-from data_prep.record_differences import differences
-from data_prep.sgml_segments import read_segment_pairs, read_segments
-from data_prep.stages import Stages
+from fairseq_memattn.data_prep.commands import moses
+from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs, read_segments
+from fairseq_memattn.data_prep.pipeline.files import DataError, run_command, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.record_differences import differences
+from fairseq_memattn.data_prep.pipeline.stages import Stages
+from fairseq_memattn.data_prep.text import bpe
+from fairseq_memattn.data_prep.text.lines import (
+    LineFunction,
+    map_lines,
+    raw_lines,
+    raw_pairs,
+    rewrite,
+)
 
 TEXT = [
     "The US is big . The dog sleeps in the US .",
@@ -403,9 +410,11 @@ def started(work: str, *folders: Path) -> subprocess.Popen[str]:
         # What runs in a shell's background ignores the first, and under nohup the second.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-        "import sys, test_stages; from data_prep.files import run_command\n"
-        "from pathlib import Path; from data_prep.lines import rewrite\n"
-        f"from data_prep.binarise import run_preprocess\nwork = lambda _: {work}\n"
+        "import sys, test_stages\n"
+        "from fairseq_memattn.data_prep.pipeline.files import run_command\n"
+        "from pathlib import Path; from fairseq_memattn.data_prep.text.lines import rewrite\n"
+        "from fairseq_memattn.data_prep.commands.binarise import run_preprocess\n"
+        f"work = lambda _: {work}\n"
         "sys.exit(run_command(work, None))"
     )
     path = os.pathsep.join(map(str, [*folders, Path(__file__).parent, Path(__file__).parents[2]]))

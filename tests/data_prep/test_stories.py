@@ -12,9 +12,9 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 
-from data_prep import squad, stories
-from data_prep.corpora.stories.story_examples import draw_example
 from fairseq_memattn.data.chunks import Chunking
+from fairseq_memattn.data_prep.commands import squad, stories
+from fairseq_memattn.data_prep.generated.stories.story_examples import draw_example
 from fairseq_memattn.qa.question_sets import read_records, read_squad
 
 SENTENCE = re.compile(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from data_prep import subword
+from fairseq_memattn.data_prep.commands import subword
 
 SIZES, THINGS, PLACES = ("old", "new", "big"), ("house", "garden", "letter"), ("town", "valley")
 TEXT = [f"The {a} {b} is in the {c}." for a, b, c in product(SIZES, THINGS, PLACES)]

@@ -8,7 +8,9 @@ import pytest
 from corpora import corpus, needs
 from official_archives import lines, message, write_zip
 
-from data_prep import wikitext
+from fairseq_memattn.data_prep.commands import wikitext
+
+PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 
 REAL = corpus("wikitext-2")
 ARTICLES = """ \n = Robert <unk> = \n \n Robert is an actor . \n \n = = Career = = \n \n He was .
@@ -22,7 +24,7 @@ def archive_files(pattern: str) -> dict[str, str | bytes]:
 
 @pytest.fixture
 def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
 
 
 def run(archive: Path, output: Path, *options: str) -> int:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import windows
-from data_prep.windows import count_separators, join_window, last_sentence
+from fairseq_memattn.data_prep.commands import windows
+from fairseq_memattn.data_prep.commands.windows import count_separators, join_window, last_sentence
 
 
 def write(folder: Path, **files: str | bytes) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from official_archives import lines, message, nist_set, tree, write_tar
 
-from data_prep import wmt14
+from fairseq_memattn.data_prep.commands import wmt14
+
+PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 
 PAIRS = {
     "training/europarl-v7.de-en": [("Resumption of the session", "Wiederaufnahme der Sitzung")],
@@ -116,7 +118,7 @@ def test_binary_data_has_one_dictionary(corpus: Path) -> None:
 def test_processes_do_not_change_the_result(
     archives: list[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data_prep.pipeline.binarise", lambda *_, **__: True)
+    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     output = tmp_path / "out"
     assert wmt14.main(arguments(archives, output, "--workers", "2")) == 0
     expected = {name: data for name, data in tree(corpus).items() if not name.startswith("bin/")}

@@ -372,7 +372,7 @@ def test_other_ids_and_references(case):
 
 
 def test_a_document_that_takes_too_much_memory(case, monkeypatch):
-    monkeypatch.setattr("fairseq_memattn.cli.align.available_memory", lambda: 80)
+    monkeypatch.setattr("fairseq_memattn.cli.commands.align.available_memory", lambda: 80)
     message = "the alignment of the largest document takes 0.0 GB of memory"
     assert message in case.run([FIRST, SECOND])
 
@@ -386,7 +386,7 @@ def test_what_a_table_cannot_store_is_told_before_the_work(column, case, monkeyp
     name = {"ref": "reference", "docid": "ids"}[column]
     lines = (case.folder / name).read_text(encoding="utf-8").splitlines()
     case.write(name, [f"{line}\tx" for line in lines])
-    monkeypatch.setattr("fairseq_memattn.cli.align.align", pytest.fail)
+    monkeypatch.setattr("fairseq_memattn.cli.commands.align.align", pytest.fail)
     printed = case.run([FIRST, SECOND], "--output", str(case.folder / "out.tsv"))
     assert f"line 1: '{column}' contains a tab, which tab-separated values cannot" in printed
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from corpora import corpus, needs
 
-from data_prep import discourse
 from fairseq_memattn.cli import main
+from fairseq_memattn.data_prep.commands import discourse
 from fairseq_memattn.evaluation.contrastive import (
     Group,
     judge,
@@ -630,7 +630,7 @@ def test_neither_fairseq_nor_torch_is_imported():
         "import sys\n"
         "import fairseq_memattn.evaluation.contrastive_sets\n"
         "import fairseq_memattn.evaluation.swapped_groups\n"
-        "import fairseq_memattn.evaluation.scores, fairseq_memattn.cli.score\n"
+        "import fairseq_memattn.evaluation.scores, fairseq_memattn.cli.commands.score\n"
         "print({'fairseq', 'torch'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.score import last_sentence
+from fairseq_memattn.cli.commands.score import last_sentence
 from fairseq_memattn.evaluation.fairseq_output import detokenise, read_hypotheses, read_lines
 
 OUTPUT = """S-1\t▁a\nT-1\t▁b

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.texts import read_line
+from fairseq_memattn.cli.shared.texts import read_line
 from fairseq_memattn.evaluation.text_columns import read_column, table_lines
 
 WORDS = ["the", "cat", "sees", "“then”", "Öl", "a\u2028b", ":", "=", "\\", '"', "'", "it"]

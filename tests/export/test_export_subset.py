@@ -3,7 +3,7 @@
 import pytest
 from tiny_roberta import export, prepare, registered
 
-from fairseq_memattn.cli import export as command
+from fairseq_memattn.cli.commands import export as command
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from in_process import hydra_in_less_time, preprocess_in_process
 from transformers import RobertaConfig, RobertaForMaskedLM
 from transformers.models.auto import tokenization_auto
 
-from data_prep import own_corpus
 from fairseq_memattn import cli
-from fairseq_memattn.cli.hf_checkpoint import checkpoint
+from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
+from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.export.converters import CONVERTERS, import_converters
 from fairseq_memattn.host.messages.logs import quiet_known_warnings
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer

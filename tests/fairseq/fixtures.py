@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from harness import (
     LANGUAGE_MODEL,
-    ROOT,
     SOFTMAX,
     STREAM,
     TRANSLATOR,
@@ -23,7 +22,7 @@ from once import Once
 from questions import prepare, records
 
 import fairseq_memattn
-from data_prep.binarise import binarise
+from fairseq_memattn.data_prep.commands.binarise import binarise
 
 fairseq_memattn.register()
 
@@ -43,9 +42,8 @@ def corpus(once) -> Path:
     """English-Russian text: {train,valid,test}.{en,ru}, a sentence a line."""
 
     def generate(folder: Path) -> Path:
-        script = str(ROOT / "data_prep" / "discourse.py")
-        sizes = ["--train-docs", "200", "--valid-docs", "4", "--test-docs", "4"]
-        run(script, "--output", folder / "text", *sizes, "--contrast-groups", "6")
+        sizes = "--train-docs 200 --valid-docs 4 --test-docs 4 --contrast-groups 6".split()
+        run("memattn", "prepare", "discourse", "--output", folder / "text", *sizes)
         return folder / "text"
 
     return once("corpus", generate)

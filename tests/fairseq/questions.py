@@ -1,4 +1,4 @@
-"""Small sets of questions, and data_prep's scripts run on them."""
+"""Small sets of questions, and preparations run on them."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import ROOT, run
+from harness import run
 
 COLOURS = ("red", "green", "blue", "black")
 ANIMALS = ("cat", "dog", "horse", "mouse")
@@ -71,12 +71,12 @@ def squad_records(count: int, seed: int) -> dict:
 
 
 def prepare(name: str, folder: Path, options: Sequence[str] = (), **contents: object) -> Path:
-    """Runs a script of data_prep on small files of its format, which it leaves in the folder."""
+    """Runs `memattn prepare` on small files of its format, which it leaves in the folder."""
     files = []
     for split, content in contents.items():
         path = folder / f"{split}.json"
         path.write_text(json.dumps(content), encoding="utf-8")
         files.append(f"{split}={path}")
     flags = ["--output", folder / "data", "--vocab-size", "33", "--files", *files, *options]
-    run(str(ROOT / "data_prep" / f"{name}.py"), *flags)
+    run("memattn", "prepare", name, *flags)
     return folder / "data/bin"

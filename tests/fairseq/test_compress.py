@@ -22,7 +22,7 @@ from in_process import hydra_in_less_time
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.hf_checkpoint import checkpoint
+from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.compression.compress import record_of
 from fairseq_memattn.compression.corpus import Corpus, Piece, batches, documents_of
 from fairseq_memattn.compression.repair import faults

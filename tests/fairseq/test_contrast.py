@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.cxmi import _Corpus
+from fairseq_memattn.cli.commands.cxmi import _Corpus
 from fairseq_memattn.documents import context_gain
 from fairseq_memattn.documents.context_gain import cxmi, draw_gains
 from fairseq_memattn.documents.sentence_windows import WindowOptions
@@ -273,7 +273,7 @@ def test_long_sentences_have_several_rows(tmp_path, monkeypatch):
 def test_the_picture_shows_where_words_begin(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(context_gain, "draw_gains", lambda words, *others: drawn.append(words))
-    monkeypatch.setattr("fairseq_memattn.cli.cxmi.replacing", nullcontext)
+    monkeypatch.setattr("fairseq_memattn.cli.commands.cxmi.replacing", nullcontext)
     pieces = ["\u2581hell", "o", "\u2581", "w", "</s>"]
     corpus = SimpleNamespace(
         documents=SimpleNamespace(sentences_of=lambda document: [0]), words=lambda sentence: pieces

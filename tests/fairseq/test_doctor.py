@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_memattn.cli import doctor, main
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.commands import doctor
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))[
     "project"

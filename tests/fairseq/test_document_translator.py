@@ -14,7 +14,7 @@ from fairseq import options, tasks
 from harness import SIZES, Trained, generate, hypotheses, lines_of
 
 from fairseq_memattn import cli
-from fairseq_memattn.cli.hf_checkpoint import checkpoint
+from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.evaluation.text_columns import read_column
 from fairseq_memattn.host.messages.logs import quiet_known_warnings
 from fairseq_memattn.transformers.document_translator import DocumentTranslator

@@ -22,7 +22,8 @@ from harness import (
 )
 from test_document_translator import export, untrained
 
-from fairseq_memattn.cli import generated_text, main
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.shared import generated_text
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.text_columns import read_column
 

@@ -28,7 +28,7 @@ from harness import (
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.hf_checkpoint import checkpoint
+from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.gmat_bert import GMATBert
 from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS, BlockPositionalEmbedding

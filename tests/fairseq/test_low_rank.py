@@ -22,7 +22,7 @@ from test_attention_transfer import sample as batch
 from test_modules import TINY, build, encode, language_model, prefix, source, step_by_step
 from test_modules import translator as encoder_decoder
 
-from fairseq_memattn.cli.average import average
+from fairseq_memattn.cli.commands.average import average
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.modules.abc_attention import ABCAttention

@@ -13,11 +13,11 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.average import average, write
-from fairseq_memattn.cli.models import load_model
-from fairseq_memattn.cli.named_files import named_file
-from fairseq_memattn.cli.outputs import check_outputs
-from fairseq_memattn.cli.segmentation import segmenter
+from fairseq_memattn.cli.commands.average import average, write
+from fairseq_memattn.cli.shared.models import load_model
+from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.segmentation import segmenter
 from fairseq_memattn.data.document_ids import read_docids
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.fairseq_output import read_hypotheses

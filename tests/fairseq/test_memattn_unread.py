@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_memattn.cli import main, translate
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.commands import translate
 from fairseq_memattn.files import write_text
 
 IDS = ["первый", "первый", "второй"]

@@ -103,7 +103,7 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 importlib.import_module("my_controls")
-from fairseq_memattn.cli.model_flags import model_flags
+from fairseq_memattn.cli.shared.model_flags import model_flags
 model = torch.load(sys.argv[2], weights_only=False)["cfg"]["model"]
 print(*model_flags("abc_in_turn_transformer", model))
 """

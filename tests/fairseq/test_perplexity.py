@@ -301,7 +301,7 @@ def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path, monkeypa
         assert done.returncode == 1
         assert message in done.stderr.splitlines()[-1]
     with monkeypatch.context() as patched:
-        patched.setattr("fairseq_memattn.cli.perplexity.in_blocks", pytest.fail)
+        patched.setattr("fairseq_memattn.cli.commands.perplexity.in_blocks", pytest.fail)
         flags = ["--path", str(softmax.checkpoint), "--context-window", "0", "--stateful", "--cpu"]
         assert main(["perplexity", str(softmax.data), *flags]) == 1
         assert "--stateful needs a bounded memory" in capsys.readouterr().err

@@ -24,7 +24,9 @@ from fairseq_memattn.attention.controls import (
 from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.attention.nn.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.attention.ops.abc import naive as reference
-from fairseq_memattn.cli import main, plot, texts
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.commands import plot
+from fairseq_memattn.cli.shared import texts
 from fairseq_memattn.evaluation import plots
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.memories import attentions, memories_of

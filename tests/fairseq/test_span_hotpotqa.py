@@ -8,7 +8,7 @@ from harness import PLUGGED, logged, run
 from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, records
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.spans import scores_by_type, scores_with_facts
+from fairseq_memattn.cli.commands.spans import scores_by_type, scores_with_facts
 from fairseq_memattn.qa.answer_scores import normalise_answer
 from fairseq_memattn.qa.span_records import SpanRecord, read_span_records
 

@@ -8,8 +8,9 @@ import pytest
 from harness import NO_EPOCH_END, PLUGGED, attempt, logged, run, run_on, train_on
 from questions import ANSWERER, SPAN_TRAINING, SPANS, prepare, squad_records
 
-from fairseq_memattn.cli import main, spans
-from fairseq_memattn.cli.models import open_checkpoint
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.commands import spans
+from fairseq_memattn.cli.shared.models import open_checkpoint
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import mean, score_answer
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, NUMBERS, read_span_records

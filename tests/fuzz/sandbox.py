@@ -28,8 +28,9 @@ from in_process import (
 )
 
 import fairseq_memattn
-from data_prep import PREPARATIONS
 from fairseq_memattn.cli import COMMANDS
+from fairseq_memattn.data_prep.commands import PREPARATIONS
+from fairseq_memattn.data_prep.commands import load as load_preparation
 
 SECONDS = 60
 MEMORY = 3 * 2**30  # of address space beyond that of this process
@@ -58,12 +59,13 @@ def preload() -> None:
     """Imports what the commands import."""
     fairseq_memattn.register()
     names = [f"fairseq_cli.{name}" for name in FAIRSEQ]
-    names += [f"fairseq_memattn.cli.{name.replace('-', '_')}" for name in COMMANDS]
-    names += [f"data_prep.{name.replace('-', '_')}" for name in PREPARATIONS]
+    names += [f"fairseq_memattn.cli.commands.{name.replace('-', '_')}" for name in COMMANDS]
     with _state_restored():  # fairseq's modules set up logging
         for name in (*LATE, *names):
             with suppress(ImportError):  # an optional dependency
                 importlib.import_module(name)
+        for name in PREPARATIONS:
+            load_preparation(name)
 
 
 def run(command: str, argv: Sequence[str], folder: Path, stdin: bytes = b"") -> Done:

@@ -32,8 +32,8 @@ from omegaconf import OmegaConf
 
 from fairseq_memattn import archive_limits
 from fairseq_memattn.archive_limits import RefusedArchive
-from fairseq_memattn.cli.decompress import check_names
-from fairseq_memattn.cli.hf_checkpoint import read_weights, weight_files
+from fairseq_memattn.cli.commands.decompress import check_names
+from fairseq_memattn.cli.shared.hf_checkpoint import read_weights, weight_files
 from fairseq_memattn.compression.shard import Header, Record, Shard, header_checksum
 from fairseq_memattn.compression.store import Store, open_for_writing
 from fairseq_memattn.errors import MemAttnError
@@ -143,7 +143,7 @@ def test_fairseq_switches_no_protection_off():
 
 OURS = [
     path
-    for folder in ("fairseq_memattn", "data_prep", "recipes", "benchmarks", "examples")
+    for folder in ("fairseq_memattn", "recipes", "benchmarks", "examples")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 ALWAYS = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", "False")}

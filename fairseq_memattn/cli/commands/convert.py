@@ -1,0 +1,174 @@
+"""`memattn convert`: converts a trained model to another attention, to start finetuning from it.
+
+The ABC paper warm-starts its masked language models from softmax attention (section 5.3), and T2R
+(Kasai et al., 2021) its transformers; GMAT starts from BERT (section 4.2). Weights that the new
+attention adds, of the control or the memory, are initialised as in a new model; all others are
+copied. Low-rank updates are merged if the new model has none.
+"""
+
+import argparse
+import shlex
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.cli.commands.average import write
+from fairseq_memattn.cli.shared.model_flags import training_flags
+from fairseq_memattn.cli.shared.models import (
+    UNBUILDABLE,
+    check_paths,
+    kind_of,
+    open_checkpoint,
+    unbuildable,
+)
+from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.errors import flag, like
+from fairseq_memattn.host.checkpoints import architecture
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
+    )
+    parser.add_argument("--path", required=True, metavar="FILE", help="trained checkpoint")
+    parser.add_argument(
+        "--arch", required=True, help="architecture to convert to, e.g. t2r_transformer"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="checkpoint to write, for fairseq-train's --finetune-from-model; an existing file is "
+        "replaced",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the new weights (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--flags",
+        default="",
+        metavar="FLAGS",
+        help="the --abc-* and --gmat-* flags of the new architecture, in one string with an equals "
+        "sign before it, e.g. --flags='--abc-cross-slots 64 --abc-causal-slots 32'",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    check_outputs({"--output": args.output}, [Path(args.path)])
+    check_paths(args.data, args.path)
+    state, task = open_checkpoint(args.path, args.data)
+    old = architecture(state)
+    new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
+    model, *others = training_flags(args.arch, state["cfg"])
+    others = [option for option in others if not option.startswith("--finetune-from-model ")]
+    write(state, args.output)
+    print(f"converted {old} to {args.arch}: {args.output}")
+    print(f"new weights, to be trained: {', '.join(new) or 'none'}")
+    print(f"to train it, with the other flags of the training of {args.path}:")
+    user_dir = args.user_dir or fairseq_memattn.__path__[0]
+    start = ["fairseq-train", args.data, "--user-dir", user_dir]
+    start += ["--finetune-from-model", str(args.output)]
+    print(" \\\n  ".join(filter(None, [shlex.join(start), model, " ".join(others)])))
+
+
+def converted(
+    state: dict[str, Any], task: Any, arch: str, flags: list[str], seed: int
+) -> list[str]:
+    """Makes the checkpoint `state` one of `arch`. Returns the names of the weights that are new.
+
+    task: the checkpoint's, as `open_checkpoint` gives it
+
+    Raises ValueError if the architecture lacks a weight of the checkpoint or has it in another
+    shape.
+    """
+    import torch
+    from omegaconf import OmegaConf
+
+    from fairseq_memattn.modules.low_rank import fit_updates
+
+    check_kind(str(architecture(state)), arch)
+    model_args = with_architecture(state["cfg"]["model"], arch, flags)
+    trained = state["model"]
+    # Older releases of fairseq gave some weights other names.
+    built(task, deepcopy(state["cfg"]["model"]), "--path").upgrade_state_dict(trained)
+    torch.manual_seed(seed)
+    model = built(task, model_args, f"--arch {arch} --flags '{shlex.join(flags)}'")
+    weights = model.state_dict()
+    fit_updates(trained, weights)
+    if hasattr(model, "weights_from"):
+        trained = model.weights_from(trained)
+    if getattr(model_args, "gmat_sparsity", None) == "lsh":
+        raise ValueError(
+            "--gmat-sparsity lsh uses queries as keys, so it cannot take a checkpoint's keys"
+        )
+    for name, weight in trained.items():
+        if name not in weights:
+            raise ValueError(
+                f"--path: {architecture(state)} has the weight `{name}`, but --arch {arch} lacks "
+                "it; a conversion begins with softmax attention, or with the same control"
+            )
+        if weights[name].shape != weight.shape:
+            raise ValueError(
+                f"`{name}` is {tuple(weight.shape)} in the checkpoint, but "
+                f"{tuple(weights[name].shape)} in --arch {arch}"
+            )
+    new = [name for name in weights if name not in trained]
+    state["model"] = weights | trained
+    state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
+    state["cfg"]["model"], state["args"] = model_args, None
+    state.pop("last_optimizer_state", None)
+    return new
+
+
+def built(task: Any, options: Any, what: str) -> Any:
+    """A model. Raises ValueError for options from which none can be built."""
+    try:
+        return task.build_model(options)
+    except UNBUILDABLE as error:
+        raise unbuildable(what, error) from error
+
+
+def check_kind(old: str, new: str) -> None:
+    """Raises ValueError for an architecture of another kind of model."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    if new not in ARCH_MODEL_REGISTRY:
+        raise ValueError(
+            f"--arch {new} is not registered{like(new, ARCH_MODEL_REGISTRY)}; --user-dir must be "
+            "the folder that registers it"
+        )
+    # One encoder-decoder has the weights of an encoder.
+    wanted = getattr(ARCH_MODEL_REGISTRY[new], "starts_from", kind_of(new))
+    if kind_of(old) != wanted and ARCH_MODEL_REGISTRY[old] is not ARCH_MODEL_REGISTRY[new]:
+        raise ValueError(f"--path: {old} is {kind_of(old)}, but --arch {new} is {kind_of(new)}")
+
+
+def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Namespace:
+    """The options of a checkpoint's model, of another architecture and with its flags."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+    fields = dict(vars(model) if isinstance(model, argparse.Namespace) else model)
+    parser = CommandParser(
+        prog="memattn convert",
+        usage=f"memattn convert ... --arch {arch} --flags=FLAGS",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    for action in parser._actions:  # fairseq's defaults must not replace the checkpoint's values
+        action.default = argparse.SUPPRESS
+    given = vars(parser.parse_args(flags))
+    sizes = [name for name in given if not name.startswith(("abc_", "gmat_"))]
+    if sizes:
+        raise ValueError(
+            f"--flags may have only --abc-* and --gmat-*, but has {flag(sizes[0])}, which is the "
+            "checkpoint's"
+        )
+    args = argparse.Namespace(**fields | given | {"arch": arch, "_name": arch})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args

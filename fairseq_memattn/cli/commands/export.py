@@ -1,0 +1,256 @@
+"""Write a trained model in transformers' format: weights, configuration, tokenizer, model card.
+
+  memattn export --path checkpoint_best.pt --data data/bin --output FOLDER --check 10
+
+Then, without fairseq:
+
+  import fairseq_memattn.transformers
+  AutoModelForSeq2SeqLM.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
+
+The folder appears when everything is written and checked.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
+from fairseq_memattn.files import write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from fairseq_memattn.export.prepared import Segmented
+
+LIMIT = 1e-5  # of the difference of logits in float32
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    add = parser.add_argument
+    add("--path", required=True, help="checkpoint")
+    add("--data", required=True, help="folder made by fairseq-preprocess, with the dictionaries")
+    add("--output", type=Path, required=True, metavar="FOLDER", help="new folder to write")
+    add(
+        "--tokenizer",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="what segmented the data: a SentencePiece model, codes of subword-nmt (one file, or "
+        "one of the source and one of the target), GPT-2's encoder.json and vocab.bpe, or `words` "
+        "(default: what `memattn prepare` has recorded beside --data, or the one *.model there)",
+    )
+    add(
+        "--moses",
+        action="store_true",
+        help="with --tokenizer: the data were tokenised with Moses' rules before",
+    )
+    add(
+        "--score-file",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="scores for the model card, as `memattn score --json`, `memattn perplexity --json` or "
+        "sacrebleu writes them; can be repeated",
+    )
+    add(
+        "--check",
+        type=int,
+        metavar="N",
+        help="compare the logits of both models on N batches of the data, and write nothing if "
+        "they differ",
+    )
+    add(
+        "--self-contained",
+        action="store_true",
+        help="write the source files too, so that transformers loads the folder with "
+        "trust_remote_code=True where fairseq-memattn is not installed",
+    )
+    add("--subset", help="split for --check (default: valid, or test without it)")
+    add(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        help="largest difference of logits that --check accepts (default: %(default)s)",
+    )
+    add(
+        "--onnx",
+        action="store_true",
+        help="also write encoder.onnx, step.onnx and onnx.json, with which OnnxDecoder decodes "
+        "without torch; needs the packages onnx and onnxscript",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from transformers.utils.logging import disable_progress_bar
+
+    from fairseq_memattn.export import comparison, folder
+    from fairseq_memattn.export.converters import converted, import_converters
+    from fairseq_memattn.export.self_contained import write_sources
+    from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
+    from fairseq_memattn.export.translation import set_translation
+    from fairseq_memattn.modules.low_rank import merge_updates
+    from fairseq_memattn.onnx import onnx_export
+
+    if not sys.stderr.isatty():
+        disable_progress_bar()
+    folder.check_new(args.output)
+    import_converters()
+    scores = read_scores(args.score_file)
+    segmented = given_segmentation(args)
+    state, task = open_checkpoint(args.path, args.data)
+    if args.check:
+        comparison.load(task, args.subset)  # one that the data lack is an error before the work
+    model = load_model(args.path, args.data, state, task).float().eval()
+    merge_updates(model)
+    made = converted(model, task)
+    if args.onnx:
+        onnx_export.check(made)
+    kind = folder.kind_of(model, made)
+    segmented = segmented or found_segmentation(args, suffixes(task, kind == "seq2seq"))
+    folder.set_generation(made, model, task.target_dictionary)
+    set_translation(made, model, task)
+    with folder.new_folder(args.output) as unfinished, TemporaryDirectory() as files:
+        names = folder.save_weights(made, unfinished)
+        write_way_back(args, state, model, task, names, unfinished)
+        words = tokenizer(task, kind, segmented, Path(files), folder.longest_input(model))
+        words.save_pretrained(unfinished)
+        text = model_card(args, state, task, made, kind, scores)
+        (unfinished / "README.md").write_text(text, encoding="utf-8")
+        if args.self_contained:
+            write_sources(unfinished, made, words)
+        if args.onnx:
+            onnx_export.write_onnx(cast(Any, made), unfinished)
+        if args.check:
+            compare(args, model, type(made).from_pretrained(unfinished), task)
+    count = sum(weight.numel() for weight in made.parameters())
+    print(f"exported {count:,} weights of a {type(made).__name__}: {args.output}")
+
+
+def write_way_back(
+    args: argparse.Namespace,
+    state: dict[str, Any],
+    model: Any,
+    task: Any,
+    names: list[str],
+    unfinished: Path,
+) -> None:
+    """Writes fairseq.json, with which `memattn import-transformers` reads the folder."""
+    from fairseq_memattn.export import way_back
+
+    data = Path(args.data.split(":")[0])
+    content = way_back.record(state, model, task, data, names)
+    write_json(unfinished / way_back.FILE, content)
+    if content["lost"]:
+        print(
+            "warning: import-transformers cannot read the folder, as transformers' model keeps "
+            f"{', '.join(content['lost'])} in another form",
+            file=sys.stderr,
+        )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not go together and files that do not exist."""
+    check_paths(args.data, args.path)
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    if args.check is not None:
+        check_least(args, "check", 1, LARGEST)
+    check_least(args, "limit", 0)
+    for name, default in (("subset", None), ("limit", LIMIT)):
+        if args.check is None and getattr(args, name) != default:
+            raise ValueError(f"--{name} is for --check, which is not given")
+    if args.moses and not args.tokenizer:
+        raise ValueError("--moses is for --tokenizer, which is not given")
+    for path in args.score_file:
+        require_file("--score-file", path)
+
+
+def read_scores(paths: list[Path]) -> list[list[str]]:
+    """The rows of --score-file for the model card."""
+    from fairseq_memattn.export.model_card import score_rows
+    from fairseq_memattn.files import read_json
+
+    rows = []
+    for path in paths:
+        try:
+            content = read_json(path)
+        except ValueError as error:
+            raise MemAttnError(f"--score-file {error}") from None
+        rows += score_rows(path, content)
+    return rows
+
+
+def given_segmentation(args: argparse.Namespace) -> "Segmented | None":
+    from fairseq_memattn.export.prepared import given
+
+    return given(args.tokenizer, args.moses) if args.tokenizer else None
+
+
+def found_segmentation(args: argparse.Namespace, suffixes: dict[str, str]) -> "Segmented":
+    """The segmentation beside the data; prints what it is."""
+    from fairseq_memattn.export.prepared import find
+
+    found = find(Path(args.data.split(":")[0]), suffixes)
+    files = ", ".join(map(str, found.files()))
+    moses = ", after Moses' tokenisation" if found.moses else ""
+    print(f"tokenizer: {found.kind}{moses}{f', from {files}' if files else ''}")
+    return found
+
+
+def model_card(
+    args: argparse.Namespace,
+    state: dict[str, Any],
+    task: Any,
+    made: "PreTrainedModel",
+    kind: str,
+    scores: list[list[str]],
+) -> str:
+    from fairseq_memattn import __version__
+    from fairseq_memattn.cli.shared.model_flags import training_flags
+    from fairseq_memattn.export.model_card import Facts, card, recorded_languages
+    from fairseq_memattn.export.task_tokenizer import suffixes
+    from fairseq_memattn.host.checkpoints import architecture
+
+    arch = str(architecture(state))
+    sizes = {"source": len(task.source_dictionary)}
+    if kind == "seq2seq":
+        sizes["target"] = len(task.target_dictionary)
+    translated = suffixes(task, kind == "seq2seq") if hasattr(task, "src_dict") else {}
+    recorded = recorded_languages(Path(args.data.split(":")[0]))
+    facts = Facts(
+        name=args.output.name,
+        arch=arch,
+        kind=kind,
+        version=__version__,
+        flags=training_flags(arch, state["cfg"]),
+        data=args.data,
+        languages=[*translated.values()] or recorded,
+        dictionaries=sizes,
+        scores=scores,
+    )
+    return card(made, facts)
+
+
+def compare(args: argparse.Namespace, model: Any, made: "PreTrainedModel", task: Any) -> None:
+    """Prints how much the models differ. Raises MemAttnError if it is more than --limit."""
+    from fairseq_memattn.export import comparison
+
+    found = comparison.compare(model, made, task, args.subset, args.check)
+    said = (
+        f"the logits of {found.tokens:,} tokens differ by at most {found.logits:.2g}, and "
+        f"{found.others:,} tokens have another most likely symbol"
+    )
+    if not found.logits <= args.limit:  # NaN compares as False
+        raise MemAttnError(f"--check: {said}; the largest difference must be --limit {args.limit}")
+    print(f"check: {said}")

@@ -1,0 +1,108 @@
+"""`memattn import-bert`: converts a BERT saved by transformers to a `gmat_bert` and a dictionary.
+
+The model has no memory, and the same outputs as BERT for up to 512 tokens. `memattn convert` adds a
+memory. fairseq's commands read both models.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.cli.shared.hf_checkpoint import (
+    checkpoint,
+    dictionary,
+    read_json,
+    read_weights,
+    weight_files,
+)
+from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.errors import flag
+from fairseq_memattn.files import replacing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="folder of a model saved by transformers: config.json, model.safetensors or "
+        "pytorch_model.bin (or several files with an index), and BERT's vocab.txt",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
+    )
+    parser.add_argument(
+        "--dict",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="dictionary to write, for --srcdict of fairseq-preprocess; the text must be segmented "
+        "into the pieces of vocab.txt",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    config_file, vocabulary_file = args.folder / "config.json", args.folder / "vocab.txt"
+    for path in (config_file, vocabulary_file):
+        if not path.is_file():
+            raise ValueError(f"{path}: there is no such file")
+    files = weight_files(args.folder)
+    outputs = {"--output": args.output, "--dict": args.dict}
+    check_outputs(outputs, [config_file, vocabulary_file, *files])
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq_memattn.cli.commands.average import write
+    from fairseq_memattn.models import hf_bert
+    from fairseq_memattn.models.gmat_bert import GMATBert
+    from fairseq_memattn.models.hf_checks import check_sizes
+
+    config = read_json(config_file)
+    model_options = hf_bert.options(config)
+    vocabulary = pieces(vocabulary_file)
+    saved = read_weights(files)
+    check_sizes(config, hf_bert.sizes(saved))
+    names, order = hf_bert.symbols(vocabulary, config["vocab_size"])
+    weights, unread = hf_bert.weights(saved, order)
+    train_flags = flags(model_options)
+    symbols = dictionary([*names, "<mask>"])
+    # fairseq's BERT initialisation needs real tensors, not those of the meta device.
+    task_flags = ["--task", "masked_lm", *train_flags]
+    state = checkpoint(GMATBert, task_flags, weights, symbols, device="cpu")
+    write(state, args.output)
+    with replacing(args.dict) as unfinished:
+        dictionary(names).save(str(unfinished))
+    if unread:
+        print(f"left out, as a masked language model does not use them: {', '.join(unread)}")
+    # The tied output projection is not counted twice.
+    count = sum(w.numel() for name, w in weights.items() if name != "encoder.lm_head.weight")
+    print(f"imported {count} weights: {args.output}")
+    print(f"dictionary of {len(symbols)} symbols, <mask> included: {args.dict}")
+    if unnamed := config["vocab_size"] - len(vocabulary):
+        print(
+            f"warning: {unnamed} of the {config['vocab_size']} pieces have no line in vocab.txt; "
+            "unless they are padding, vocab.txt belongs to another model or is incomplete",
+            file=sys.stderr,
+        )
+    print(f"to train it: --finetune-from-model {args.output} {' '.join(train_flags)}")
+
+
+def flags(model_options: dict[str, Any]) -> list[str]:
+    """The flags of fairseq-train for the model."""
+    found = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
+    for name, value in model_options.items():
+        found += [flag(name), str(value)]
+    return found
+
+
+def pieces(path: Path) -> list[str]:
+    """The lines of vocab.txt.
+
+    Raises ValueError for a file that is not UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: must be UTF-8") from None
+    # `splitlines` would split at further characters, some of which are pieces.
+    return text.removesuffix("\n").split("\n")

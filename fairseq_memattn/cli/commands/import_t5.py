@@ -1,0 +1,140 @@
+"""`memattn import-t5`: converts a T5 saved by transformers to a checkpoint and a dictionary.
+
+fairseq's commands read both: `fairseq-preprocess --srcdict`, `fairseq-generate --path` and
+`fairseq-train --finetune-from-model`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.cli.shared.hf_checkpoint import (
+    checkpoint,
+    dictionary,
+    read_json,
+    read_weights,
+    weight_files,
+)
+from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.errors import flag
+from fairseq_memattn.files import replacing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="folder of a model saved by transformers: config.json, model.safetensors or "
+        "pytorch_model.bin (or several files with an index), and T5's spiece.model",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
+    )
+    parser.add_argument(
+        "--dict",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="dictionary to write, for --srcdict and --tgtdict of fairseq-preprocess",
+    )
+    parser.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        metavar="FILE",
+        help="SentencePiece model (default: spiece.model in the folder)",
+    )
+    parser.add_argument(
+        "--extra-ids",
+        type=int,
+        default=100,
+        metavar="N",
+        help="number of symbols <extra_id_N> after the pieces in the vocabulary "
+        "(default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    config_file = args.folder / "config.json"
+    pieces_file = args.sentencepiece_model or args.folder / "spiece.model"
+    if not config_file.is_file():
+        raise ValueError(f"{config_file}: there is no such file")
+    if not pieces_file.is_file():
+        raise ValueError(
+            f"{pieces_file}: there is no such file; give the model's SentencePiece model with "
+            "--sentencepiece-model"
+        )
+    files = weight_files(args.folder)
+    inputs = [config_file, pieces_file, *files]
+    check_outputs({"--output": args.output, "--dict": args.dict}, inputs)
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    from fairseq_memattn.cli.commands.average import write
+    from fairseq_memattn.models import hf_t5
+    from fairseq_memattn.models.hf_checks import check_sizes
+    from fairseq_memattn.models.t5 import T5
+
+    config = read_json(config_file)
+    model_options = hf_t5.options(config)
+    known = pieces(pieces_file)
+    saved = read_weights(files)
+    check_sizes(config, hf_t5.sizes(saved))
+    names = hf_t5.symbols(known, args.extra_ids, config["vocab_size"])
+    weights, unread = hf_t5.weights(saved)
+    symbols = dictionary(names)
+    task_flags = ["--task", "translation", *flags(model_options).split()]
+    write(checkpoint(T5, task_flags, weights, symbols), args.output)
+    with replacing(args.dict) as unfinished:
+        symbols.save(str(unfinished))
+    report(args, model_options, weights, unread)
+
+
+def report(
+    args: argparse.Namespace,
+    model_options: dict[str, Any],
+    weights: "dict[str, Tensor]",
+    unread: list[str],
+) -> None:
+    count = sum(w.numel() for name, w in weights.items() if name != "decoder.embed_tokens.weight")
+    if unread:
+        print(f"left out, as T5 does not use them: {', '.join(unread)}")
+    print(f"imported {count} weights: {args.output}")
+    print(f"dictionary of {len(weights['encoder.embed_tokens.weight'])} symbols: {args.dict}")
+    print(f"to train it: --finetune-from-model {args.output} {flags(model_options)}")
+
+
+def flags(model_options: dict[str, Any]) -> str:
+    """The flags of fairseq-train for the model whose values differ from the defaults."""
+    from fairseq_memattn.models.t5_config import T5Config
+
+    default = T5Config()
+    found = [
+        flag(name) if value is True else f"{flag(name)} {value}"
+        for name, value in model_options.items()
+        if value != getattr(default, name)
+    ]
+    return " ".join(["--arch t5", *found])
+
+
+def pieces(path: Path) -> list[str]:
+    """The pieces of T5's SentencePiece model.
+
+    Raises ValueError for a file that is not a SentencePiece model, and for other numbers of the
+    special pieces than T5's.
+    """
+    import sentencepiece
+
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except RuntimeError:
+        raise ValueError(f"{path}: not a SentencePiece model") from None
+    special = (model.pad_id(), model.eos_id(), model.unk_id())
+    if special != (0, 1, 2):
+        raise ValueError(
+            f"{path}: padding, end of sentence and unknown must be the pieces 0, 1 and 2, as in "
+            f"T5, but are {', '.join(map(str, special))}"
+        )
+    return [model.id_to_piece(number) for number in range(len(model))]

@@ -1,0 +1,351 @@
+"""`memattn perplexity`: the perplexity of a language model with context or memory across blocks.
+
+Three ways to use the text before a block:
+
+  --context-window 0     none of it: every block starts without context
+  --context-window 480   read the last 480 tokens again before each block, with the result of
+                         fairseq-eval-lm
+  --stateful             keep the memory from block to block, so that each token is predicted from
+                         all of the text before it; this needs a bounded memory
+
+One of --context-window and --stateful is required.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairseq_memattn.cli.shared.models import (
+    LANGUAGE_MODEL,
+    check_one_folder,
+    check_paths,
+    checkpoints,
+    folders,
+    load_model,
+    open_checkpoint,
+)
+from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.errors import LARGEST, check_least
+from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.files import write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fairseq_memattn.perplexity.by_position import LossByPosition
+
+MAX_TOKENS = 4096
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    add = parser.add_argument
+    add("data", help="folder made by fairseq-preprocess")
+    add("--path", required=True, help="checkpoint of a language model")
+    add("--subset", default="test", help="default: %(default)s")
+    add(
+        "--tokens-per-sample",
+        type=int,
+        metavar="N",
+        help="number of tokens of a block, including its context (default: that of the training)",
+    )
+    add(
+        "--context-window",
+        type=int,
+        nargs="*",
+        default=[],
+        metavar="N",
+        help="tokens of context that are read again for each block, less than "
+        "--tokens-per-sample; several to compare. Required without --stateful",
+    )
+    add(
+        "--stateful",
+        action="store_true",
+        help="keep the memory from block to block. Required without --context-window",
+    )
+    add(
+        "--positions",
+        choices=["continue", "restart"],
+        default="continue",
+        help="with --stateful: continue counts positions over the whole text; restart counts them "
+        "from the start of each block, for models trained on blocks much shorter than the text "
+        "(default: %(default)s)",
+    )
+    add(
+        "--documents",
+        action="store_true",
+        help="with --stateful: start each document with an empty memory, by the .docids file of "
+        "the split, and read several documents side by side",
+    )
+    add(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of a padded batch of blocks, or of the documents read side by side "
+        f"(default: {MAX_TOKENS}, or --tokens-per-sample if that is more)",
+    )
+    add(
+        "--by-position",
+        action="store_true",
+        help="also print the perplexity of the tokens that have 0 to 63 tokens before them in "
+        "their block (with --stateful: in the text or the document), 64 to 127, 128 to 255, and so "
+        "on, and the number of these tokens",
+    )
+    add("--json", type=Path, help="also write the tables to this file")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+
+
+class Row(NamedTuple):
+    """The result of one way to use the text before a block.
+
+    loss: mean negative log-probability of a token, end of line included, in bits
+    read: the number of tokens that the model read; seconds: the time
+    by_position: the fields of each PositionRange
+    """
+
+    way: str
+    perplexity: float
+    loss: float
+    read: int
+    seconds: float
+    by_position: list[dict[str, float]]
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for values that do not work, before anything is loaded."""
+    if not args.stateful and not args.context_window:
+        raise ValueError("give --context-window, --stateful or both")
+    for name in ("tokens_per_sample", "max_tokens"):
+        if getattr(args, name) is not None:
+            check_least(args, name, 1, LARGEST)
+    if args.tokens_per_sample is not None:
+        check_sizes(args)
+    for flag, default in (("positions", "continue"), ("documents", False)):
+        if getattr(args, flag) != default and not args.stateful:
+            raise ValueError(f"--{flag} needs --stateful")
+    check_outputs({"--json": args.json}, [*folders(args.data), *checkpoints(args.path)])
+    check_paths(args.data, args.path)
+    check_one_folder(args.data)
+
+
+def check_sizes(args: argparse.Namespace) -> None:
+    """Raises ValueError for blocks, context and batches that do not fit into each other."""
+    for window in args.context_window:
+        if not 0 <= window < args.tokens_per_sample:
+            raise ValueError(
+                "--context-window must be 0 or more and leave some of the --tokens-per-sample "
+                f"{args.tokens_per_sample} to predict, but is {window}"
+            )
+    if args.max_tokens is not None and args.max_tokens < args.tokens_per_sample:
+        raise ValueError(
+            f"--max-tokens must be at least --tokens-per-sample {args.tokens_per_sample}, but is "
+            f"{args.max_tokens}"
+        )
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    import torch
+
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    state, task = open_checkpoint(args.path, args.data, kind=LANGUAGE_MODEL)
+    if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
+        raise ValueError(f"--path {args.path}: not a language model")
+    if args.tokens_per_sample is None:
+        args.tokens_per_sample = task.args.tokens_per_sample
+        check_sizes(args)
+    if args.max_tokens is None:
+        args.max_tokens = max(MAX_TOKENS, args.tokens_per_sample)
+    model = load_model(args.path, args.data, state, task)
+    model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
+    streams = read_streams(args, model, task) if args.stateful else []
+    rows = [in_blocks(args, model, task, window) for window in args.context_window]
+    if args.stateful:
+        rows.append(as_stream(args, model, task, streams))
+    if args.json:
+        write_json(args.json, [row._asdict() for row in rows])
+    print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
+    if args.by_position:
+        print(f"\n{table(positions_table(rows))}")
+
+
+def result(way: str, losses: "LossByPosition", read: int, start: float) -> Row:
+    """start: when it began, by time.perf_counter()"""
+    seconds = time.perf_counter() - start
+    by_position = [part._asdict() for part in losses.ranges()]
+    return Row(way, losses.perplexity, losses.loss, read, seconds, by_position)
+
+
+def positions_table(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for each range of positions, two columns for each of the rows."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for part in row.by_position:
+            before = f"{part['begin']} to {part['end'] - 1}"
+            cells = [f"{part['perplexity']:.2f}", f"{part['tokens']:,}"]
+            found.setdefault(before, {})[row.way] = cells
+    lines = [
+        [before, *(cell for row in rows for cell in by_way.get(row.way, ["", ""]))]
+        for before, by_way in sorted(found.items(), key=lambda item: int(item[0].split()[0]))
+    ]
+    return [["tokens before", *(name for row in rows for name in (row.way, "tokens"))], *lines]
+
+
+def shown(row: Row) -> list[str]:
+    return [
+        row.way,
+        f"{row.perplexity:.2f}",
+        f"{row.loss:.4f}",
+        f"{row.read}",
+        f"{row.seconds:.1f}",
+    ]
+
+
+def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> Row:
+    """The result of fairseq-eval-lm: each block after the last tokens before it."""
+    from fairseq import tasks
+    from fairseq.utils import move_to_cuda
+    from tqdm import tqdm
+
+    from fairseq_memattn.perplexity.block_losses import block_losses
+    from fairseq_memattn.perplexity.by_position import LossByPosition
+
+    lines = read_split(args, task)  # the sizes are in a mapped file, which is closed with it
+    total_tokens = int(lines.sizes.sum())
+    settings = deepcopy(task.args)
+    settings.tokens_per_sample = args.tokens_per_sample - window
+    settings.shorten_method = "none"
+    blocks = tasks.setup_task(settings)
+    blocks.load_dataset(args.subset)
+    dataset = blocks.dataset(args.subset)
+    check_blocks(args, model, dataset.sizes, window)
+    batches = blocks.eval_lm_dataloader(
+        dataset, args.max_tokens, num_workers=0, context_window=window
+    )
+    pad, on_gpu = task.source_dictionary.pad(), next(model.parameters()).is_cuda
+    read, losses = 0, LossByPosition()
+    start = time.perf_counter()
+    for batch in tqdm(batches, f"context {window}", disable=None, unit="batch", leave=False):
+        read += int(batch["net_input"]["src_tokens"].ne(pad).sum())
+        losses.add(*block_losses(model, move_to_cuda(batch) if on_gpu else batch, pad))
+    if losses.tokens < total_tokens:
+        print(
+            f"warning: {total_tokens - losses.tokens} of {total_tokens} tokens of {args.subset} "
+            "are in no block, as in the training with --sample-break-mode "
+            f"{settings.sample_break_mode}",
+            file=sys.stderr,
+        )
+    return result(f"context {window}", losses, read, start)
+
+
+def read_split(args: argparse.Namespace, task: Any) -> Any:
+    """The lines of the split. Raises ValueError if there are none."""
+    from fairseq.data.data_utils import load_indexed_dataset
+
+    split = Path(args.data) / args.subset
+    lines = load_indexed_dataset(str(split), task.source_dictionary)
+    if lines is None:
+        raise ValueError(f"--subset {args.subset}: there is no {split}.bin")
+    if not len(lines):
+        raise ValueError(f"--subset {args.subset}: {split}.bin has no text")
+    return lines
+
+
+def check_blocks(args: argparse.Namespace, model: Any, sizes: Any, window: int) -> None:
+    """Raises ValueError for blocks that have more tokens than the model has learned positions.
+
+    sizes: the number of tokens of each block without its context
+    """
+    from fairseq.modules import LearnedPositionalEmbedding
+
+    longest = int(sizes.max())
+    limit = model.max_positions()
+    if longest + window <= limit:
+        return
+    if isinstance(model.decoder.embed_positions, LearnedPositionalEmbedding):
+        raise ValueError(
+            f"--tokens-per-sample: a block may have at most the {limit} positions of the model, "
+            f"but one of {args.subset} has {longest + window}"
+        )
+    print(
+        f"warning: the model was trained on blocks of {limit} tokens, but reads blocks of "
+        f"{longest + window}",
+        file=sys.stderr,
+    )
+
+
+def read_streams(args: argparse.Namespace, model: Any, task: Any) -> "list[Tensor]":
+    """The tokens of the whole text, or of each document, the shortest first.
+
+    Raises ValueError for a model without a bounded memory, and for a split without text or ids.
+    """
+    import torch
+
+    from fairseq_memattn.data.document_ids import read_docids
+    from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
+
+    if not isinstance(model.decoder, ABCTransformerDecoder):
+        raise ValueError(
+            f"--path {args.path}: --stateful needs a bounded memory, but this model has none"
+        )
+    if getattr(task.args, "add_bos_token", False):
+        raise ValueError(
+            f"--path {args.path}: --stateful does not work with --add-bos-token, with which the "
+            "model was trained"
+        )
+    split, lines = Path(args.data) / args.subset, read_split(args, task)
+    streams = [torch.cat([lines[i] for i in range(len(lines))]).long()]
+    if args.documents:
+        documents = read_docids(split.with_name(f"{split.name}.docids"), len(lines))
+        lengths = [
+            sum(len(lines[i]) for i in documents.sentences_of(number))
+            for number in range(len(documents))
+        ]
+        streams = sorted(streams[0].split(lengths), key=len)
+    return streams
+
+
+def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequence[Tensor]") -> Row:
+    """The result with one memory over each of the streams of `read_streams`."""
+    import math
+
+    import torch
+    from tqdm import tqdm
+
+    from fairseq_memattn.perplexity.by_position import LossByPosition
+    from fairseq_memattn.perplexity.stream_scores import stream_scores
+
+    trained = task.args.tokens_per_sample
+    if args.positions == "continue" and len(streams[-1]) > trained:
+        print(
+            f"note: the model was trained on blocks of {trained} tokens, but counts positions up "
+            f"to {len(streams[-1])}; --positions restart counts them as in training",
+            file=sys.stderr,
+        )
+    side_by_side = max(1, args.max_tokens // args.tokens_per_sample)
+    losses, tokens = LossByPosition(), sum(map(len, streams))
+    start = time.perf_counter()
+    with tqdm(total=tokens, desc="stateful", disable=None, unit="token", leave=False) as bar:
+        for first in range(0, len(streams), side_by_side):
+            scores = stream_scores(
+                model,
+                streams[first : first + side_by_side],
+                segment=args.tokens_per_sample,
+                eos=task.source_dictionary.eos(),
+                pad=task.source_dictionary.pad(),
+                restart_positions=args.positions == "restart",
+                progress=bar.update,
+            )
+            for row in scores:
+                losses.add(torch.arange(len(row)), row.double() / -math.log(2))
+    way = "stateful" if args.positions == "continue" else "stateful, positions restart"
+    return result(way, losses, tokens, start)

@@ -1,0 +1,274 @@
+"""`memattn plot`: draws what a text writes into the memory of a model, and what is read from it.
+
+For a model with a sequence selector, it draws the sentences that each target token attends to. With
+--training it draws the progress of trainings.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.cli.shared import plot_training, segmentation, texts
+from fairseq_memattn.cli.shared.models import (
+    check_paths,
+    checkpoints,
+    folders,
+    load_model,
+    open_checkpoint,
+)
+from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.errors import flag
+from fairseq_memattn.files import replacing, write_json
+from fairseq_memattn.host.installation import require_fairseq
+
+if TYPE_CHECKING:
+    from fairseq_memattn.evaluation.plots import Memories, Selection
+    from fairseq_memattn.modules.abc_attention import ABCAttention
+
+SELECTOR = "selector"
+# The options of a picture of a model, with their defaults.
+OF_MODELS = {
+    **dict.fromkeys(
+        ("attention", "subset", "text", "target", "sentencepiece_model", "subword_nmt")
+    ),
+    **{"layer": -1, "head": 0, "index": 0},
+}
+# What the two halves of the picture show, by the kind of attention.
+LABELS = {
+    "cross": (
+        "Control vectors: share of each source token in each slot",
+        "Attention weight of each slot in the prediction of each target token",
+    ),
+    "encoder": (
+        "Control vectors: share of each token in each slot",
+        "Attention weight of each slot for each token",
+    ),
+    "causal": (
+        "Control vectors after the last token: share of each token in each slot",
+        "Attention weight of each slot for each token, in the memory right after that token",
+    ),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data",
+        nargs="?",
+        help="folder made by fairseq-preprocess; its dictionaries are the model's",
+    )
+    parser.add_argument(
+        "--path",
+        help="checkpoint of any model that has a bounded memory, or a sequence selector (T5Mem)",
+    )
+    parser.add_argument(
+        "--training",
+        nargs="+",
+        metavar="NAME=LOG",
+        help="in place of a model: draw the losses, and BLEU and other measures, in the logs of "
+        "fairseq-train (--log-file, or what it has printed), a line for each; without NAME, a log "
+        "has the name of its folder, or its own where the folder has several",
+    )
+    texts.add_arguments(parser)
+    parser.add_argument(
+        "--attention",
+        choices=(*LABELS, SELECTOR),
+        help=f"whose memory to draw, or which sentences T5Mem's {SELECTOR} takes for each target "
+        f"token (default: the first of {', '.join((*LABELS, SELECTOR))} that the model has)",
+    )
+    parser.add_argument(
+        "--layer",
+        type=_number_or_all,
+        default=OF_MODELS["layer"],
+        metavar="N",
+        help="layer, from 0, the last one being -1, or `all`, a row each (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--head",
+        type=_number_or_all,
+        default=OF_MODELS["head"],
+        metavar="N",
+        help="attention head, each with slots of its own, from 0, the last one being -1, or `all`, "
+        "a column each (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        help="picture to write, such as a .png, .pdf or .svg",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers as JSON")
+
+
+def _number_or_all(text: str) -> int | None:
+    """None for all."""
+    try:
+        return None if text == "all" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number or all, but is {text}") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.training:
+        if args.data or args.path:
+            given = args.data or f"--path {args.path}"
+            raise ValueError(f"--training draws logs and no model, but {given} was given")
+        for name, default in OF_MODELS.items():
+            if getattr(args, name) != default:
+                raise ValueError(f"{flag(name)} is for a model, but --training draws logs")
+        plot_training.run(args)
+        return
+    require_fairseq("the command with a model")
+    from fairseq_memattn.evaluation.fonts import fonts_for
+    from fairseq_memattn.evaluation.plots import draw_memories, draw_selection
+
+    check_files(args)
+    line, segment = texts.read_line(args), segmentation.segmenter(args)
+    task, model, net_input = load(args, line, segment)
+    if selects(args, model):
+        texts.check_lengths(args, net_input, model.max_positions())
+        selection = look_at_selection(args, model, task, net_input)
+        title = f"Sentences selected: {texts.title(args)}"
+        shown = fonts_for([*selection.sentences, *selection.readers, title])
+        with shown, replacing(args.output) as unfinished:
+            draw_selection(selection, unfinished, title)
+        finish(args, SELECTOR, selection.as_dict())
+        return
+    kind, attentions = choose_attention(args, model)
+    layers = chosen("--layer", args.layer, len(attentions))
+    heads = chosen("--head", args.head, attentions[0].num_heads)
+    texts.check_lengths(args, net_input, model.max_positions())
+    memories = look(model, task, net_input, kind, attentions, layers, heads)
+    title = f"{kind.capitalize()} attention's memory: {texts.title(args)}"
+    shown = fonts_for([*memories.writers, *memories.readers, title])
+    with shown, replacing(args.output) as unfinished:
+        draw_memories(memories, LABELS[kind], unfinished, title)
+    finish(
+        args,
+        kind,
+        {
+            "writers": memories.writers,
+            "readers": memories.readers,
+            "memories": memories.as_lists(),
+        },
+    )
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Raises ValueError for missing files, files that cannot be written and several checkpoints."""
+    from fairseq_memattn.evaluation.plots import check_format
+
+    if not args.data or not args.path:
+        missing = "--path" if args.data else "the folder of the data"
+        raise ValueError(f"{missing} is missing, or --training LOG")
+    given = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
+    inputs = [*folders(args.data), Path(args.path), *given]
+    check_outputs({"--output": args.output, "--json": args.json}, inputs)
+    check_format("--output", args.output)
+    check_paths(args.data, args.path)
+    if len(checkpoints(args.path)) > 1:
+        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+
+
+def load(
+    args: argparse.Namespace, line: texts.Line | None, segment: Callable[[str], str]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The task, the model, and the model's input for the text, which is checked first."""
+    import fairseq_memattn
+
+    fairseq_memattn.register()
+    state, task = open_checkpoint(args.path, args.data)
+    if line is None:
+        net_input = texts.of_subset(args, task)
+    else:
+        sides = {name.partition(".")[0] for name in state["model"]} & {"encoder", "decoder"}
+        net_input = texts.of_line(line, task, state["cfg"].task, sides, segment)
+    return task, load_model(args.path, args.data, state, task), net_input
+
+
+def choose_attention(args: argparse.Namespace, model: Any) -> "tuple[str, list[ABCAttention]]":
+    """The kind of `--attention` and its layers, the lowest first."""
+    from fairseq_memattn.modules.memories import attentions
+
+    found = attentions(model)
+    if not found:
+        asked = f" that --attention {args.attention} could draw" if args.attention else ""
+        raise ValueError(f"--path {args.path}: the model has no bounded memory{asked}")
+    kind = args.attention or next(iter(found))
+    if kind not in found:
+        raise ValueError(
+            f"--attention must be {' or '.join(found)}, where the model has a bounded memory, but "
+            f"is {kind}"
+        )
+    return kind, found[kind]
+
+
+def chosen(option: str, number: int | None, count: int) -> list[int]:
+    """The indices, below `count`, that `--layer` or `--head` selects."""
+    if number is None:
+        return list(range(count))
+    if not -count <= number < count:
+        raise ValueError(f"{option} must be from {-count} to {count - 1}, but is {number}")
+    return [number % count]
+
+
+def look(
+    model: Any,
+    task: Any,
+    net_input: dict[str, Any],
+    kind: str,
+    attentions: "list[ABCAttention]",
+    layers: list[int],
+    heads: list[int],
+) -> "Memories":
+    """The control vectors and read weights of the chosen layers and heads for the text."""
+    import torch
+
+    from fairseq_memattn.evaluation.plots import Memories
+    from fairseq_memattn.modules.memories import memories_of
+
+    found = memories_of(model, net_input, [attentions[layer] for layer in layers])
+    writing = torch.stack([memory.writing[heads] for memory in found])
+    reading = torch.stack([memory.reading[heads] for memory in found])
+    return Memories(layers, heads, *texts.labels(task, net_input, kind), writing, reading)
+
+
+def selects(args: argparse.Namespace, model: Any) -> bool:
+    """Whether the selector is drawn.
+
+    Raises ValueError for --attention selector if the model has none, and for a head of a selector.
+    """
+    wanted = args.attention in (None, SELECTOR)
+    if wanted and hasattr(getattr(model, "decoder", None), SELECTOR):
+        if args.head not in (0, None):
+            raise ValueError(f"--head: the {SELECTOR} has no heads, but {args.head} was given")
+        return True
+    if args.attention == SELECTOR:
+        raise ValueError(f"--path {args.path}: the model has no {SELECTOR}")
+    return False
+
+
+def look_at_selection(
+    args: argparse.Namespace, model: Any, task: Any, net_input: dict[str, Any]
+) -> "Selection":
+    """The weight of each sequence in the chosen layers for each target token."""
+    import torch
+
+    from fairseq_memattn.evaluation.plots import Selection
+
+    model.eval()
+    with torch.no_grad():
+        made = model(**net_input)[1]["selection"]
+    layers = chosen("--layer", args.layer, len(made))
+    _, readers = texts.labels(task, net_input, "cross")
+    sentences = texts.sentences(task, net_input)[-made[0].shape[2] :]
+    weights = torch.stack([made[layer][0] for layer in layers])
+    return Selection(layers if len(made) > 1 else None, sentences, readers, weights)
+
+
+def finish(args: argparse.Namespace, kind: str, figures: dict[str, Any]) -> None:
+    """Writes the numbers with `--json`, and prints the names of the picture and of the text."""
+    if args.json:
+        report = {"path": args.path, "text": texts.title(args), "attention": kind, **figures}
+        write_json(args.json, report, indent=None)
+    print(f"drew {args.output} of {texts.origin(args)}, --index {args.index}")

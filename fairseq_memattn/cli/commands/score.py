@@ -1,0 +1,451 @@
+"""`memattn score`: BLEU by sentence and by document, chrF, COMET, and measures of documents.
+
+One system gets sacreBLEU's scores, with bootstrap intervals if asked for; several are also compared
+with the first one, the baseline, by sacreBLEU's paired bootstrap.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairseq_memattn.cli.scoring import options as document_options
+from fairseq_memattn.cli.scoring.tables import (
+    breakdown_text,
+    cohesion_text,
+    consistency_text,
+    documents_text,
+    results_text,
+)
+from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
+from fairseq_memattn.errors import LARGEST, check_least
+from fairseq_memattn.evaluation.available_memory import available_memory
+from fairseq_memattn.evaluation.comet_score import import_comet
+from fairseq_memattn.evaluation.document_lines import (
+    Document,
+    docid_of_each_line,
+    read_documents,
+)
+from fairseq_memattn.evaluation.fairseq_output import (
+    detokenise,
+    read_hypotheses,
+    read_targets,
+    read_translations,
+    same_letters,
+    signs_of_segmentation,
+)
+from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
+from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
+from fairseq_memattn.files import printable, write_json, write_text
+
+if TYPE_CHECKING:
+    from sacrebleu.significance import Result
+
+    from fairseq_memattn.evaluation.breakdown import Breakdown
+
+RESAMPLES = 1000
+LARGEST_SEED = 2**32 - 1  # numpy's
+# Options whose files are no tables of columns.
+PLAIN_FILES = {"--generated", "--alignments", "--reference-alignments"}
+WORD_TABLES = {"consistency": consistency_text, "cohesion": cohesion_text}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    systems = parser.add_mutually_exclusive_group(required=True)
+    systems.add_argument(
+        "--generated",
+        type=Path,
+        metavar="FILE",
+        help="output of fairseq-generate for all sentences of --reference; SentencePiece's pieces "
+        "are joined, words are left as they are",
+    )
+    systems.add_argument(
+        "--system",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="a system's translations: what fairseq-generate printed, plain text, a line each, or "
+        "a column of a table, FILE.jsonl:KEY or FILE.tsv:COLUMN. May be repeated: the first system "
+        "is the baseline that the others are compared with",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="the reference translations as plain text, a line each, in the order of the test set, "
+        "or a column of a table, as --docids and --source can be. May be repeated: BLEU and chrF "
+        "use all references; --comet, --consistency, --cohesion and --lengths reference take one",
+    )
+    parser.add_argument(
+        "--separator",
+        metavar="TOKEN",
+        help="for windows of sentences: score only the last sentence of each line, after the "
+        "last separator, in hypotheses and references",
+    )
+    parser.add_argument(
+        "--docids",
+        type=Path,
+        metavar="FILE",
+        help="document id of each line of the reference; BLEU is then named s-BLEU, and d-BLEU "
+        "is that of whole documents, their sentences joined by a space",
+    )
+    parser.add_argument(
+        "--per-document",
+        action="store_true",
+        help="with --docids: also a table of sentences, s-BLEU and chrF by document",
+    )
+    parser.add_argument(
+        "--tokenize",
+        default="13a",
+        metavar="NAME",
+        help="sacreBLEU's tokenizer for BLEU. The default, %(default)s, does not split text "
+        "without spaces: give zh for Chinese, ja-mecab for Japanese, ko-mecab for Korean, and "
+        "flores200 or char for Thai, Khmer, Lao and Burmese",
+    )
+    parser.add_argument("--lowercase", action="store_true", help="ignore case in BLEU and chrF")
+    parser.add_argument(
+        "--resamples",
+        type=int,
+        metavar="N",
+        help="bootstrap resamples for 95 %% intervals and p-values, of sentences for BLEU, s-BLEU "
+        f"and chrF and of documents for d-BLEU; 0 leaves both out (default: {RESAMPLES} for "
+        "several systems, 0 for one)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=12345,
+        metavar="N",
+        help="seed of the bootstrap (default: %(default)s, sacreBLEU's)",
+    )
+    parser.add_argument(
+        "--test",
+        choices=["bootstrap", "randomisation"],
+        help="the paired test of several systems: bootstrap resampling (default), or approximate "
+        "randomisation, which finds fewer differences of equally good systems significant",
+    )
+    parser.add_argument(
+        "--comet",
+        metavar="MODEL",
+        help="also COMET, with the package unbabel-comet: a checkpoint file or a name that it "
+        "downloads, such as Unbabel/wmt22-comet-da; needs --source",
+    )
+    parser.add_argument(
+        "--source",
+        type=Path,
+        metavar="FILE",
+        help="for --comet, --consistency and --lengths source: the source text, a line each",
+    )
+    document_options.add_arguments(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="also write the scored hypotheses of a single system as text, one per line, or, with "
+        "the suffix .jsonl or .tsv, as a table with the ids and references",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    args.reference, *args.more_references = args.reference
+    check(args)
+    paths = system_paths(args)
+    if args.test and (len(paths) < 2 or args.resamples == 0):
+        raise ValueError("--test needs several systems and --resamples above 0")
+    document_options.alignment_files(args, paths)
+    check_files(args, list(paths.values()))
+    references = read_column(args.reference, "ref")
+    if not any(line.strip() for line in references):
+        raise ValueError(f"--reference {args.reference} has no text")
+    check_memory(bootstrap_resamples(args, len(paths)), len(references))
+    more = {path: read_more(path, args, len(references)) for path in args.more_references}
+    systems = read_systems(args, paths, len(references))
+    for path in paths.values():
+        warn_of_other_references(args, path, references)
+    sources = read_sources(args, len(references))
+    documents, docids = None, {}
+    if args.docids:
+        documents = read_documents(args.docids, args.reference, len(references))
+        docids = {"docid": docid_of_each_line(documents)}
+    if args.separator:
+        for name, lines in systems.items():
+            warn_of_uneven_windows(name, lines, references, args.separator)
+        systems = {name: last_sentences(lines, args.separator) for name, lines in systems.items()}
+        references = last_sentences(references, args.separator)
+        more = {path: last_sentences(lines, args.separator) for path, lines in more.items()}
+        sources = last_sentences(sources, args.separator)
+    all_references = {args.reference: references, **more}
+    for path, lines in all_references.items():
+        refuse_empty(lines, path)
+    named = {f"--reference {path}": lines for path, lines in all_references.items()}
+    warn_of_segmentation({**systems, **named})
+    warn_of_tokenizer(args, references)
+    columns = {**docids, "ref": references}
+    columns |= {f"ref{number}": lines for number, lines in enumerate(more.values(), start=2)}
+    columns["hyp"] = next(iter(systems.values()))
+    content = columns_text(columns, "hyp", format_of(args.output))
+    scored = score(args, systems, references, sources, documents, [*more.values()])
+    # First the files: nobody may read what is printed.
+    if args.output:
+        write_text(args.output, content)
+    write_files(args, scored)
+    print("\n\n".join(scored.tables))
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not work, alone or together."""
+    if args.per_document and not args.docids:
+        raise ValueError("--per-document needs --docids")
+    if args.resamples is not None:
+        check_least(args, "resamples", 0, LARGEST)
+    # sacreBLEU reads 0 as no seed.
+    check_least(args, "seed", 1, LARGEST_SEED)
+    if args.comet and not args.source:
+        raise ValueError("--comet needs --source")
+    document_options.check(args)
+    if args.comet:
+        import_comet()
+    from fairseq_memattn.evaluation.scores import build_bleu
+
+    build_bleu(args.tokenize)
+
+
+def system_paths(args: argparse.Namespace) -> dict[str, Path]:
+    """The file of each system by its name, the baseline first."""
+    if args.generated:
+        return {printable(str(args.generated)): args.generated}
+    paths: dict[str, Path] = {}
+    for given in args.system:
+        name, path = named_file("--system", given)
+        name = printable(given if name is None else name)
+        if name in paths:
+            raise ValueError(f"--system {name} is given twice")
+        paths[name] = path
+    return paths
+
+
+def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
+    """Raises ValueError for missing inputs and for outputs that cannot be written."""
+    if args.output and len(systems) > 1:
+        raise ValueError(f"--output takes one system, but {len(systems)} are given")
+    inputs = {"--generated" if args.generated else "--system": systems}
+    inputs["--reference"] = [args.reference, *args.more_references]
+    for path in set(inputs["--reference"]):
+        if inputs["--reference"].count(path) > 1:
+            raise ValueError(f"--reference {path} is given twice")
+    for name in ("docids", "source"):
+        path = getattr(args, name)
+        inputs[f"--{name}"] = [path] if path else []
+    inputs |= document_options.inputs(args)
+    for option, paths in inputs.items():
+        for path in paths:
+            require_file(option, path, path if option in PLAIN_FILES else file_of(path))
+    read = [path for paths in inputs.values() for path in paths]
+    outputs = {"--output": args.output, "--json": args.json, "--plot": args.plot}
+    check_outputs(outputs, read)
+
+
+def read_systems(
+    args: argparse.Namespace, paths: Mapping[str, Path], expected: int
+) -> dict[str, list[str]]:
+    """The hypotheses of each system, as many as there are references."""
+    if args.generated:
+        ((name, path),) = paths.items()
+        return {name: detokenise(read_hypotheses(path, expected), args.separator)}
+    return {name: read_translations(path, expected, args.separator) for name, path in paths.items()}
+
+
+def warn_of_other_references(
+    args: argparse.Namespace, path: Path, references: Sequence[str]
+) -> None:
+    """Print a warning if most references in output of fairseq-generate are not --reference."""
+    targets = read_targets(path, args.separator)
+    differing = []
+    for number in targets.keys() & set(range(len(references))):
+        pair = [targets[number], references[number]]
+        if not same_letters(*(last_sentences(pair, args.separator) if args.separator else pair)):
+            differing.append(number)
+    if 2 * len(differing) > len(targets):
+        print(
+            f"warning: {path}: {len(differing)} of {len(targets)} references (T-) differ from "
+            f"--reference {args.reference}, first line {min(differing) + 1}; it may be the "
+            "reference of other data",
+            file=sys.stderr,
+        )
+
+
+def read_more(path: Path, args: argparse.Namespace, expected: int) -> list[str]:
+    """The lines of a further reference."""
+    lines = read_column(path, "ref")
+    if len(lines) != expected:
+        raise ValueError(
+            f"--reference {path} has {len(lines)} lines, but --reference {args.reference} has "
+            f"{expected}"
+        )
+    return lines
+
+
+def read_sources(args: argparse.Namespace, expected: int) -> list[str]:
+    if not args.source:
+        return []
+    sources = read_column(args.source, "src")
+    if len(sources) != expected:
+        raise ValueError(
+            f"--source {args.source} has {len(sources)} lines, but --reference {args.reference} "
+            f"has {expected}"
+        )
+    return sources
+
+
+def warn_of_uneven_windows(
+    name: str, hypotheses: Sequence[str], references: Sequence[str], separator: str
+) -> None:
+    """Print how many hypotheses have another number of sentences than their reference."""
+    counts = [[line.split().count(separator) for line in x] for x in (hypotheses, references)]
+    if not any(map(sum, counts)):
+        raise ValueError(f"--separator {separator} occurs neither in hypotheses nor in references")
+    if sum(counts[1]):
+        uneven = sum(one != other for one, other in zip(*counts, strict=True))
+        print(
+            f"{name}: {uneven} of {len(hypotheses)} hypotheses have another number of {separator} "
+            "than their reference; what follows the last one is scored",
+            file=sys.stderr,
+        )
+
+
+def last_sentences(lines: Sequence[str], separator: str) -> list[str]:
+    return [last_sentence(line, separator) for line in lines]
+
+
+def last_sentence(line: str, separator: str) -> str:
+    """What follows the last separator; the whole line where there is none."""
+    return f" {line} ".rpartition(f" {separator} ")[2].strip()
+
+
+def refuse_empty(references: Sequence[str], path: Path) -> None:
+    empty = [number for number, line in enumerate(references, start=1) if not line.strip()]
+    if empty:
+        raise ValueError(
+            f"--reference {path}, line {empty[0]}: there is no reference; {len(empty)} of "
+            f"{len(references)} are empty"
+        )
+
+
+def warn_of_segmentation(texts: Mapping[str, list[str]]) -> None:
+    for name, lines in texts.items():
+        for reason in signs_of_segmentation(lines):
+            print(
+                f"warning: {name}: {reason}; scores are comparable only on detokenised text",
+                file=sys.stderr,
+            )
+
+
+def warn_of_tokenizer(args: argparse.Namespace, references: Sequence[str]) -> None:
+    warning = tokenizer_warning(references, args.tokenize, "--tokenize")
+    if warning:
+        print(f"warning: --reference {args.reference}: {warning}", file=sys.stderr)
+
+
+class Scored(NamedTuple):
+    """The scores as tables, those by position and length, and all of them for JSON."""
+
+    tables: list[str]
+    breakdowns: "list[Breakdown]"
+    report: dict[str, Any]
+
+
+def score(
+    args: argparse.Namespace,
+    systems: Mapping[str, list[str]],
+    references: list[str],
+    sources: list[str],
+    documents: list[Document] | None,
+    more_references: list[list[str]],
+) -> Scored:
+    """Compute the scores.
+
+    systems, references, sources, more_references: line-aligned text
+    """
+    from fairseq_memattn.cli.scoring import breakdowns as score_breakdowns
+    from fairseq_memattn.cli.scoring.segment_measures import segment_measures
+    from fairseq_memattn.cli.scoring.word_measures import word_measures
+    from fairseq_memattn.evaluation import scores
+    from fairseq_memattn.evaluation.scored_texts import ScoredTexts
+
+    draws, test = bootstrap_resamples(args, len(systems)), args.test or "bootstrap"
+    measures = scores.build_measures(
+        systems, references, documents, args.tokenize, args.lowercase, more_references
+    )
+    texts = ScoredTexts(systems, references, sources, documents or [], more_references)
+    shown = []
+    if len(systems) == 1:
+        lines = [scores.standard_line(measure, *systems) for measure in measures]
+        shown.append("\n".join(lines))
+    # Inputs and models of these measures may be wrong, so they come before the bootstrap.
+    words, segments = word_measures(args, texts), segment_measures(args, texts)
+    measured = scores.measure_all(measures, draws, args.seed, test) | segments
+    if len(systems) > 1 or draws or len(measured) > len(measures):
+        shown.append(results_text(measured, draws, args.seed, test))
+    report: dict[str, Any] = {
+        "reference": str(args.reference),
+        "more_references": [str(path) for path in args.more_references],
+        "sentences": len(references),
+        "documents": None if documents is None else len(documents),
+        "baseline": next(iter(systems)),
+        "measures": {
+            name: {"signature": one.signature, "systems": _jsonable(one.results)}
+            for name, one in measured.items()
+        },
+        **words,
+    }
+    shown += [WORD_TABLES[name](results) for name, results in words.items()]
+    if documents is not None and args.per_document:
+        report["per_document"] = scores.by_document(measures, texts.all_references, documents)
+        shown.append(documents_text(report["per_document"]))
+    breakdowns = score_breakdowns.breakdowns(args, texts, measures)
+    for name, each in breakdowns.items():
+        report[name] = each._asdict()
+        shown.append(breakdown_text(each))
+    return Scored(shown, list(breakdowns.values()), report)
+
+
+def write_files(args: argparse.Namespace, scored: Scored) -> None:
+    """Write --json and --plot."""
+    if args.json:
+        write_json(args.json, scored.report)
+    if args.plot:
+        from fairseq_memattn.cli.scoring import breakdowns as score_breakdowns
+
+        score_breakdowns.plot(args.plot, scored.breakdowns)
+
+
+def bootstrap_resamples(args: argparse.Namespace, systems: int) -> int:
+    """The number of bootstrap resamples for that many systems."""
+    if args.resamples is not None:
+        return int(args.resamples)
+    return RESAMPLES if systems > 1 else 0
+
+
+def check_memory(resamples: int, sentences: int) -> None:
+    """Raises ValueError for a bootstrap that takes more memory than there is."""
+    from fairseq_memattn.evaluation.scores import resampling_memory
+
+    needed, available = resampling_memory(sentences, resamples), available_memory()
+    if available is not None and needed > available:
+        raise ValueError(
+            f"--resamples {resamples} of {sentences} sentences takes {needed / 1e9:.1f} GB of "
+            f"memory, but {available / 1e9:.1f} GB are available"
+        )
+
+
+def _jsonable(results: "Mapping[str, Result]") -> dict[str, dict[str, float | None]]:
+    """sacreBLEU's numbers are numpy's in part, which JSON does not take."""
+    return {
+        system: {key: None if value is None else float(value) for key, value in vars(one).items()}
+        for system, one in results.items()
+    }

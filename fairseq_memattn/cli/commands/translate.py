@@ -1,0 +1,220 @@
+"""Translate documents with a folder that `memattn export` has written, without fairseq.
+
+  memattn translate FOLDER < document.txt > translation.txt
+
+The text has one sentence a line, and an empty line between two documents. So has the output. With
+--docids, which names the document of each line, empty lines have no meaning. FILE.jsonl and
+FILE.tsv are tables with the columns docid, src and hyp. A model of --task document_translation sees
+the previous sentences and its own translations of them.
+"""
+
+import argparse
+import io
+import sys
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.document_lines import (
+    Document,
+    docid_of_each_line,
+    read_documents,
+)
+from fairseq_memattn.evaluation.text_columns import (
+    FORMATS,
+    file_of,
+    format_of,
+    has_column,
+    is_table,
+    read_column,
+)
+from fairseq_memattn.files import write_text
+
+if TYPE_CHECKING:
+    import torch
+
+    from fairseq_memattn.transformers.document_translator import DocumentTranslator
+    from fairseq_memattn.transformers.translation_settings import SearchOptions
+
+STDIN = Path("/dev/stdin")
+SEARCH = ("beam", "lenpen", "max_len_a", "max_len_b", "batch_size")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = __doc__
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="folder that `memattn export` has written")
+    add(
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help="text to translate, or - for standard input; FILE.jsonl:KEY or FILE.tsv:COLUMN is a "
+        "column of a table (default: standard input; the column src)",
+    )
+    add(
+        "--docids",
+        type=Path,
+        metavar="FILE",
+        help="document id of each line of --input (default: the column docid of a table, if there "
+        "is one)",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write, when all documents are translated (default: standard output)",
+    )
+    add(
+        "--format",
+        choices=FORMATS,
+        help="of the output: translations as text, or a table with the columns docid, src and hyp "
+        "(default: that of the suffix of --output, text for others)",
+    )
+    add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
+    add("--lenpen", type=float, default=1.0, help="length penalty (default: %(default)s)")
+    add(
+        "--max-len-a",
+        type=float,
+        default=0.0,
+        help="a translation has at most a times the tokens of its sentence and b tokens "
+        "(default: %(default)s)",
+    )
+    add("--max-len-b", type=int, default=200, help="b (default: %(default)s)")
+    add(
+        "--batch-size",
+        type=int,
+        default=32,
+        help="number of documents, or without target context sentences, that are translated side "
+        "by side; it changes no translation (default: %(default)s)",
+    )
+    add("--device", help="such as cpu, cuda or cuda:1 (default: cuda if there is a GPU)")
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.input == Path("-"):
+        args.input = None
+    check(args)
+    lines = read(args.input)
+    documents = find_documents(args, lines)
+    kind = args.format or format_of(args.output)
+    columns = table_columns(lines, documents)
+    columns_text(columns, "src", kind)  # what the format cannot store is an error before the work
+    from fairseq_memattn.transformers.translation_settings import SearchOptions
+
+    options = SearchOptions(**{name: getattr(args, name) for name in SEARCH})
+    translator = load(args.folder, args.device)
+    by_line = translated(translator, lines, documents, options, args.input)
+    if kind == "text":
+        columns = {"hyp": [by_line.get(number, "") for number in range(len(lines))]}
+    else:
+        columns["hyp"] = list(by_line.values())
+    text = columns_text(columns, "hyp", kind)
+    if args.output:
+        write_text(args.output, text)
+    else:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(text)
+
+
+def load(folder: Path, device: str | None) -> "DocumentTranslator":
+    """The translator of a folder. device: its name; None is a GPU if there is one"""
+    from transformers.utils.logging import disable_progress_bar
+
+    from fairseq_memattn.transformers.document_translator import DocumentTranslator
+
+    if not sys.stderr.isatty():
+        disable_progress_bar()
+    return DocumentTranslator.from_pretrained(folder, device=device_of(device))
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for files and folders that do not exist or would be overwritten."""
+    if not args.folder.is_dir():
+        raise ValueError(f"{args.folder}: there is no such folder")
+    for name in ("input", "docids"):
+        path = getattr(args, name)
+        if path:
+            require_file(f"--{name}", path, file_of(path))
+    check_outputs({"--output": args.output}, [args.folder, args.input, args.docids])
+
+
+def read(path: Path | None) -> list[str]:
+    """The lines of the input. Raises ValueError for one without text."""
+    lines = read_column(path or STDIN, "src")
+    if not any(map(str.strip, lines)):
+        raise ValueError(f"{name_of(path)} has no text to translate")
+    return lines
+
+
+def name_of(path: Path | None) -> str:
+    return f"--input {path}" if path else "the standard input"
+
+
+def find_documents(args: argparse.Namespace, lines: list[str]) -> list[Document]:
+    """The documents of the input: by their ids or, without, those between empty lines, numbered."""
+    docids = args.docids
+    if docids is None and args.input and is_table(args.input) and has_column(args.input, "docid"):
+        docids = file_of(args.input)
+    if docids is not None:
+        return read_documents(docids, args.input or STDIN, len(lines), "--input")
+    groups = groupby(range(len(lines)), key=lambda number: bool(lines[number].strip()))
+    texts = [list(numbers) for has_text, numbers in groups if has_text]
+    return [
+        Document(str(name), numbers[0], numbers[-1] + 1)
+        for name, numbers in enumerate(texts, start=1)
+    ]
+
+
+def table_columns(lines: list[str], documents: list[Document]) -> dict[str, list[str]]:
+    """The id and the source of each sentence; empty lines between documents are none."""
+    return {
+        "docid": docid_of_each_line(documents),
+        "src": [line for _, start, stop in documents for line in lines[start:stop]],
+    }
+
+
+def translated(
+    translator: "DocumentTranslator",
+    lines: list[str],
+    documents: list[Document],
+    options: "SearchOptions",
+    path: Path | None,
+) -> dict[int, str]:
+    """The translation of each line of a document, by its number from 0, in their order.
+
+    Raises MemAttnError, which has the number of the line, for one that cannot be translated.
+    """
+    from fairseq_memattn.transformers.document_translator import SentenceError
+
+    texts = [lines[start:stop] for _, start, stop in documents]
+    try:
+        found = translator.translate(texts, progress=True, **asdict(options))
+    except SentenceError as error:
+        line = documents[error.document].start + error.sentence + 1
+        raise MemAttnError(f"{name_of(path)}, line {line}: {error.reason}") from None
+    return {
+        start + index: text
+        for (_, start, _), document in zip(documents, found, strict=True)
+        for index, text in enumerate(document)
+    }
+
+
+def device_of(name: str | None) -> "torch.device":
+    """Raises MemAttnError for a device that does not exist."""
+    import torch
+
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise MemAttnError(f"--device {name} cannot be used: {reason}") from None
+    return device

@@ -1,0 +1,1 @@
+"""The measures of `memattn score`, and the tables that it prints."""

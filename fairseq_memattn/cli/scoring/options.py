@@ -1,0 +1,181 @@
+"""The options of `memattn score` for measures of documents, and by position and length."""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.errors import LARGEST, check_least, flag
+
+SOURCE_TOKENIZE = "13a"
+NEED_DOCUMENTS = ("comet_context", "slide_window", "consistency", "cohesion", "positions")
+ONE_REFERENCE = ("comet", "consistency", "cohesion")
+# The options that another one is for.
+ONLY_WITH = {
+    "comet_context": ("comet",),
+    "slide_stride": ("slide_window",),
+    "alignments": ("consistency",),
+    "reference_alignments": ("alignments",),
+    "stop_words": ("consistency", "cohesion"),
+    "plot": ("positions", "lengths"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of these measures."""
+    group = parser.add_argument_group("measures of documents, which need --docids")
+    group.add_argument(
+        "--comet-context",
+        type=int,
+        metavar="N",
+        help="also document COMET: with --comet, each sentence is read after up to N sentences "
+        "before it in its document (2 in Vernikos et al., 2022)",
+    )
+    group.add_argument(
+        "--slide-window",
+        type=int,
+        metavar="N",
+        help="also SLIDE: the mean sentence BLEU and chrF, and COMET with --comet, of windows of N "
+        "sentences that slide over each document",
+    )
+    group.add_argument(
+        "--slide-stride",
+        type=int,
+        metavar="N",
+        help="sentences between the starts of two windows, at most --slide-window, which is the "
+        "default",
+    )
+    group.add_argument(
+        "--consistency",
+        action="store_true",
+        help="also LTCR: how often a word that a document repeats has the same translation; needs "
+        "--source",
+    )
+    group.add_argument(
+        "--alignments",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="for --consistency: word alignments of a system, lines such as 0-0 1-2, between the "
+        "tokens of the source and of the translation; once for each system (default: estimated "
+        "from the test set)",
+    )
+    group.add_argument(
+        "--reference-alignments",
+        type=Path,
+        metavar="FILE",
+        help="with --alignments: those of the reference, whose consistency is then shown too",
+    )
+    group.add_argument(
+        "--cohesion",
+        action="store_true",
+        help="also lexical cohesion (LC, RC): how many content words repeat others of the document",
+    )
+    group.add_argument(
+        "--stop-words",
+        type=Path,
+        metavar="FILE",
+        help="for --consistency and --cohesion: words of both languages that are no content words, "
+        "one a line (default: those in more than half of the documents)",
+    )
+    group.add_argument(
+        "--positions",
+        action="store_true",
+        help="also BLEU, chrF and accuracy by the position of the sentences in their documents",
+    )
+    group = parser.add_argument_group("scores by length")
+    group.add_argument(
+        "--lengths",
+        choices=("source", "reference"),
+        help="also BLEU, chrF and accuracy by the number of words in the source or the reference",
+    )
+    group.add_argument(
+        "--source-tokenize",
+        metavar="NAME",
+        help="for --consistency and --lengths source: sacreBLEU's tokenizer for the source, such "
+        f"as zh (default: {SOURCE_TOKENIZE})",
+    )
+    group.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="with --positions or --lengths: also draw them, a .png",
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not work, alone or together."""
+    from fairseq_memattn.evaluation.plots import check_format
+    from fairseq_memattn.evaluation.scores import build_bleu
+
+    for name in ("comet_context", "slide_window"):
+        if getattr(args, name) is not None:
+            check_least(args, name, 1, LARGEST)
+    if args.slide_window and args.slide_stride is not None:
+        check_least(args, "slide_stride", 1, args.slide_window)
+    for name in NEED_DOCUMENTS:
+        if getattr(args, name) and not args.docids:
+            raise ValueError(f"{flag(name)} needs --docids")
+    refuse_more_references(args)
+    of_source = {"--consistency": args.consistency, "--lengths source": args.lengths == "source"}
+    for option, given in of_source.items():
+        if given and not args.source:
+            raise ValueError(f"{option} needs --source")
+    for name, others in ONLY_WITH.items():
+        if getattr(args, name) is not None and not any(getattr(args, other) for other in others):
+            raise ValueError(f"{flag(name)} is for {' and '.join(map(flag, others))}")
+    if args.source and not (args.comet or any(of_source.values())):
+        raise ValueError(
+            "--source is for --comet, --consistency and --lengths source, of which none is given"
+        )
+    if args.source_tokenize is not None:
+        if not any(of_source.values()):
+            raise ValueError("--source-tokenize is for --consistency and --lengths source")
+        build_bleu(args.source_tokenize, option="--source-tokenize")
+    if args.plot:
+        check_format("--plot", args.plot)
+
+
+def refuse_more_references(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that are of one reference, if there are several."""
+    given = [flag(name) for name in ONE_REFERENCE if getattr(args, name)]
+    if args.lengths == "reference":
+        given.append("--lengths reference")
+    if given and args.more_references:
+        raise ValueError(
+            f"{given[0]} takes one --reference, but {1 + len(args.more_references)} are given"
+        )
+
+
+def inputs(args: argparse.Namespace) -> dict[str, list[Path]]:
+    """The files that these options name."""
+    return {
+        "--alignments": [path for _, path in _named_files(args)],
+        "--reference-alignments": [args.reference_alignments] if args.reference_alignments else [],
+        "--stop-words": [args.stop_words] if args.stop_words else [],
+    }
+
+
+def alignment_files(args: argparse.Namespace, systems: Iterable[str]) -> dict[str, Path]:
+    """The file of --alignments of each system; empty without the option.
+
+    Raises ValueError for unknown systems, and for systems with several files or none.
+    """
+    names = list(systems)
+    files: dict[str, Path] = {}
+    for given, path in _named_files(args):
+        name = names[0] if given is None and len(names) == 1 else given
+        if name not in names:
+            raise ValueError(
+                f"--alignments {path}: NAME= must name a system, one of {', '.join(names)}"
+            )
+        if name in files:
+            raise ValueError(f"--alignments {name} is given twice")
+        files[name] = path
+    missing = [name for name in names if name not in files]
+    if files and missing:
+        raise ValueError(f"--alignments is missing for the system {missing[0]}")
+    return files
+
+
+def _named_files(args: argparse.Namespace) -> list[tuple[str | None, Path]]:
+    return [named_file("--alignments", given) for given in args.alignments or ()]

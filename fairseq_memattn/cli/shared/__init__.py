@@ -1,0 +1,1 @@
+"""What the commands share: models, texts, checked inputs and outputs."""

@@ -1,0 +1,267 @@
+"""`memattn contrast --generate`: translates the sources of generative sets with their context."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.cli.commands import translate
+from fairseq_memattn.cli.shared import models, segmentation
+from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.errors import LARGEST, MemAttnError, check_least, flag
+from fairseq_memattn.evaluation.generative import Example
+from fairseq_memattn.evaluation.generative_sets.ctxpro_sources import (
+    Source,
+    sources_of_documents,
+    sources_of_file,
+)
+from fairseq_memattn.evaluation.text_columns import file_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# The options of fairseq-generate, with its defaults, and their smallest values.
+SEARCH = {"beam": 5, "lenpen": 1.0, "max_len_a": 0.0, "max_len_b": 200}
+LEAST = {"beam": 1, "lenpen": -LARGEST, "max_len_a": 0, "max_len_b": 0}
+SENTENCES = 10  # of a source from documents, the default of `ctxpro extract`
+# The flags that are for --generate alone, and those that are not for an exported folder.
+OWN = ("sources", "documents", "source_lang", "document_sentences", "translations_out", *SEARCH)
+OF_CHECKPOINTS = (
+    *("source_context", "target_context", "separator"),
+    *("sentencepiece_model", "subword_nmt"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `--generate`."""
+    group = parser.add_argument_group("generative sets, with a model")
+    add = group.add_argument
+    add(
+        "--generate",
+        action="store_true",
+        help="translate the sources of generative sets, sentence by sentence with the model's own "
+        "translations as target context, and judge the text. The model is data and --path, or a "
+        "folder that `memattn export` has written in place of data",
+    )
+    add(
+        "--sources",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="the sources of each JSON file of --sets, in their order: one example a line, whose "
+        "sentences are joined by <eos>, as ctxpro publishes them",
+    )
+    add(
+        "--documents",
+        type=Path,
+        metavar="FOLDER",
+        help="take the sources from FOLDER/ID.LANG, where ID is the `document id` in the JSON and "
+        "LANG is --source-lang",
+    )
+    add("--source-lang", metavar="LANG", help="for --documents: the language of the sources")
+    add(
+        "--document-sentences",
+        type=int,
+        metavar="N",
+        help="for --documents: the largest number of sentences of a source, of which the last one "
+        f"is judged (default: {SENTENCES})",
+    )
+    add(
+        "--translations-out",
+        type=Path,
+        metavar="FILE",
+        help="also write the translations as text, one example a line, or, with the suffix .jsonl "
+        "or .tsv, as a table with the sources",
+    )
+    add("--beam", type=int, help=f"beam size (default: {SEARCH['beam']})")
+    add("--lenpen", type=float, help=f"length penalty (default: {SEARCH['lenpen']})")
+    add(
+        "--max-len-a",
+        type=float,
+        help="a translation has at most a times the tokens of its sentence and b tokens "
+        f"(default: {SEARCH['max_len_a']})",
+    )
+    add("--max-len-b", type=int, help=f"b (default: {SEARCH['max_len_b']})")
+
+
+def refuse(args: argparse.Namespace) -> None:
+    """Raises ValueError for a flag of `--generate`, which is missing."""
+    for name in OWN:
+        if getattr(args, name) is not None:
+            raise ValueError(f"{flag(name)} is for --generate, which is missing")
+
+
+def refuse_of_checkpoints(args: argparse.Namespace, reason: str) -> None:
+    """Raises ValueError, which ends with the reason, for a flag of a model in --path."""
+    for name in OF_CHECKPOINTS:
+        if getattr(args, name) is not None:
+            raise ValueError(f"{flag(name)} is for --path{reason}")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for flags that do not go together, and missing files."""
+    if args.data is None:
+        missing = "the data and --path of a model, or a folder that `memattn export` has written"
+        raise ValueError(f"--generate needs {missing}")
+    if args.scores is not None:
+        raise ValueError("--scores is for contrastive sets; --generate has no scores")
+    for name in SEARCH:
+        if getattr(args, name) is not None:
+            check_least(args, name, LEAST[name], LARGEST)
+    _check_sources(args)
+    if args.path is None:
+        refuse_of_checkpoints(args, "; an exported folder has its own")
+        if not Path(args.data).is_dir():
+            raise ValueError(f"{args.data}: there is no such folder")
+        return
+    models.check_paths(args.data, args.path)
+
+
+def _check_sources(args: argparse.Namespace) -> None:
+    for name in ("source_lang", "document_sentences"):
+        if args.documents is None and getattr(args, name) is not None:
+            raise ValueError(f"{flag(name)} is for --documents, which is missing")
+    for path in args.sources or ():
+        require_file("--sources", path, file_of(path))
+    jsons = [path for path in args.sets if not path.is_dir()]
+    if args.sources is not None and args.documents is not None:
+        raise ValueError("--sources and --documents cannot be combined")
+    if not jsons and (args.sources or args.documents):
+        raise ValueError(
+            "--sources and --documents are for JSON files of ctxpro, but --sets has none"
+        )
+    if args.documents is not None:
+        if not args.documents.is_dir():
+            raise ValueError(f"--documents {args.documents}: there is no such folder")
+        if args.source_lang is None:
+            raise ValueError("--source-lang is missing; --documents needs it, such as en")
+        if args.document_sentences is not None:
+            check_least(args, "document_sentences", 1, LARGEST)
+    elif jsons and args.sources is None:
+        raise ValueError(
+            f"--sets {jsons[0]}: a JSON file of ctxpro has no context; --sources or --documents is "
+            "missing"
+        )
+    elif len(args.sources or ()) != len(jsons):
+        raise ValueError(
+            f"--sources has {len(args.sources)} files, but --sets has {len(jsons)} JSON files"
+        )
+
+
+def inputs(args: argparse.Namespace) -> list[Path | None]:
+    """The files that the translation reads."""
+    checkpoints = models.checkpoints(args.path) if args.path else []
+    return [*checkpoints, *(args.sources or ()), args.sentencepiece_model, args.subword_nmt]
+
+
+def with_sources(
+    args: argparse.Namespace, sets: Sequence[tuple[Path, list[Example]]]
+) -> list[Example]:
+    """The examples of all sets, each with its source."""
+    files = iter(args.sources or ())
+    examples: list[Example] = []
+    for path, read in sets:
+        sources: list[Source]
+        if path.is_dir():
+            sources = [example.source for example in read]
+        elif args.documents is None:
+            sources = sources_of_file(path, next(files))
+        else:
+            most = args.document_sentences or SENTENCES
+            sources = sources_of_documents(path, args.documents, args.source_lang, most)
+        pairs = zip(read, sources, strict=True)
+        examples += [replace(example, source=source) for example, source in pairs]
+    return examples
+
+
+def translations(args: argparse.Namespace, examples: Sequence[Example]) -> list[str]:
+    """One line for each example, which has the translations of all sentences of its source."""
+    given = {name: getattr(args, name) for name in SEARCH}
+    search = {name: SEARCH[name] if value is None else value for name, value in given.items()}
+    work = _with_folder if args.path is None else _with_checkpoints
+    found = work(args, examples, search)
+    empty = [number for number, sentences in enumerate(found, 1) if not sentences[-1].strip()]
+    if empty:
+        print(
+            f"warning: the translation of {len(empty)} of {len(found)} tested sentences is empty, "
+            f"first example {empty[0]}; ctxpro's rule then judges the sentence before",
+            file=sys.stderr,
+        )
+    pairs = zip(examples, found, strict=True)
+    return [example.joined(sentences) for example, sentences in pairs]
+
+
+def _with_folder(
+    args: argparse.Namespace, examples: Sequence[Example], search: dict[str, Any]
+) -> list[list[str]]:
+    translator = translate.load(Path(args.data), "cpu" if args.cpu else None)
+    from fairseq_memattn.transformers.document_translator import SentenceError
+
+    try:
+        return translator.translate(
+            [example.source for example in examples], progress=True, **search
+        )
+    except SentenceError as error:
+        where = _where(examples, error.document, error.sentence)
+        raise MemAttnError(f"{where}: {error.reason}") from None
+
+
+def _with_checkpoints(
+    args: argparse.Namespace, examples: Sequence[Example], search: dict[str, Any]
+) -> list[list[str]]:
+    segment = segmentation.segmenter(args)
+    loaded = models.load(args)
+    from fairseq.data.data_utils import post_process
+
+    documents = _encoded(examples, loaded, models.Encoder(loaded.task.source_dictionary, segment))
+    dictionary = loaded.task.target_dictionary
+    translator = loaded.translator(search)
+    found = translator.translate(documents)
+    if translator.cropped:
+        count = sum(map(len, documents))
+        print(
+            f"{translator.cropped} of {count} sentences lost source context: too long",
+            file=sys.stderr,
+        )
+    pieces = segmentation.pieces_of(args)
+    return [
+        [post_process(dictionary.string(tokens), pieces) for tokens in sentences]
+        for sentences in found
+    ]
+
+
+def _encoded(
+    examples: Sequence[Example], loaded: models.Loaded, encode: models.Encoder
+) -> "list[list[Tensor]]":
+    """The tokens of each source sentence.
+
+    Raises MemAttnError, which names the example, for a sentence that is too long or has the
+    separator.
+    """
+    most = loaded.windows(loaded.source_context, loaded.target_context).max_source
+    dictionary, symbol = loaded.task.source_dictionary, loaded.separator
+    separator = dictionary.index(symbol) if symbol in dictionary else None
+    documents = [[encode(sentence) for sentence in example.source] for example in examples]
+    for number, document in enumerate(documents):
+        for index, tokens in enumerate(document):
+            if len(tokens) > most:
+                raise MemAttnError(
+                    f"{_where(examples, number, index)}: must have at most {most} tokens, which "
+                    f"the model reads, but has {len(tokens)}"
+                )
+            if separator is not None and bool(tokens.eq(separator).any()):
+                raise MemAttnError(
+                    f"{_where(examples, number, index)}: contains the separator {symbol!r} of "
+                    "sentences"
+                )
+    encode.report("source")
+    return documents
+
+
+def _where(examples: Sequence[Example], number: int, sentence: int) -> str:
+    """An example by its set and its number in it, and a sentence of its source, from 1."""
+    name = examples[number].set
+    place = sum(example.set == name for example in examples[: number + 1])
+    return f"{name}, example {place}, sentence {sentence + 1} of the source"

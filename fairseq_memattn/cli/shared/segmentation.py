@@ -1,0 +1,77 @@
+"""Segments raw text into the pieces of a model's dictionary."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.errors import flag
+from fairseq_memattn.evaluation.fairseq_output import read_lines
+from fairseq_memattn.white_space import with_spaces
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `segmenter`."""
+    segmentation = parser.add_mutually_exclusive_group()
+    segmentation.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        help="segment the sentences with this model; without it and --subword-nmt they must be "
+        "segmented already",
+    )
+    segmentation.add_argument(
+        "--subword-nmt",
+        type=Path,
+        metavar="CODES",
+        help="segment tokenised sentences with BPE codes",
+    )
+
+
+def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
+    """A function from a sentence to its pieces, separated by spaces.
+
+    Raises ValueError for a file that does not exist or is not a SentencePiece model.
+    """
+    for name in ("sentencepiece_model", "subword_nmt"):
+        path = getattr(args, name)
+        if path:
+            require_file(flag(name), path)
+    if args.sentencepiece_model:
+        import sentencepiece
+
+        try:
+            processor = sentencepiece.SentencePieceProcessor(str(args.sentencepiece_model))
+        except RuntimeError:
+            raise ValueError(
+                f"--sentencepiece-model {args.sentencepiece_model}: not a SentencePiece model"
+            ) from None
+        return lambda sentence: " ".join(processor.encode(with_spaces(sentence), out_type=str))
+    if args.subword_nmt:
+        return _bpe(args.subword_nmt)
+    return str
+
+
+def pieces_of(args: argparse.Namespace) -> str | None:
+    """fairseq's name of the pieces, by which its `post_process` joins them; None without pieces."""
+    if args.sentencepiece_model:
+        return "sentencepiece"
+    return "subword_nmt" if args.subword_nmt else None
+
+
+def _bpe(path: Path) -> Callable[[str], str]:
+    from subword_nmt.apply_bpe import BPE
+
+    lines = read_lines(path)
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise ValueError(f"--subword-nmt {path} is empty")
+    for number, line in enumerate(lines, start=1):
+        # subword-nmt ends the program at such a line.
+        version = number == 1 and line.startswith("#version:")
+        if not version and len(line.strip("\r ").split(" ")) != 2:
+            raise ValueError(
+                f"--subword-nmt {path}, line {number}: must be two pieces, but is {line!r:.60}"
+            )
+    with open(path, encoding="utf-8") as codes:
+        return BPE(codes).process_line

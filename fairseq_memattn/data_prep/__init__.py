@@ -1,0 +1,1 @@
+"""Preparation of corpora: from a raw corpus to data that fairseq reads, with document ids."""

@@ -1,0 +1,275 @@
+"""GLUE's larger tasks (MNLI, QNLI, QQP, SST-2) for fairseq's sentence_prediction task."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.commands.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.archives import is_at, names
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.text_to_binary import (
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+)
+from fairseq_memattn.data_prep.text.lines import raw_lines
+from fairseq_memattn.data_prep.text.pretrained_subwords import (
+    add_subword_arguments,
+    find_subwords,
+    segment,
+)
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+HOST = "https://dl.fbaipublicfiles.com/glue/data"
+PAGE = "https://gluebenchmark.com/tasks"
+LABEL = "label"
+SINGLE = {"train": "train.tsv", "valid": "dev.tsv"}
+MATCHED = {"train": "train.tsv", "valid": "dev_matched.tsv", "valid1": "dev_mismatched.tsv"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of GLUE.
+
+    archive: the official archive
+    files: the file of each split, by fairseq's name of the split
+    sentences, label: the names of the columns
+    labels: all labels, in the order of their numbers
+    sizes: the published numbers of examples of each split, one of which it must have
+    drop_uneven: whether to leave out rows whose number of fields differs from the header's
+    """
+
+    archive: Archive
+    files: dict[str, str]
+    sentences: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    sizes: dict[str, tuple[int, ...]]
+    drop_uneven: bool = False
+
+
+def official(name: str, size: int, digest: str) -> Archive:
+    """One of GLUE's archives."""
+    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
+
+
+# Sizes and SHA-256 of the archives, and numbers of examples, are from Hugging Face's datasets
+# library.
+TASKS = {
+    "MNLI": Task(
+        official(
+            "MNLI.zip",
+            312783507,
+            "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+        ),
+        MATCHED,
+        ("sentence1", "sentence2"),
+        "gold_label",
+        ("contradiction", "neutral", "entailment"),  # the order of roberta.large.mnli
+        {"train": (392_702,), "valid": (9_815,), "valid1": (9_832,)},
+    ),
+    "QNLI": Task(
+        official(
+            "QNLIv2.zip",
+            10627589,
+            "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+        ),
+        SINGLE,
+        ("question", "sentence"),
+        "label",
+        ("entailment", "not_entailment"),
+        {"train": (104_743,), "valid": (5_463,)},
+    ),
+    "QQP": Task(
+        official(
+            "QQP-clean.zip",
+            41696084,
+            "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
+        ),
+        SINGLE,
+        ("question1", "question2"),
+        "is_duplicate",
+        ("0", "1"),
+        # 363,849 in QQP.zip, which QQP-clean.zip has replaced.
+        {"train": (363_846, 363_849), "valid": (40_430,)},
+        # Questions with a line break; fairseq's preparation of GLUE leaves them out as well.
+        drop_uneven=True,
+    ),
+    "SST-2": Task(
+        official(
+            "SST-2.zip",
+            7439277,
+            "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+        ),
+        SINGLE,
+        ("sentence",),
+        "label",
+        ("0", "1"),
+        {"train": (67_349,), "valid": (872,)},
+    ),
+}
+DESCRIPTION = """\
+A task of GLUE (Wang et al., 2018) for fairseq's sentence_prediction task, on which RoBERTa is
+finetuned. The numbers of examples are checked against the published ones.
+
+  %(prog)s --task MNLI --output mnli
+  %(prog)s --task SST-2 --output sst2 --archive SST-2.zip --gpt2-bpe-dir gpt2_bpe
+      in the pieces of RoBERTa, GPT-2's BPE; without --gpt2-bpe-dir its files are downloaded
+
+  %(prog)s --task QQP --output qqp --sentencepiece-model my/spm.model --dictionary my/bin/dict.txt
+      for a model of your own, for example one trained on the output of own-corpus
+
+valid is the development set; for MNLI it is the matched one, and valid1 is the mismatched one.
+The test sets are left out, because their labels are not public. Rows of QQP that do not have six
+fields are left out and counted; in the other tasks such a row is an error.
+
+FOLDER/text/      sentences (input0, input1) and labels
+FOLDER/pieces/    segmented sentences
+FOLDER/bin/       fairseq's data: input0/, input1/, label/
+"""
+
+
+def wanted_files(name: str, archive: Path) -> dict[str, str]:
+    """The files of a task in its archive, or in a folder of several tasks, and their names in raw/.
+
+    A folder with the files of this task alone is accepted as well.
+    """
+    files = TASKS[name].files.values()
+    inside = any(is_at(path, f"{name}/train.tsv") for path in names(archive))
+    return {f"{name}/{file}" if inside else file: file for file in files}
+
+
+def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The sentences and the label of each row. Tabs separate fields; quotes have no meaning.
+
+    Raises DataError for a header without a needed column, for a row whose number of fields differs
+    from the header's unless the task drops it, and for a label that the task does not have.
+    """
+    rows = (line.split("\t") for line in raw_lines(path, counts))
+    header = next(rows, [])
+    columns = [column(path, header, name) for name in (*task.sentences, task.label)]
+    for number, fields in enumerate(rows, start=2):
+        if len(fields) != len(header):
+            if not task.drop_uneven:
+                raise DataError(
+                    f"{path}, line {number}: {len(fields)} fields, but the header has {len(header)}"
+                )
+            counts["rows with more or fewer fields than the header left out"] += 1
+            continue
+        *sentences, label = (fields[index].strip() for index in columns)
+        if label not in task.labels:
+            raise DataError(
+                f"{path}, line {number}: the label must be one of {', '.join(task.labels)}, "
+                f"but is {label!r}"
+            )
+        if "" in sentences:
+            counts["examples with an empty sentence, kept"] += 1
+        yield *sentences, label
+
+
+def column(path: Path, header: Sequence[str], name: str) -> int:
+    """The number of a column, from 0. Raises DataError where the header does not have it."""
+    if name not in header:
+        raise DataError(f"{path}, line 1: no column {name} in the header {' '.join(header)!r}")
+    return header.index(name)
+
+
+def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
+    """raw/ to text/ for one split; returns the number of examples."""
+    outputs = pipeline.paths("text", split)
+
+    def work() -> Counter[str]:
+        counts = Counter({"examples": 0})
+        rows = examples(task, source, counts)
+        with write_all_or_nothing(outputs) as files:
+            for row in tqdm(rows, desc=f"text/{split}", unit=" lines", disable=None):
+                counts["examples"] += 1
+                for file, text in zip(files, row, strict=True):
+                    file.write(text + "\n")
+            if not counts["examples"]:
+                raise DataError(f"{source}: no examples below its header")
+        return counts
+
+    return pipeline.stages.run(f"text-{split}", [source], outputs, work)["examples"]
+
+
+def check_size(name: str, split: str, size: int) -> None:
+    """Raise DataError if the number of examples in a split differs from the published ones."""
+    published = TASKS[name].sizes[split]
+    if size not in published:
+        raise DataError(
+            f"{split} has {size:,} examples, but {split} of {name} has "
+            f"{' or '.join(f'{number:,}' for number in published)}; accept it with --unchecked"
+        )
+
+
+def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
+    """The labels as a dictionary of fairseq, in the order of the task and not by frequency."""
+    path = pipeline.folder / "labels.txt"
+
+    def work() -> None:
+        with write_all_or_nothing([path]) as [file]:
+            file.writelines(f"{label} 1\n" for label in task.labels)
+
+    pipeline.stages.run("labels", [], [path], work, labels=task.labels)
+    return path
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archive to bin/."""
+    task = TASKS[args.task]
+    inputs = [f"input{number}" for number in range(len(task.sentences))]
+    downloads = args.output / "archives"
+    pipeline = Pipeline(args.output, [*inputs, LABEL], workers=args.workers, force=args.force)
+    subwords = find_subwords(args, downloads)
+    archive = obtain(task.archive, args.archive, downloads, args.unchecked)
+    raw = pipeline.unpack(archive, wanted_files(args.task, archive))
+    for split, source in zip(task.files, raw.values(), strict=True):
+        size = write_text(pipeline, task, split, source)
+        if not args.unchecked:
+            check_size(args.task, split, size)
+    for split in task.files:
+        for part in inputs:
+            segment(pipeline, split, part, subwords)
+    for part in inputs:
+        binarise_part(pipeline, task, "pieces", part, subwords.dictionary)
+    binarise_part(pipeline, task, "text", LABEL, label_dictionary(pipeline, task))
+    forget_other_parts(pipeline.folder / "bin", [*inputs, LABEL])
+
+
+def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictionary: Path) -> None:
+    """KIND/*.PART to bin/PART/."""
+    text = {split: pipeline.folder / kind / split for split in task.files}
+    target = pipeline.folder / "bin" / part
+    made = binarise(
+        text,
+        [part],
+        target,
+        dictionary=dictionary,
+        workers=pipeline.workers,
+        force=pipeline.force,
+    )
+    print(f"bin: {target} {'is ready' if made else 'was ready'}")
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--task", required=True, choices=[*TASKS])
+    add_archive_arguments(top)
+    add_subword_arguments(top)
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

@@ -1,0 +1,149 @@
+"""HotpotQA (Yang et al., 2018) for the tasks question_answering and span_answering."""
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+
+from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline import spans as qa_spans
+from fairseq_memattn.data_prep.pipeline.download import Archive
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.text.passages import hotpot_passage
+from fairseq_memattn.qa.answer_scores import HOTPOTQA
+from fairseq_memattn.qa.question_sets import HotpotQuestion
+
+HOST = "http://curtis.ml.cmu.edu/datasets/hotpot"
+PAGE = "https://hotpotqa.github.io"
+DESCRIPTION = """\
+HotpotQA for --task question_answering.
+
+  %(prog)s --output hotpotqa
+      the distractor setting: train, and the development set as valid; the contexts of valid are
+      ten paragraphs, including the gold ones
+
+  %(prog)s --output hotpotqa --setting fullwiki
+      the same train; valid and test have retrieved paragraphs, and the answers of test are not
+      public
+
+  %(prog)s --output hotpotqa --files train=my/train.json valid=my/dev.json
+
+A context is all sentences of all paragraphs in their order; with --titles each paragraph begins
+with its title. Training questions without text or without an answer are left out and counted.
+
+With --spans the output is data for --task span_answering, which predicts answers as spans of the
+context. This context is `<a> yes no </a>` and all paragraphs, each after its title. Training
+questions whose answer does not occur there as whole words are left out as well. An adversarial set,
+with records of the same format and other distractors, is passed with --files.
+
+  %(prog)s --output hotpotqa --spans --gold-separated --repeat-question
+
+"""
+
+
+def official(name: str, size: int, digest: str) -> Archive:
+    """One of HotpotQA's files."""
+    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
+
+
+# Sizes, SHA-256 and numbers of questions are from Hugging Face's datasets library.
+TRAIN = official(
+    "hotpot_train_v1.1.json",
+    566426227,
+    "26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
+)
+SETTINGS = {
+    "distractor": {
+        "train": TRAIN,
+        "valid": official(
+            "hotpot_dev_distractor_v1.json",
+            46320117,
+            "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
+        ),
+    },
+    "fullwiki": {
+        "train": TRAIN,
+        "valid": official(
+            "hotpot_dev_fullwiki_v1.json",
+            47454698,
+            "2f1f3e594a3066a3084cc57950ca2713c24712adaad03af6ccce18d1846d5618",
+        ),
+        "test": official(
+            "hotpot_test_fullwiki_v1.json",
+            46213747,
+            "c61a5274b9aa6deca3f7d2dc4d7757684c158fbd2264f759307699fb53801c2b",
+        ),
+    },
+}
+SIZES = {"train": 90_447, "valid": 7_405, "test": 7_405}
+
+
+def context(question: HotpotQuestion, titles: bool = False) -> str:
+    """All sentences of all paragraphs, in their order (Al Adel, 2022, section 4).
+
+    titles: whether each paragraph begins with its title; the paper mentions sentences only
+    """
+    texts = []
+    for paragraph in question.paragraphs:
+        texts += [paragraph.title] * titles
+        texts += paragraph.sentences
+    return " ".join(texts)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From JSON to bin/."""
+    corpus = qa_pipeline.Corpus(
+        HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
+    )
+    if args.spans:
+        prepare_spans(args, corpus)
+        return
+    qa_spans.check_unused(args)
+    qa_pipeline.prepare(args, corpus, titles=args.titles)
+
+
+def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
+    """From JSON to data for span_answering."""
+    if args.titles:
+        raise DataError("--titles is not needed with --spans, which includes the titles")
+    if args.gold_separated and args.setting == "fullwiki" and not args.files:
+        raise DataError(
+            "--gold-separated needs two paragraphs with supporting facts in every context; the "
+            "contexts of --setting fullwiki do not always have them"
+        )
+    layout = {
+        "gold_separated": args.gold_separated,
+        "repeat_question": args.repeat_question,
+        "seed": args.seed,
+    }
+    qa_spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = qa_pipeline.parser(DESCRIPTION, prog)
+    top.add_argument(
+        "--setting",
+        choices=[*SETTINGS],
+        default="distractor",
+        help="the contexts of valid and test (default: %(default)s)",
+    )
+    top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
+    group = qa_spans.add_arguments(top)
+    group.add_argument(
+        "--gold-separated",
+        action="store_true",
+        help="place one gold paragraph among the first three, the other among the last three, at "
+        "random (GMAT's GS)",
+    )
+    group.add_argument(
+        "--repeat-question",
+        action="store_true",
+        help="repeat the question after every paragraph (GMAT's QR)",
+    )
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

@@ -1,0 +1,168 @@
+"""IWSLT14 Spanish-English TED talks, as documents, for fairseq."""
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
+from fairseq_memattn.data_prep.pipeline.archives import extract, is_at, names, sources
+from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.text_to_binary import (
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+)
+from fairseq_memattn.data_prep.text.lines import raw_pairs
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+LANGUAGES = ("es", "en")
+TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
+ARCHIVE = Archive("2014-01.tgz", "https://wit3.fbk.eu/2014-01")
+INNER = "es/en/es-en.tgz"
+TAG = re.compile(
+    "</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc|transcript)\\b"
+)
+TEST_LINES = 4706  # in the copy of Miculicich et al. in HAN_NMT
+DESCRIPTION = """\
+IWSLT14 Spanish-English (TED talks), as the ABC paper uses it after Miculicich et al. (2018).
+dev2010 is the validation set, tst2010 to tst2012 are the test set, and each talk is a document.
+The text is normalised, tokenised and truecased with Moses' rules, and segmented with 30,000 BPE
+merges that are learnt from both languages together.
+
+  %(prog)s --archive 2014-01.tgz --output iwslt14
+
+Download the archive with a browser: release 2014-01 on https://wit3.fbk.eu. Its es-en.tgz alone,
+or a folder with the files of es-en.tgz, is accepted as well.
+
+FOLDER/text/      sentences as released; test.en is the reference for scores of plain text
+FOLDER/pieces/    tokenised, truecased and segmented
+FOLDER/bin/       fairseq's data, with document ids
+"""
+
+
+def wanted_files() -> dict[str, str]:
+    """The files of the archive, and their names in raw/."""
+    train = [f"train.tags.es-en.{language}" for language in LANGUAGES]
+    tests = [
+        f"IWSLT14.TED.{name}.es-en.{language}.xml"
+        for members in TEST_SETS.values()
+        for name in members
+        for language in LANGUAGES
+    ]
+    return {name: name for name in (*train, *tests)}
+
+
+def inner_archive(pipeline: Pipeline, archive: Path) -> Path:
+    """The archive of this language pair, which the whole release contains."""
+    if not any(is_at(name, INNER) for name in names(archive)):
+        return archive
+    target = pipeline.folder / "raw" / "es-en.tgz"
+    wanted = {INNER: target}
+    work = partial(extract, archive, wanted)
+    pipeline.stages.run("raw-es-en", sources(archive, wanted), [target], work)
+    return target
+
+
+def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
+    """Spanish, English and document id of each pair of lines of text.
+
+    A document begins with the first text after a <title>; its id is the number in <talkid>.
+    Raises DataError where only one side is mark-up, and for text before the first title.
+    """
+    talk, title, document = "", False, ""
+    taken: Counter[str] = Counter()
+    for number, row in enumerate(raw_pairs(files, counts), start=1):
+        kind = kind_of_mark(files, row, number)
+        if kind is not None:
+            counts["lines of mark-up left out"] += 1
+            title = title or kind == "title"
+            talk = re.sub("<[^>]*>", "", row[0]).strip() if kind == "talkid" else talk
+            continue
+        if title and any(row):
+            document = new_id(talk, taken)
+            talk, title = "", False
+        if any(row) and not document:
+            raise DataError(f"{files[0]}, line {number}: text before the first <title>")
+        yield row[0], row[1], document
+
+
+def kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str | None:
+    """The tag at the beginning of both lines; None where they are text."""
+    kinds = [mark and mark[1] for mark in map(TAG.match, row)]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            f"{files[0]}, line {number}: {row[0][:40]!r}, but {files[1]} has {row[1][:40]!r}; "
+            "mark-up must be the same on both sides"
+        )
+    return kinds[0]
+
+
+def new_id(talk: str, taken: Counter[str]) -> str:
+    """The number of the talk, or else of the document; followed by -2, -3, ... if it is taken."""
+    name = talk or str(taken.total() + 1)
+    taken[name] += 1
+    return name if taken[name] == 1 else f"{name}-{taken[name]}"
+
+
+def test_rows(
+    raw: Mapping[str, Path], members: Sequence[str], counts: Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Spanish, English and document id (SET.TALK) of each segment of some test sets."""
+    for name in members:
+        source, target = (raw[f"IWSLT14.TED.{name}.es-en.{side}.xml"] for side in LANGUAGES)
+        for document, spanish, english in read_segment_pairs(source, target, counts):
+            yield spanish, english, f"{name}.{document}"
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archive to bin/."""
+    pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
+    archive = obtain(ARCHIVE, args.archive, args.output / "archives", args.unchecked)
+    raw = pipeline.unpack(inner_archive(pipeline, archive), wanted_files())
+    train = [raw[f"train.tags.es-en.{language}"] for language in LANGUAGES]
+    pipeline.write_text("train", train, partial(train_rows, train), documents=True)
+    counts = {}
+    for split, members in TEST_SETS.items():
+        files = [path for name, path in raw.items() if any(f".{one}." in name for one in members)]
+        rows = partial(test_rows, raw, members)
+        counts[split] = pipeline.write_text(split, files, rows, documents=True)
+    if counts["test"]["pairs"] != TEST_LINES:
+        print(
+            f"note: the test set has {counts['test']['pairs']:,} pairs; the copy of Miculicich "
+            f"et al. in HAN_NMT has {TEST_LINES:,}"
+        )
+    pipeline.tokenise()
+    pipeline.truecase()
+    learnt_from = pipeline.paths("truecased", "train")
+    codes = pipeline.learn_bpe(learnt_from, "codes", args.bpe_merges)
+    pipeline.apply_bpe("truecased", dict.fromkeys(LANGUAGES, codes))
+    pipeline.copy_docids()
+    pipeline.binarise()
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_archive_arguments(top)
+    top.add_argument(
+        "--bpe-merges",
+        type=positive,
+        default=30_000,
+        metavar="N",
+        help="BPE merges (default: %(default)s)",
+    )
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

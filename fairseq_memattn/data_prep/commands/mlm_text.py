@@ -1,0 +1,136 @@
+"""Text for the pretraining of masked language models, in shards, for fairseq's masked_lm task."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from typing import TextIO
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.commands.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.text.lines import raw_lines
+from fairseq_memattn.data_prep.text.pretrained_subwords import (
+    add_subword_arguments,
+    find_subwords,
+    segment,
+)
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+SUFFIX = "txt"
+DESCRIPTION = """\
+Text for (continued) pretraining with fairseq's masked_lm task, in the pieces of RoBERTa or of your
+own model.
+
+  %(prog)s --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
+  fairseq-train mlm/bin/0:mlm/bin/1:... --task masked_lm ...
+
+The input has one sentence or paragraph a line, and an empty line between documents. Each document
+is assigned to one shard at random (--seed). fairseq reads and shuffles one shard an epoch, so it
+holds one shard in memory. The validation text is in bin/0, where fairseq expects it.
+
+FOLDER/text/      the text: train0.txt, train1.txt, ..., valid.txt
+FOLDER/pieces/    segmented
+FOLDER/bin/       fairseq's data: 0/, 1/, ...
+"""
+
+
+def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) -> Counter[str]:
+    """Write each document and an empty line to one of the targets; returns the counts.
+
+    Raises DataError for a target without a document.
+    """
+    random = Random(seed)
+    counts = Counter({"documents": 0, "lines": 0})
+    with write_all_or_nothing(targets) as files:
+        for source in sources:
+            lines = tqdm(raw_lines(source, counts), desc=source.name, unit=" lines", disable=None)
+            for has_text, document in groupby(lines, key=bool):
+                if has_text:
+                    counts["documents"] += 1
+                    counts["lines"] += write_document(random.choice(files), document)
+        for target, file in zip(targets, files, strict=True):
+            if file.tell() == 0:
+                raise DataError(
+                    f"{target}: none of the {counts['documents']} documents is in this shard; "
+                    "choose fewer --shards (an empty line ends a document)"
+                )
+    return counts
+
+
+def write_document(file: TextIO, document: Iterable[str]) -> int:
+    """Write a document and the empty line that ends it; returns its lines."""
+    count = 0
+    for line in document:
+        file.write(line + "\n")
+        count += 1
+    file.write("\n")
+    return count
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From text to bin/."""
+    pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
+    subwords = find_subwords(args, args.output / "archives")
+    shards = [f"train{number}" for number in range(args.shards)]
+    texts = (("train", args.train, shards), ("valid", args.valid, ["valid"]))
+    with pipeline.stages.all_or_none():
+        for name, sources, splits in texts:
+            targets = [pipeline.path("text", split, SUFFIX) for split in splits]
+            work = partial(write_shards, sources, targets, args.seed)
+            pipeline.stages.run(
+                f"text-{name}", sources, targets, work, seed=args.seed, shards=len(targets)
+            )
+    for split in ("valid", *shards):
+        segment(pipeline, split, SUFFIX, subwords)
+    folders = [pipeline.folder / "bin" / str(number) for number in range(args.shards)]
+    for folder, shard in zip(folders, shards, strict=True):
+        text = {"train": pipeline.folder / "pieces" / shard}
+        if folder == folders[0]:
+            text["valid"] = pipeline.folder / "pieces" / "valid"
+        binarise(
+            text,
+            [SUFFIX],
+            folder,
+            dictionary=subwords.dictionary,
+            workers=args.workers,
+            force=args.force,
+        )
+    forget_other_parts(pipeline.folder / "bin", [folder.name for folder in folders])
+    pipeline.forget_other_splits(["train", "valid", *shards])
+    print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for option, what in (("--train", "training text"), ("--valid", "validation text")):
+        top.add_argument(
+            option, nargs="+", type=Path, required=True, metavar="FILE", help=f"{what}, UTF-8"
+        )
+    top.add_argument(
+        "--shards", type=positive, default=1, metavar="N", help="number of shards (default: 1)"
+    )
+    top.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of the assignment to shards (default: %(default)s)",
+    )
+    add_subword_arguments(top)
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

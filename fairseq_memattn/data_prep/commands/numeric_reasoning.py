@@ -1,0 +1,163 @@
+"""Generated numeric reasoning over text (GMAT, section 3.2): passages, questions and answers."""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.generated.generated_examples import (
+    SPLITS,
+    add_size_arguments,
+    distinct,
+    pieces,
+    split_sizes,
+)
+from fairseq_memattn.data_prep.generated.numeric.examples import Example, draw_example
+from fairseq_memattn.data_prep.pipeline.dictionary import read_words
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.stages import Counts
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+VERSION = 1  # increase it when the same options give other text
+SEPARATOR = "</s>"
+FEWEST_SENTENCES = 2  # few passages of one sentence have an answer that must be computed
+MOST_SENTENCES = 30  # longer passages could exhaust the people that an agent does not have yet
+SMALLEST_LARGEST = 9  # with fewer numbers, few answers are not in the passage
+DESCRIPTION = """\
+Generate passages of five sentences about commanders, troops and places, each with a question and an
+answer. The answer is a number that is not in the passage and must be computed.
+
+  %(prog)s --output numbers
+  %(prog)s --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
+      shorter passages, for a model that is trained on them first and then on numbers/
+
+FOLDER/text/SPLIT.{passage,question,answer}   one example a line
+FOLDER/pieces/SPLIT.input                     question </s> passage, in lower case, digit by digit
+FOLDER/pieces/SPLIT.answer                    the answer, digit by digit
+FOLDER/bin/                                   fairseq's data (-s input -t answer), one dictionary
+
+The templates and words are this project's, after the description of the generator of Geva et al.
+(2020), which GMAT uses (appendix A.1). The sizes of train and valid are those of GMAT. The same
+options give the same bytes, and no passage occurs twice.
+"""
+
+
+def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: Any) -> None:
+    """Write text/ for all splits together, because no passage may occur in two of them.
+
+    drawn: the arguments `reuse`, `largest` and `sentences` of `draw_example`
+    """
+    outputs = [pipeline.path("text", split, part) for split in sizes for part in Example._fields]
+
+    def work() -> Counts:
+        counts: Counter[str] = Counter(sizes)
+        passages: set[str] = set()
+        with write_all_or_nothing(outputs) as files:
+            for number, (split, size) in enumerate(sizes.items()):
+                first = number * len(Example._fields)
+                draw = partial(draw_example, counts=counts, **drawn)
+                for example in distinct(split, size, seed, draw, passages, counts):
+                    for part, text in enumerate(example):
+                        files[first + part].write(text + "\n")
+        return counts
+
+    pipeline.stages.run("text", [], outputs, work, version=VERSION, sizes=sizes, seed=seed, **drawn)
+
+
+def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> None:
+    """text/ to pieces/ for one split. Raises DataError for a word that the dictionary lacks."""
+    known = read_words(dictionary) if dictionary else set()
+    texts = [pipeline.path("text", split, part) for part in Example._fields]
+    outputs = pipeline.paths("pieces", split)
+
+    def work() -> Counts:
+        longest = 0
+        with write_all_or_nothing(outputs) as [source, target]:
+            rows = enumerate(zip(*map(read_lines, texts), strict=True), start=1)
+            for number, row in tqdm(rows, desc=f"pieces/{split}", unit=" lines", disable=None):
+                passage, question, answer = map(pieces, row)
+                line = f"{question} {SEPARATOR} {passage}"
+                longest = max(longest, len(line.split()) + 1)
+                unknown = set(f"{question} {passage} {answer}".split()) - known
+                if dictionary and unknown:
+                    raise DataError(
+                        f"--dictionary {dictionary} lacks {min(unknown)!r}, which is in line "
+                        f"{number} of {texts[0]}, or in its question or answer"
+                    )
+                source.write(line + "\n")
+                target.write(answer + "\n")
+        return {"tokens in the longest input, including </s>": longest}
+
+    inputs = texts if dictionary is None else [*texts, dictionary]
+    pipeline.stages.run(f"pieces-{split}", inputs, outputs, work)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Generate the corpus and binarise it."""
+    if not 0 <= args.reuse <= 1:
+        raise DataError(f"--reuse must be from 0 to 1, but is {args.reuse}")
+    if args.largest < SMALLEST_LARGEST:
+        raise DataError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
+    if not FEWEST_SENTENCES <= args.sentences <= MOST_SENTENCES:
+        raise DataError(
+            f"--sentences must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}, but is "
+            f"{args.sentences}"
+        )
+    if args.dictionary and not args.dictionary.is_file():
+        raise DataError(f"--dictionary {args.dictionary}: no such file")
+    pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
+    drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
+    write_text(pipeline, split_sizes(args), args.seed, **drawn)
+    for split in SPLITS:
+        write_pieces(pipeline, split, args.dictionary)
+    pipeline.binarise(dictionary=args.dictionary)
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_size_arguments(top, 223067, 5146)
+    top.add_argument(
+        "--reuse",
+        type=float,
+        default=0.999,
+        metavar="P",
+        help="probability that a template takes a word that the passage has used before, if one "
+        "fits (default: %(default)s)",
+    )
+    top.add_argument(
+        "--largest",
+        type=int,
+        default=9999,
+        metavar="N",
+        help="greatest number of people that somebody has or gains at once (default: %(default)s)",
+    )
+    top.add_argument(
+        "--sentences",
+        type=int,
+        default=5,
+        metavar="N",
+        help="sentences in a passage, at most 30 (default: %(default)s)",
+    )
+    top.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model that reads both "
+        "(default: made from train)",
+    )
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

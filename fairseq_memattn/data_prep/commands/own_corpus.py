@@ -1,0 +1,267 @@
+"""Your own text, with or without document ids, to fairseq's data in one command."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from filecmp import cmp
+from functools import partial
+from pathlib import Path
+
+from fairseq_memattn.data_prep.commands import subword
+from fairseq_memattn.data_prep.commands.binarise import add_text_arguments
+from fairseq_memattn.data_prep.formats.split_files import (
+    DOCID,
+    FORMATS,
+    READERS,
+    find_columns,
+    find_files,
+)
+from fairseq_memattn.data_prep.pipeline.argument_types import (
+    name_and_column,
+    positive,
+    separator_token,
+)
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.splits import check_languages, check_name, find_splits
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.text.aligned import (
+    Sentence,
+    aligned_lines,
+    contiguous,
+    read_with_ids,
+    refuse_empty,
+    with_unique_ids,
+)
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+DESCRIPTION = """\
+Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
+SentencePiece model that is trained on the training text of all languages, and binarised with its
+document ids.
+
+  %(prog)s --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
+      reads my/train.en, my/train.es, ..., with one sentence a line, and, where they exist,
+      my/train.docid, my/dev.docid and my/test.docid, with the document id of each line
+
+  %(prog)s --text train=my/train valid=my/dev --langs en --output my/data
+      one language: data for language modelling
+
+  %(prog)s --format tsv --text train=my/train.tsv valid=my/dev.tsv --langs en es \\
+              --columns en=2 es=3 docid=1 --output my/data
+      a file for each split: tab-separated values (tsv), JSON lines (jsonl), or SGM and XML
+      documents (sgm)
+
+FOLDER/text/      your sentences; test.es is the reference for scores of plain text
+FOLDER/pieces/    segmented with FOLDER/spm.model
+FOLDER/bin/       fairseq's data, with document ids
+"""
+
+
+Rules = Mapping[str, bool]  # --drop-empty and --unique-ids, those that are chosen
+
+
+def line_sentences(files: Sequence[Path], documents: bool) -> Iterator[Sentence]:
+    """The lines of a split. files: one a language and, with `documents`, the file of ids."""
+    if documents:
+        return read_with_ids(files)
+    return (Sentence(row, "", number) for number, row in aligned_lines(files))
+
+
+def rows(
+    sentences: Iterable[Sentence],
+    texts: Sequence[Path],
+    docids: Path | None,
+    rules: Rules,
+    counts: Counter[str],
+) -> Iterator[tuple[str, ...]]:
+    """The texts of a split and, with `docids`, the document id last.
+
+    texts: the file of each language, for errors; docids: that of the ids, if there are ids
+    Raises DataError for a pair with an empty side and for a document that continues after its end,
+    unless the rules allow them; in a single language lines may be empty.
+    """
+    if docids and "unique_ids" in rules:
+        sentences = with_unique_ids(sentences, counts)
+    elif docids:
+        sentences = contiguous(sentences, docids)
+    for sentence in sentences:
+        if "drop_empty" in rules and not all(text.strip() for text in sentence.texts):
+            counts["lines without text in some language dropped"] += 1
+            continue
+        if len(texts) > 1:
+            for path, line in zip(texts, sentence.texts, strict=True):
+                refuse_empty(path, sentence.line, line, "; --drop-empty leaves such lines out")
+        yield (*sentence.texts, sentence.document) if docids else sentence.texts
+
+
+def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -> None:
+    """KIND/ to pieces/."""
+    for split in splits:
+        inputs, outputs = (pipeline.paths(folder, split) for folder in (kind, "pieces"))
+        work = partial(subword.encode, model, inputs, outputs[0].parent)
+        pipeline.stages.run(f"pieces-{split}", [*inputs, model], outputs, work)
+
+
+def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
+    """The user's lines to text/; returns whether they have document ids."""
+    found = find_splits(text, pipeline.languages, FORMATS)
+    with pipeline.stages.all_or_none():
+        for split in text:
+            texts = found.texts(split)
+            docids = found.docids(split) if found.documents else None
+            files = [*texts, docids] if docids else texts
+            sentences = line_sentences(files, found.documents)
+            read = partial(rows, sentences, texts, docids, rules)
+            pipeline.write_text(split, files, read, found.documents, **rules)
+    return found.documents
+
+
+def write_files(
+    pipeline: Pipeline, text: dict[str, Path], args: argparse.Namespace, rules: Rules
+) -> bool:
+    """The user's files of --format to text/; returns whether they have document ids."""
+    languages = pipeline.languages
+    check_languages(languages)
+    files = find_files(text, args.format, languages)
+    columns = find_columns(args.format, args.columns, languages, [*text.values()])
+    documents = args.format == "sgm" or DOCID in columns
+    with pipeline.stages.all_or_none():
+        for split, path in text.items():
+
+            def read(counts: Counter[str], path: Path = path) -> Iterator[tuple[str, ...]]:
+                sentences = READERS[args.format](path, languages, columns, counts)
+                texts = len(languages) * [path]
+                return rows(sentences, texts, path if documents else None, rules, counts)
+
+            options = {"format": args.format, "columns": columns, **rules}
+            pipeline.write_text(split, files[split], read, documents, **options)
+    return documents
+
+
+def warn_of_training_text(pipeline: Pipeline, splits: Sequence[str]) -> None:
+    """Print a warning for each split that has the text of train."""
+    for split in splits:
+        pairs = zip(pipeline.paths("text", "train"), pipeline.paths("text", split), strict=True)
+        if split != "train" and all(cmp(*pair, shallow=False) for pair in pairs):
+            print(
+                f"warning: --text: {split} has the same text as train; scores of {split} will be "
+                "those of text that the model was trained on",
+                file=sys.stderr,
+            )
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the user's files to bin/."""
+    text = dict(args.text)
+    if len(text) < len(args.text):
+        raise DataError("--text names a split twice")
+    for split, path in text.items():
+        check_name(split, path, text)
+    if "train" not in text:
+        raise DataError("--text has no train, from which the segmentation is learnt")
+    if args.columns and args.format == "lines":
+        raise DataError("--columns requires --format tsv or jsonl")
+    subword.check_training(args.seed, args.max_sentence_length)
+    pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
+    rules = {name: True for name in ("drop_empty", "unique_ids") if getattr(args, name)}
+    if args.format == "lines":
+        documents = write_texts(pipeline, text, rules)
+    else:
+        documents = write_files(pipeline, text, args, rules)
+    splits = [*text]
+    warn_of_training_text(pipeline, splits)
+    kind = "text"
+    if args.tokenise:
+        pipeline.tokenise(splits)
+        kind = "tokens"
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths(kind, "train"),
+        "spm",
+        args.vocab_size,
+        args.separator,
+        args.seed,
+        model_type=args.model_type,
+        normalization=args.normalization,
+        max_sentence_length=args.max_sentence_length,
+    )
+    segment(pipeline, kind, splits, model)
+    if documents:
+        pipeline.copy_docids(splits)
+    else:
+        pipeline.drop_docids(splits)
+    pipeline.binarise(splits=splits)
+    pipeline.forget_other_splits(splits)
+    if "valid" not in splits:
+        print(
+            "--text has no valid: fairseq-train needs --disable-validation, or a validation set; "
+            "add valid=... to --text"
+        )
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_text_arguments(top)
+    top.add_argument(
+        "--format",
+        choices=("lines", *READERS),
+        default="lines",
+        help="lines: PREFIX.LANG and PREFIX.docid; tsv, jsonl: one file for each split; sgm: one "
+        "XML file for each split with all languages, or SRC.sgm:REF.sgm (default: %(default)s)",
+    )
+    top.add_argument(
+        "--columns",
+        nargs="+",
+        type=name_and_column,
+        metavar="LANG=COLUMN",
+        help="for tsv the number of each language's field, from 1, or its name in a header; for "
+        "jsonl its key; docid=COLUMN is the document id (default: keys and the header of a table "
+        "are the names of the languages and docid; the fields of a table without a header are in "
+        "the order of --langs)",
+    )
+    top.add_argument(
+        "--drop-empty",
+        action="store_true",
+        help="leave out and count lines without text in some language, instead of refusing them",
+    )
+    top.add_argument(
+        "--unique-ids",
+        action="store_true",
+        help="number document ids that occur again (talk, talk.2), instead of refusing them",
+    )
+    top.add_argument(
+        "--tokenise",
+        action="store_true",
+        help="normalise punctuation and tokenise with Moses' rules before segmenting",
+    )
+    top.add_argument(
+        "--vocab-size",
+        type=positive,
+        default=8000,
+        metavar="N",
+        help="symbols of the model (default: %(default)s)",
+    )
+    subword.add_model_type(top)
+    subword.add_normalization(top)
+    subword.add_max_sentence_length(top)
+    top.add_argument(
+        "--separator",
+        type=separator_token,
+        default="_eos",
+        metavar="TOKEN",
+        help="a token that is not segmented, for windows of sentences (default: %(default)s)",
+    )
+    top.add_argument(
+        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
+    )
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

@@ -1,0 +1,163 @@
+"""WikiText-103 and WikiText-2, word by word, for fairseq."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from fairseq_memattn.data_prep.pipeline.archives import is_at, names
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.text_to_binary import (
+    SPLITS,
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+)
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+LANGUAGE = "en"
+END = "<eos>"  # counted as a word of the vocabulary, and once a line
+HOST = "https://wikitext.smerity.com"
+PAGE = (
+    "https://www.salesforce.com/products/einstein/ai-research/"
+    "the-wikitext-dependency-language-modeling-dataset/"
+)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An edition of WikiText.
+
+    tokens: of each split, ends of lines included
+    vocabulary: distinct words of the training split, the end of a line included
+    """
+
+    archive: Archive
+    tokens: dict[str, int]
+    vocabulary: int
+
+
+def edition(name: str, digest: str, train: int, vocabulary: int) -> Corpus:
+    """One of the two editions, which share valid and test."""
+    archive = Archive(f"{name}-v1.zip", PAGE, f"{HOST}/{name}-v1.zip", digest=f"md5:{digest}")
+    return Corpus(archive, {"train": train, "valid": 217_646, "test": 245_569}, vocabulary)
+
+
+# The checksums are from torchtext.
+CORPORA = {
+    "wikitext-103": edition(
+        "wikitext-103",
+        "9ddaacaf6af0710eda8c456decff7832",
+        103_227_021,
+        267_735,
+    ),
+    "wikitext-2": edition(
+        "wikitext-2",
+        "542ccefacc6c27f945fb54453812b3cd",
+        2_088_628,
+        33_278,
+    ),
+}
+DESCRIPTION = """\
+WikiText-103 or WikiText-2 (Merity et al., 2017), word by word, for fairseq's language modelling.
+The numbers of tokens and words are checked against the published ones.
+
+  %(prog)s --corpus wikitext-103 --output wikitext-103
+  %(prog)s --corpus wikitext-2 --output wikitext-2 --archive my/wikitext-2
+      the archive, or a folder, with wiki.{train,valid,test}.tokens or {train,valid,test}.txt
+
+FOLDER/text/      the corpus as released, and the number of each line's article (docid)
+FOLDER/bin/       fairseq's data, with document ids
+"""
+
+
+def wanted_files(archive: Path) -> dict[str, str]:
+    """The files of the archive, and their names in raw/."""
+    found = names(archive)
+    for pattern in ("wiki.{}.tokens", "{}.txt"):
+        wanted = {pattern.format(split): f"{split}.txt" for split in SPLITS}
+        if any(is_at(name, end) for name in found for end in wanted):
+            return wanted
+    raise DataError(f"{archive}: has neither wiki.train.tokens nor train.txt")
+
+
+def article_rows(path: Path, counts: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Each line, and the number of its article from 1; counts tokens.
+
+    An article begins at a title between lines without words. Text before the first title belongs
+    to the first article.
+    """
+    lines = chain(read_lines(path), [""])
+    before, line = "", next(lines)
+    titles = 0
+    for after in lines:
+        titles += is_title(line) and not before.strip() and not after.strip()
+        counts["tokens"] += len(line.split()) + 1
+        yield line, str(max(titles, 1))
+        before, line = line, after
+
+
+def is_title(line: str) -> bool:
+    """Whether a line is `= Title =`, and not `= = Section = =`."""
+    words = line.split()
+    return len(words) > 2 and words[0] == words[-1] == "=" and "=" not in (words[1], words[-2])
+
+
+def check_sizes(corpus: Corpus, name: str, tokens: dict[str, int], vocabulary: int) -> None:
+    """Raise DataError if the sizes of the corpus differ from the published ones."""
+    for split, expected in corpus.tokens.items():
+        if tokens[split] != expected:
+            raise DataError(
+                f"{split} has {tokens[split]:,} tokens with the ends of lines, but {split} of "
+                f"{name} has {expected:,}; accept it with --unchecked"
+            )
+    if vocabulary != corpus.vocabulary:
+        raise DataError(
+            f"train has {vocabulary:,} words, but train of {name} has {corpus.vocabulary:,}; "
+            "accept it with --unchecked"
+        )
+
+
+def count_words(path: Path) -> int:
+    """Distinct words of a file, the end of a line included."""
+    words = {END}
+    for line in read_lines(path):
+        words.update(line.split())
+    return len(words)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archive to bin/."""
+    corpus = CORPORA[args.corpus]
+    pipeline = Pipeline(args.output, [LANGUAGE], workers=args.workers, force=args.force)
+    archive = obtain(corpus.archive, args.archive, args.output / "archives", args.unchecked)
+    raw = pipeline.unpack(archive, wanted_files(archive))
+    files = dict(zip(SPLITS, raw.values(), strict=True))
+    tokens = {}
+    for split, path in files.items():
+        counts = pipeline.write_text(split, [path], partial(article_rows, path), documents=True)
+        tokens[split] = counts["tokens"]
+    if not args.unchecked:
+        check_sizes(corpus, args.corpus, tokens, count_words(files["train"]))
+    pipeline.binarise("text")
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--corpus", required=True, choices=[*CORPORA])
+    add_archive_arguments(top)
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

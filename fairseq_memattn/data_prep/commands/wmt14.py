@@ -1,0 +1,195 @@
+"""WMT14 English-German, sentence by sentence, for fairseq."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
+from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
+from fairseq_memattn.data_prep.pipeline.files import write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.text_to_binary import (
+    SPLITS,
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+)
+from fairseq_memattn.data_prep.text.aligned import aligned_lines
+from fairseq_memattn.data_prep.text.lines import raw_pairs
+from fairseq_memattn.host.messages.command_line import CommandParser
+
+LANGUAGES = ("en", "de")
+PAGE = "https://www.statmt.org/wmt14/translation-task.html"
+# Sizes and SHA-256 of the training data are those that TensorFlow Datasets records, the MD5 of
+# the test sets those of sacreBLEU.
+ARCHIVES = {
+    "training/europarl-v7.de-en": Archive(
+        "training-parallel-europarl-v7.tgz",
+        PAGE,
+        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+        657632379,
+        "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+    ),
+    "commoncrawl.de-en": Archive(
+        "training-parallel-commoncrawl.tgz",
+        PAGE,
+        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+        918311367,
+        "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+    ),
+    "training/news-commentary-v9.de-en": Archive(
+        "training-parallel-nc-v9.tgz",
+        PAGE,
+        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        80418416,
+        "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+    ),
+    "newstest2013-src": Archive(
+        "test.tgz",
+        "https://www.statmt.org/wmt13/translation-task.html",
+        "https://www.statmt.org/wmt13/test.tgz",
+        digest="md5:48eca5d02f637af44e85186847141f67",
+    ),
+    "newstest2014-deen": Archive(
+        "test-full.tgz",
+        PAGE,
+        "https://www.statmt.org/wmt14/test-full.tgz",
+        digest="md5:a8cd784e006feb32ac6f3d9ec7eb389a",
+    ),
+}
+TRAIN = [*ARCHIVES][:3]
+TEST_SETS = {
+    "valid": ("newstest2013-src.en.sgm", "newstest2013-src.de.sgm"),
+    "test": ("newstest2014-deen-src.en.sgm", "newstest2014-deen-ref.de.sgm"),
+}
+DESCRIPTION = """\
+WMT14 English-German. The training set is Europarl v7, Common Crawl and News Commentary v9, about
+4.5 million pairs; newstest2013 is the validation set and newstest2014 (the full set) the test set.
+The text is normalised and tokenised with Moses' rules, and segmented with one BPE vocabulary of
+32,768 symbols for both languages. Training pairs of more than 250 subwords, or with one side more
+than 1.5 times as long as the other, are left out and counted.
+
+  %(prog)s --output wmt14
+  %(prog)s --output wmt14 --archive training-parallel-europarl-v7.tgz test-full.tgz
+
+FOLDER/text/      sentences as released; test.de is the reference for scores of plain text
+FOLDER/pieces/    tokenised and segmented
+FOLDER/bin/       fairseq's data
+"""
+
+
+def wanted_files(key: str) -> dict[str, str]:
+    """The files to take from the archive under this key, and their names in raw/."""
+    if key in TRAIN:
+        ends = [f"{key}.{language}" for language in LANGUAGES]
+    else:
+        ends = [name for pair in TEST_SETS.values() for name in pair if name.startswith(key)]
+    return {end: Path(end).name for end in ends}
+
+
+def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The pairs of several corpora, one after the other."""
+    for first in range(0, len(files), 2):
+        yield from raw_pairs(files[first : first + 2], counts)
+
+
+def test_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The pairs of a test set."""
+    source, target = files
+    for _, *texts in read_segment_pairs(source, target, counts):
+        yield tuple(texts)
+
+
+def clean(
+    sources: Sequence[Path], targets: Sequence[Path], longest: int, ratio: float
+) -> Counter[str]:
+    """Write the pairs that are neither too long nor too uneven; returns the counts.
+
+    longest: the most subwords of a side
+    ratio: the greatest ratio of the longer side to the shorter one
+    """
+    counts = Counter({"pairs": 0, "too long, dropped": 0, "too uneven, dropped": 0})
+    with write_all_or_nothing(targets) as files:
+        rows = tqdm(aligned_lines(sources), desc=str(targets[0]), unit=" lines", disable=None)
+        for _, row in rows:
+            short, long = sorted(len(line.split()) for line in row)
+            if long > longest:
+                counts["too long, dropped"] += 1
+            elif long > ratio * short:
+                counts["too uneven, dropped"] += 1
+            else:
+                counts["pairs"] += 1
+                for file, line in zip(files, row, strict=True):
+                    file.write(line + "\n")
+    return counts
+
+
+def write_texts(pipeline: Pipeline, raw: Mapping[str, Path]) -> None:
+    """raw/ to text/."""
+    train = [raw[f"{key}.{language}"] for key in TRAIN for language in LANGUAGES]
+    pipeline.write_text("train", train, partial(train_rows, train), documents=False)
+    for split, names in TEST_SETS.items():
+        files = [raw[name] for name in names]
+        pipeline.write_text(split, files, partial(test_rows, files), documents=False)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """From the archives to bin/."""
+    pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
+    found = obtain_all(
+        list(ARCHIVES.values()), args.archive, args.output / "archives", args.unchecked
+    )
+    raw: dict[str, Path] = {}
+    for key, archive in zip(ARCHIVES, found, strict=True):
+        raw |= pipeline.unpack(archive, wanted_files(key))
+    write_texts(pipeline, raw)
+    pipeline.tokenise(printable_only=True)
+    learnt_from = pipeline.paths("tokens", "train")
+    codes = dict.fromkeys(
+        LANGUAGES, pipeline.learn_bpe(learnt_from, "codes", args.bpe_symbols, total=True)
+    )
+    pipeline.apply_bpe("tokens", codes, ["train"], to="segmented")
+    pipeline.apply_bpe("tokens", codes, ["valid", "test"])
+    segmented, pieces = (pipeline.paths(kind, "train") for kind in ("segmented", "pieces"))
+    pipeline.stages.run(
+        "pieces-train",
+        segmented,
+        pieces,
+        partial(clean, segmented, pieces, args.max_subwords, args.max_ratio),
+        max_subwords=args.max_subwords,
+        max_ratio=args.max_ratio,
+    )
+    pipeline.binarise(splits=SPLITS)
+
+
+def parser(prog: str | None = None) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_archive_arguments(top, several=True)
+    for option, kind, default, what in (
+        ("--bpe-symbols", positive, 32_768, "size of the vocabulary"),
+        ("--max-subwords", positive, 250, "the most subwords in a training sentence"),
+        (
+            "--max-ratio",
+            float,
+            1.5,
+            "the greatest ratio of the longer side to the shorter one, in subwords",
+        ),
+    ):
+        top.add_argument(
+            option, type=kind, default=default, metavar="N", help=f"{what} (default: {default})"
+        )
+    add_common_arguments(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run the command line; returns the exit status. prog: the name that help shows."""
+    return run_locked(prepare, parser(prog).parse_args(argv))

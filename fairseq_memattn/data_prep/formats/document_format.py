@@ -1,0 +1,95 @@
+"""What a format of documents is, and what several formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TextIO
+
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.text.aligned import Sentence
+
+DOCID = "docid"
+Reader = Callable[..., Iterator[Sentence]]
+Writer = Callable[..., str]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How files store text in one or several languages and the boundaries of its documents.
+
+    read: takes one file a language, and the file of boundaries last where the format has one.
+        Raises DataError for what the format does not allow; the caller refuses empty sentences
+        and documents that come back.
+    write: takes sentences and open files in the same order, and `max_tokens` where the format has
+        a limit. Returns what the format could not store, or "".
+    example: one line for the help, in which " | " ends a line of the file
+    boundaries: suffix of the file of boundaries, where {source} is the first language
+    reserved: tokens and characters that the text must not contain
+    max_tokens: the default limit on the tokens of a line
+    marks: tokens that the format adds to each sentence, which count towards the limit
+    reading: a note where documents are not read back as they were written
+    one_file: suffix of the file, where one file has the ids and all languages. `read` and `write`
+        then take the keyword `languages`
+    """
+
+    read: Reader
+    write: Writer
+    example: str
+    boundaries: str = ""
+    reserved: frozenset[str] = frozenset()
+    max_tokens: int | None = None
+    marks: int = 0
+    reading: str = ""
+    one_file: str = ""
+
+    def of(self, languages: Sequence[str]) -> Format:
+        """The format whose `read` and `write` know the languages.
+
+        Raises DataError for a language with the name of the ids.
+        """
+        if not self.one_file:
+            return self
+        if DOCID in languages:
+            raise DataError(f"--langs: {DOCID} is the name of the document ids in this format")
+        known = {"languages": tuple(languages)}
+        return replace(self, read=partial(self.read, **known), write=partial(self.write, **known))
+
+    def paths(
+        self, prefix: str, languages: Sequence[str], boundaries: Path | None = None
+    ) -> list[Path]:
+        """The files of a corpus in this format: PREFIX.LANG, then the boundaries."""
+        if self.one_file:
+            suffix = f".{self.one_file}"
+            return [Path(prefix.removesuffix(suffix) + suffix)]
+        paths = [Path(f"{prefix}.{language}") for language in languages]
+        if self.boundaries:
+            suffix = self.boundaries.format(source=languages[0])
+            paths.append(boundaries or Path(f"{prefix}.{suffix}"))
+        return paths
+
+
+def by_document(sentences: Iterable[Sentence]) -> Iterator[tuple[str, Iterator[Sentence]]]:
+    """Each document's id and its sentences."""
+    return groupby(sentences, key=lambda sentence: sentence.document)
+
+
+def write_texts(sentence: Sentence, files: Sequence[TextIO]) -> None:
+    """One line a language."""
+    for text, file in zip(sentence.texts, files, strict=True):
+        file.write(text + "\n")
+
+
+def lost_ids(documents: Sequence[str]) -> str:
+    """A note unless the ids are the numbers 1, 2, ..., with which a format without ids is read."""
+    if all(document == str(number) for number, document in enumerate(documents, start=1)):
+        return ""
+    return f"the document ids are not kept; they are read back as 1 to {len(documents)}"
+
+
+def without_sentence(path: Path, line: int) -> DataError:
+    """The error for a document without a sentence."""
+    return DataError(f"{path}, line {line}: the document before this boundary has no sentence")

@@ -1,0 +1,183 @@
+"""The segments of test sets in NIST's format (.sgm) and WIT3's version of it (.xml)."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.text.aligned import Sentence
+from fairseq_memattn.data_prep.text.lines import raw_lines
+
+MARK = re.compile(
+    r"<doc\b[^>]*\bdocid\s*=\s*[\"']([^\"']*)[\"'][^>]*>|<seg\b[^>]*>(.*?)</seg>", re.I | re.S
+)
+# A document, one side of it, or a segment of that side, in the XML of WMT from 2021 on.
+XML_MARK = re.compile(
+    r"<doc\b[^>]*?\b(?:doc)?id\s*=\s*[\"']([^\"']*)[\"'][^>]*>|<(src|ref|hyp)\b([^>]*)>"
+    r"|<seg\b([^>]*)>(.*?)</seg>",
+    re.I | re.S,
+)
+SIDE = re.compile(r"<(src|ref)\b", re.I)
+ATTRIBUTE = re.compile(r"([\w:]+)\s*=\s*[\"']([^\"']*)[\"']")
+BEGIN = re.compile(r"<seg\b", re.I)
+ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")  # a lone & is allowed
+
+
+class Segment(NamedTuple):
+    """One sentence of a test set, its document, and the line it begins on.
+
+    begins: whether it is the first of a <doc>
+    """
+
+    document: str
+    text: str
+    line: int
+    begins: bool
+
+
+def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
+    """The segments of a file, with entities resolved; text outside of <seg> is ignored.
+
+    sacreBLEU's reader is not used, because it requires every <seg> to begin a line and to end on
+    it, does not resolve entities, and skips unexpected text.
+
+    Raises DataError, with the line, for a segment outside of a document or without an end, and for
+    a file without segments.
+    """
+    text = "\n".join(raw_lines(path, counts))
+    document = None
+    begins = True
+    found = before = 0
+    line = 1
+    for mark in MARK.finditer(text):
+        line += text.count("\n", before, mark.start())
+        before = mark.start()
+        if mark[2] is None:
+            document, begins = " ".join(mark[1].split()), True
+            if not document:
+                raise DataError(f"{path}, line {line}: the id of the document is empty")
+            continue
+        if document is None:
+            raise DataError(f"{path}, line {line}: a <seg> outside of a <doc docid=...>")
+        if BEGIN.search(mark[2]):
+            raise DataError(f"{path}, line {line}: a <seg> without </seg>")
+        found += 1
+        yield Segment(document, _content(mark[2]), line, begins)
+        begins = False
+    if found < len(BEGIN.findall(text)):
+        raise DataError(f"{path}: the last <seg> has no </seg>")
+    if not found:
+        raise DataError(f"{path}: no <seg>")
+
+
+def has_sides(path: Path) -> bool:
+    """Whether a file has <src> or <ref>, as the XML of WMT and unlike NIST's format."""
+    return any(SIDE.search(line) for line in raw_lines(path, Counter()))
+
+
+def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) -> Iterator[Sentence]:
+    """The segments of one or two languages from one XML file, as WMT publishes them from 2021 on.
+
+    The first <src> or <ref> of a document in a language is its text; other references and system
+    outputs are left out and counted. A segment that the other language does not have is empty
+    there.
+
+    Raises DataError, with the line, for a segment without an end or outside of a document, and for
+    one that the first language does not have; and for a document without text in a language.
+    """
+    text = "\n".join(raw_lines(path, counts))
+    for document, line, part in _documents(path, text):
+        sides = _sides(path, part, line, counts)
+        missing = [language for language in languages if language not in sides]
+        if missing:
+            raise DataError(
+                f"{path}, line {line}: document {document!r} has no <src> or <ref> with the "
+                f"language {missing[0]}"
+            )
+        source, target = (sides[language] for language in (languages[0], languages[-1]))
+        for number, (_, at) in target.items():
+            if number not in source:
+                raise DataError(
+                    f"{path}, line {at}: segment {number!r} of document {document!r} is not in the "
+                    f"language {languages[0]}"
+                )
+        for place, (number, (content, at)) in enumerate(source.items()):
+            texts = (content, target.get(number, ("", at))[0])
+            yield Sentence(texts[: len(languages)], document, at, begins=place == 0)
+
+
+def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
+    """The id, the first line and the content of each document."""
+    marks = [mark for mark in XML_MARK.finditer(text) if mark[1] is not None]
+    outside = XML_MARK.search(text, 0, marks[0].start() if marks else len(text))
+    if outside:
+        line = text.count("\n", 0, outside.start()) + 1
+        raise DataError(f"{path}, line {line}: a segment or side outside of a <doc id=...>")
+    if not marks:
+        raise DataError(f"{path}: no <doc id=...>")
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    line, before = 1, 0
+    for mark, end in zip(marks, ends, strict=True):
+        line += text.count("\n", before, mark.start())
+        before = mark.start()
+        document = " ".join(mark[1].split())
+        if not document:
+            raise DataError(f"{path}, line {line}: the id of the document is empty")
+        yield document, line, text[before:end]
+
+
+def _sides(
+    path: Path, part: str, line: int, counts: Counter[str]
+) -> dict[str, dict[str, tuple[str, int]]]:
+    """The text and line of each segment of a document, by language and number of the segment."""
+    sides: dict[str, dict[str, tuple[str, int]]] = {}
+    side: dict[str, tuple[str, int]] | None = None
+    before = found = 0
+    for mark in XML_MARK.finditer(part):
+        line += part.count("\n", before, mark.start())
+        before = mark.start()
+        if mark[2]:
+            language = dict(ATTRIBUTE.findall(mark[3])).get("lang", "")
+            side = {}
+            if mark[2].lower() == "hyp" or language in sides:
+                counts["other references and system outputs of documents, left out"] += 1
+            else:
+                sides[language] = side
+        elif mark[5] is not None:
+            found += 1
+            number = dict(ATTRIBUTE.findall(mark[4])).get("id", "")
+            if side is None or BEGIN.search(mark[5]) or number in side:
+                what = "outside of <src>, <ref> and <hyp>" if side is None else "without </seg>"
+                what = f"with the id {number!r} again" if side and number in side else what
+                raise DataError(f"{path}, line {line}: a <seg> {what}")
+            side[number] = (_content(mark[5]), line)
+    if found < len(BEGIN.findall(part)):
+        raise DataError(f"{path}, line {line}: the last <seg> of this document has no </seg>")
+    return sides
+
+
+def _content(text: str) -> str:
+    """The text of a segment, with entities resolved and single spaces."""
+    return " ".join(ENTITY.sub(lambda entity: html.unescape(entity[0]), text).split())
+
+
+def read_segment_pairs(
+    source: Path, target: Path, counts: Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Document, source and target of each segment.
+
+    Raises DataError where the files differ in the numbers or documents of their segments.
+    """
+    sides = [list(read_segments(path, counts)) for path in (source, target)]
+    for one, other in zip(*sides, strict=False):
+        if one.document != other.document:
+            raise DataError(
+                f"{source}, line {one.line}: document {one.document}, but {target}, line "
+                f"{other.line}, has document {other.document}"
+            )
+        yield one.document, one.text, other.text
+    if len(sides[0]) != len(sides[1]):
+        raise DataError(f"{source} has {len(sides[0])} segments, but {target} has {len(sides[1])}")

@@ -1,0 +1,275 @@
+"""Splits in one file: tab-separated values, JSON lines, and SGM or XML documents."""
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from fairseq_memattn.data_prep.formats.sgml_segments import has_sides, read_parallel, read_segments
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
+from fairseq_memattn.data_prep.text.aligned import Sentence
+
+DOCID = "docid"
+FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".sgm": "sgm", ".sgml": "sgm", ".xml": "sgm"}
+NAMES = "--columns takes names for a table with a header and numbers for one without"
+Reader = Callable[[Path, Sequence[str], Mapping[str, str], Counter[str]], Iterator[Sentence]]
+
+
+def read_tsv(
+    path: Path, languages: Sequence[str], columns: Mapping[str, str], counts: Counter[str]
+) -> Iterator[Sentence]:
+    """The rows of a table. Tabs separate fields; quotes have no meaning.
+
+    columns: the number of each field, from 1, or its name in the first line, which then is a header
+
+    A warning names fields that are not used, and a note the first row of a table without a header.
+    """
+    lines = enumerate(read_lines(path), start=1)
+    header: list[str] = []
+    if not numbered(columns):
+        header = next(lines, (1, ""))[1].split("\t")
+        for column in columns.values():
+            if column not in header:
+                raise DataError(
+                    f"{path}, line 1: no column {column} in {' '.join(header)!r:.60}; {NAMES}"
+                )
+        places = {name: header.index(column) for name, column in columns.items()}
+    else:
+        places = {name: int(column[:9]) - 1 for name, column in columns.items()}
+    most = len(header)
+    for number, line in lines:
+        fields = line.split("\t")
+        most = max(most, len(fields))
+        if len(fields) <= max(places.values()):
+            raise DataError(
+                f"{path}, line {number}: must have at least {max(places.values()) + 1} fields, "
+                f"which tabs separate, but has {len(fields)}"
+            )
+        row = {name: fields[at] for name, at in places.items()}
+        if number == 1:
+            print(f"note: {path}, line 1 is read as text: {shown(row)}; {NAMES}")
+        yield sentence(path, number, row, languages)
+    names = [*header, *(str(at + 1) for at in range(len(header), most))]
+    unused = [name for at, name in enumerate(names) if at not in places.values()]
+    warn_of_unused(path, unused, columns)
+
+
+def read_jsonl(
+    path: Path, languages: Sequence[str], columns: Mapping[str, str], counts: Counter[str]
+) -> Iterator[Sentence]:
+    """The objects of a file with one a line. columns: the key of each text
+
+    An id of a document may be a number. Line breaks in a text become spaces and are counted. A
+    warning names keys that are not used.
+    """
+    unused: set[str] = set()
+    for number, line in enumerate(read_lines(path), start=1):
+        where = f"{path}, line {number}"
+        entry = json_object(line, where)
+        if DOCID in entry and DOCID not in columns:
+            raise DataError(f"{where}: has a {DOCID}, but line 1 has none; give all lines one")
+        row = {}
+        for name, key in columns.items():
+            if key not in entry:
+                raise DataError(f"{where}: has no key {key!r}; {the_keys(entry)}")
+            row[name] = text_of(entry[key], name == DOCID, f"{where}: {key!r}", counts)
+        unused |= entry.keys() - columns.values()
+        yield sentence(path, number, row, languages)
+    warn_of_unused(path, sorted(unused), columns)
+
+
+def the_keys(entry: Iterable[str]) -> str:
+    """The keys of an object, in a message."""
+    return f"the keys are {', '.join(entry) or 'none':.200}"
+
+
+def json_object(line: str, where: str) -> dict[str, object]:
+    """A line of JSON lines. Raises DataError for what is not an object."""
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not JSON ({error})") from None
+    except RecursionError:
+        raise DataError(f"{where}: the JSON is nested too deeply") from None
+    if not isinstance(entry, dict):
+        raise DataError(f"{where}: must be an object, from {{ to }}")
+    return entry
+
+
+def warn_of_unused(path: Path, names: Sequence[str], columns: Mapping[str, str]) -> None:
+    """Print the names of columns or keys that are not read."""
+    if names:
+        advice = "" if DOCID in columns else f"; --columns {DOCID}=COLUMN reads document ids"
+        print(
+            f"warning: {path}: columns that are not used: {', '.join(names):.200}{advice}",
+            file=sys.stderr,
+        )
+
+
+def text_of(value: object, is_id: bool, where: str, counts: Counter[str]) -> str:
+    """A value of JSON as one line of text."""
+    if is_id and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise DataError(f"{where} must be text, but is {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"{where} contains half of a surrogate pair") from None
+    if "\n" in value or "\r" in value:
+        counts["texts with line breaks, which became spaces"] += 1
+        return " ".join(value.split())
+    return value
+
+
+def sentence(path: Path, line: int, row: Mapping[str, str], languages: Sequence[str]) -> Sentence:
+    """A row as a sentence. Raises DataError for an empty id of its document."""
+    document = row.get(DOCID, "").strip()
+    if DOCID in row and not document:
+        raise DataError(f"{path}, line {line}: the id of the document is empty")
+    return Sentence(tuple(row[language] for language in languages), document, line)
+
+
+def parts(path: Path) -> list[Path]:
+    """The paths that `os.pathsep` joins."""
+    return [Path(part) for part in str(path).split(os.pathsep)]
+
+
+def read_sgm(
+    path: Path, languages: Sequence[str], columns: Mapping[str, str], counts: Counter[str]
+) -> Iterator[Sentence]:
+    """The segments of an XML file with all languages, or of one SGM file for each language.
+
+    path: for several files their paths, joined by `os.pathsep`
+    """
+    paths = parts(path)
+    if len(paths) == 1 and (len(languages) == 2 or has_sides(paths[0])):
+        yield from read_parallel(paths[0], languages, counts)
+        return
+    sides = [list(read_segments(part, counts)) for part in paths]
+    for one, *others in zip(*sides, strict=False):
+        for other, part in zip(others, paths[1:], strict=True):
+            if one.document != other.document:
+                raise DataError(
+                    f"{paths[0]}, line {one.line}: document {one.document}, but {part}, line "
+                    f"{other.line}, has document {other.document}"
+                )
+        texts = (one.text, *(other.text for other in others))
+        yield Sentence(texts, one.document, one.line, one.begins)
+    if len({len(side) for side in sides}) > 1:
+        numbers = ", ".join(f"{p} has {len(s)}" for p, s in zip(paths, sides, strict=True))
+        raise DataError(f"the files must have the same number of segments: {numbers}")
+
+
+READERS: dict[str, Reader] = {"tsv": read_tsv, "jsonl": read_jsonl, "sgm": read_sgm}
+
+
+def find_columns(
+    kind: str,
+    given: Sequence[tuple[str, str]] | None,
+    languages: Sequence[str],
+    paths: Sequence[Path],
+) -> dict[str, str]:
+    """The column or key of each language and of the document id, if there is one.
+
+    given: those of --columns; paths: the files, whose first lines may name columns that are not
+        given: keys and the header of a table are the names of the languages and docid; the fields
+        of a table without a header are the languages in their order
+    Raises DataError for columns that do not name each language once, or the document id alone, and
+    for fields that are neither named nor given.
+    """
+    if kind == "sgm":
+        if given:
+            raise DataError("--columns requires --format tsv or jsonl")
+        return {}
+    columns = dict(given or ())
+    if len(columns) < len(given or ()) or set(columns) - {DOCID} not in (set(), set(languages)):
+        raise DataError(
+            f"--columns must name each of {', '.join(languages)} once, and {DOCID} where there are "
+            f"document ids, but names {', '.join(name for name, _ in given or ())}"
+        )
+    if kind == "tsv" and "0" in columns.values():
+        raise DataError("--columns must be numbers from 1 or names, but one is 0")
+    first = {path: names_in_first_line(kind, path) for path in paths}
+    has_header = any(set(languages) <= set(names) for names in first.values())
+    if kind == "tsv" and numbered(columns) and (columns or not has_header):
+        if not columns:
+            refuse_unnamed(first, languages)
+        return in_order(columns, languages)
+    named = {language: columns.get(language, language) for language in languages}
+    if DOCID in columns or any(DOCID in names for names in first.values()):
+        named[DOCID] = columns.get(DOCID, DOCID)
+    if kind == "jsonl":
+        refuse_unknown_keys(first, named)
+    return named
+
+
+def names_in_first_line(kind: str, path: Path) -> list[str]:
+    """The keys of the first object, or the fields of the first line of a table."""
+    line = next(read_lines(path), None)
+    if line is None:
+        return []
+    return line.split("\t") if kind == "tsv" else [*json_object(line, f"{path}, line 1")]
+
+
+def numbered(columns: Mapping[str, str]) -> bool:
+    """Whether the columns are given by their numbers."""
+    return all(column.isdecimal() for column in columns.values())
+
+
+def in_order(columns: Mapping[str, str], languages: Sequence[str]) -> dict[str, str]:
+    """Columns by number: those of languages that are not given are the first free ones."""
+    free = (str(number) for number in count(1) if str(number) not in columns.values())
+    return {**{name: columns.get(name) or next(free) for name in languages}, **columns}
+
+
+def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]) -> None:
+    """Raises DataError for tables that have more fields than there are languages."""
+    for path, fields in first.items():
+        if len(fields) > len(languages):
+            example = " ".join(f"{name}=N" for name in (*languages, DOCID))
+            numbers = map(str, count(1))
+            raise DataError(
+                f"{path}, line 1: has {len(fields)} fields, but --langs names {len(languages)}; "
+                f"give the column of each, --columns {example}, by its name if the table has a "
+                "header and by its number if it has none; the fields are "
+                f"{shown(dict(zip(numbers, fields, strict=False)))}"
+            )
+
+
+def refuse_unknown_keys(first: Mapping[Path, Sequence[str]], columns: Mapping[str, str]) -> None:
+    """Raises DataError for a first object that lacks the key of a column."""
+    for path, keys in first.items():
+        for key in columns.values():
+            if keys and key not in keys:
+                example = " ".join(f"{name}=KEY" for name in {**columns, DOCID: ""})
+                raise DataError(
+                    f"{path}, line 1: has no key {key!r}; name the keys with --columns {example}; "
+                    f"{the_keys(keys)}"
+                )
+
+
+def shown(fields: Mapping[str, str]) -> str:
+    """The beginnings of fields with their names or numbers, in a message."""
+    return ", ".join(f"{name} {field[:20]!r}" for name, field in fields.items())
+
+
+def find_files(
+    text: Mapping[str, Path], kind: str, languages: Sequence[str]
+) -> dict[str, list[Path]]:
+    """The files of each split. Raises DataError for a file that is missing."""
+    files = {}
+    for split, path in text.items():
+        files[split] = parts(path) if kind == "sgm" else [path]
+        if len(files[split]) not in (1, len(languages)):
+            raise DataError(
+                f"--text {split}={path}: must be one file, or one for each of "
+                f"{', '.join(languages)}, but is {len(files[split])}"
+            )
+        for part in files[split]:
+            if not part.is_file():
+                raise DataError(f"--text {split}={path}: {part}: no such file")
+    return files

@@ -1,0 +1,182 @@
+"""Passages: templates filled with words, most of which the passage has used before."""
+
+from collections.abc import Callable, Container, Sequence
+from itertools import pairwise
+from random import Random
+from typing import TypeVar
+
+from fairseq_memattn.data_prep.generated.numeric.words import (
+    AGENTS,
+    ATTRIBUTES,
+    NOUNS,
+    PLACES,
+    VERBS,
+    Verb,
+    fill,
+)
+from fairseq_memattn.data_prep.generated.numeric.world import Entity, Event, World
+
+Word = TypeVar("Word", str, Verb)
+LEAST = 2  # people in a group; one would need the singular
+ATTRIBUTED = 0.7  # share of nouns with attributes; within a passage a noun has one always or never
+
+
+class Passage:
+    """A passage while it is written: its sentences, its world, and the words it has used.
+
+    reuse: the probability that a template takes a word that was used before rather than a new one
+    largest: the greatest number of people that somebody has or gains at once; somebody may lose
+        or give more
+    """
+
+    def __init__(self, rng: Random, reuse: float, largest: int) -> None:
+        self.rng = rng
+        self.reuse = reuse
+        self.largest = largest
+        self.world = World()
+        self.sentences: list[str] = []
+        self._used: dict[str, list] = {}
+        self._plain: dict[str, bool] = {}
+
+    def tell(self) -> None:
+        """Add a sentence."""
+        templates = ANYTIME + (SPENDING if self.spendable() else ())
+        events = self.rng.choice(templates)(self)
+        for event in events:
+            self.world.add(event)
+        self.sentences.append(sentence(events))
+
+    def word(self, kind: str, table: Sequence[Word], avoid: Container[Word] = ()) -> Word:
+        """A word of a table, either used before for this kind or new."""
+        used = self._used.setdefault(kind, [])
+        again = [word for word in used if word not in avoid]
+        if again and self.rng.random() < self.reuse:
+            return self.rng.choice(again)
+        new = [word for word in table if word not in avoid and word not in used]
+        if not new:
+            return self.rng.choice(again)
+        used.append(self.rng.choice(new))
+        return used[-1]
+
+    def agent(self, *others: str) -> str:
+        """An agent other than `others`."""
+        return self.word("agent", AGENTS, others)
+
+    def place(self) -> str:
+        """A place."""
+        return self.word("place", PLACES)
+
+    def verb(self, kind: str) -> Verb:
+        """A verb of a kind."""
+        return self.word(kind, [verb for verb in VERBS if verb.kind == kind])
+
+    def entity(self, avoid: Container[Entity]) -> Entity:
+        """An entity that is not in `avoid`."""
+        taken = {noun: [a for a in ATTRIBUTES if Entity(a, noun) in avoid] for noun in NOUNS}
+        noun = self.word(
+            "noun",
+            NOUNS,
+            [n for n in NOUNS if Entity("", n) in avoid or len(taken[n]) == len(ATTRIBUTES)],
+        )
+        if self._plain.setdefault(noun, self.rng.random() >= ATTRIBUTED):
+            return Entity("", noun)
+        return Entity(self.word("attribute", ATTRIBUTES, taken[noun]), noun)
+
+    def event(
+        self, agent: str, verb: Verb, avoid: Container[Entity] = (), place: str = ""
+    ) -> Event:
+        """An agent has or gains some number of people."""
+        return Event(agent, verb, self.rng.randint(LEAST, self.largest), self.entity(avoid), place)
+
+    def spendable(self) -> list[tuple[str, Entity]]:
+        """Groups that can become smaller: at least LEAST people go, and at least one stays."""
+        return [pair for pair, count in self.world.holdings.items() if count > LEAST]
+
+    def spent(self) -> tuple[str, Entity, int]:
+        """An agent, a group of people that the agent has, and how many of them go."""
+        agent, entity = self.rng.choice(self.spendable())
+        return agent, entity, self.rng.randint(LEAST, self.world.holdings[agent, entity] - 1)
+
+
+def sentence(events: Sequence[Event]) -> str:
+    """The events as one sentence."""
+    parts = [fill("first clause", agent=events[0].agent, clause=clause(events[0]))]
+    for before, event in pairwise(events):
+        if event.agent != before.agent:
+            part = fill("clause of another agent", agent=event.agent, clause=clause(event))
+        elif event.verb == before.verb:
+            part = fill("more of the same", amount=event.amount, entity=event.entity)
+        else:
+            part = fill("contrast", clause=clause(event))
+        parts.append(part)
+    return " ".join(parts) + "."
+
+
+def clause(event: Event) -> str:
+    """An event without its subject."""
+    name = f"{event.verb.kind} somewhere" if event.place else event.verb.kind
+    return fill(name, **{**event._asdict(), "verb": event.verb.past})
+
+
+# The kinds of sentences. What somebody has is stated of new people alone, so that no sentence
+# contradicts an earlier one.
+
+
+def has(passage: Passage) -> list[Event]:
+    agent = passage.agent()
+    return [passage.event(agent, passage.verb("have"), passage.world.of(agent))]
+
+
+def has_two(passage: Passage) -> list[Event]:
+    agent, verb = passage.agent(), passage.verb("have")
+    known = passage.world.of(agent)
+    first = passage.event(agent, verb, known)
+    return [first, passage.event(agent, verb, {*known, first.entity})]
+
+
+def gains(passage: Passage) -> list[Event]:
+    return [passage.event(passage.agent(), passage.verb("gain"))]
+
+
+def gains_two(passage: Passage) -> list[Event]:
+    agent, verb = passage.agent(), passage.verb("gain")
+    first = passage.event(agent, verb)
+    return [first, passage.event(agent, verb, {first.entity})]
+
+
+def gains_somewhere(passage: Passage) -> list[Event]:
+    return [passage.event(passage.agent(), passage.verb("gain"), place=passage.place())]
+
+
+def both_gain(passage: Passage) -> list[Event]:
+    agent = passage.agent()
+    first = passage.event(agent, passage.verb("gain"))
+    return [first, passage.event(passage.agent(agent), passage.verb("gain"))]
+
+
+def loses(passage: Passage) -> list[Event]:
+    agent, entity, amount = passage.spent()
+    return [Event(agent, passage.verb("lose"), amount, entity)]
+
+
+def gains_but_loses(passage: Passage) -> list[Event]:
+    agent, entity, amount = passage.spent()
+    gain = passage.event(agent, passage.verb("gain"), {entity})
+    return [gain, Event(agent, passage.verb("lose"), amount, entity)]
+
+
+def takes(passage: Passage) -> list[Event]:
+    partner, entity, amount = passage.spent()
+    agent = passage.agent(partner)
+    return [Event(agent, passage.verb("take"), amount, entity, partner=partner)]
+
+
+def gives(passage: Passage) -> list[Event]:
+    agent, entity, amount = passage.spent()
+    partner = passage.agent(agent)
+    return [Event(agent, passage.verb("give"), amount, entity, partner=partner)]
+
+
+Template = Callable[[Passage], list[Event]]
+ANYTIME: tuple[Template, ...] = (has, has_two, gains, gains_two, gains_somewhere, both_gain)
+SPENDING: tuple[Template, ...] = (loses, gains_but_loses, takes, gives)

@@ -1,0 +1,55 @@
+"""What happens in a passage, and who has how many of whom afterwards."""
+
+from typing import NamedTuple
+
+from fairseq_memattn.data_prep.generated.numeric.words import Verb
+
+
+class Entity(NamedTuple):
+    """People that are counted, such as Italian troops; the attribute may be empty."""
+
+    attribute: str
+    noun: str
+
+    def __str__(self) -> str:
+        return f"{self.attribute} {self.noun}".strip()
+
+
+class Event(NamedTuple):
+    """One clause of a passage.
+
+    partner: the agent from whom a verb of kind take takes, or to whom one of kind give gives
+    """
+
+    agent: str
+    verb: Verb
+    amount: int
+    entity: Entity
+    place: str = ""
+    partner: str = ""
+
+
+class World:
+    """The events so far, and the holdings: how many of an entity an agent has.
+
+    A pair of agent and entity is in `holdings` from the first event that mentions it.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.holdings: dict[tuple[str, Entity], int] = {}
+
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        self.events.append(event)
+        sign = -1 if event.verb.kind in ("lose", "give") else 1
+        self._change(event.agent, event.entity, sign * event.amount)
+        if event.partner:
+            self._change(event.partner, event.entity, -sign * event.amount)
+
+    def _change(self, agent: str, entity: Entity, amount: int) -> None:
+        self.holdings[agent, entity] = self.holdings.get((agent, entity), 0) + amount
+
+    def of(self, agent: str) -> dict[Entity, int]:
+        """The holdings of an agent."""
+        return {entity: count for (who, entity), count in self.holdings.items() if who == agent}

@@ -1,0 +1,1 @@
+"""From archives and text to binary data: stages that resume, archives, splits, locks."""

@@ -1,0 +1,78 @@
+"""fairseq's binary data without fairseq: the same bytes as fairseq-preprocess writes.
+
+A data set of N sentences is two files. NAME.bin has the numbers of the tokens. NAME.idx has a
+header, the length of each sentence in tokens (int32) and its first byte in NAME.bin (int64).
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_memattn.data_prep.pipeline.dictionary import OVERWRITE, SPECIAL
+from fairseq_memattn.data_prep.pipeline.files import read_lines
+
+EOS, UNKNOWN = SPECIAL.index("</s>"), SPECIAL.index("<unk>")
+MULTIPLE = 8  # the number of symbols is one, for the sake of GPUs
+HEADER = struct.Struct("<9sQBQ")  # magic word, version, code of the type, number of sentences
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+# The number of symbols below which a type is chosen, the type, and its code.
+TYPES = ((65_500, np.dtype("<u2"), 8), (4_294_967_295, np.dtype("<u4"), 9))
+
+Symbols = list[tuple[str, int]]  # with their counts
+
+
+def count_symbols(texts: Sequence[Path]) -> Symbols:
+    """The symbols of the texts by falling count, then by name."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        for line in read_lines(text):
+            counts.update(line.split())
+    symbols = sorted((word, n) for word, n in counts.items() if word not in SPECIAL)
+    symbols.sort(key=lambda symbol: -symbol[1])
+    missing = -(len(SPECIAL) + len(symbols)) % MULTIPLE
+    return symbols + [(f"madeupword{i:04d}", 0) for i in range(missing)]
+
+
+def read_symbols(path: Path) -> Symbols:
+    """The symbols of a dictionary that `read_words` has checked."""
+    symbols = []
+    for line in read_lines(path):
+        word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
+        symbols.append((word, int(count)))
+    return symbols
+
+
+def write_symbols(symbols: Symbols, path: Path) -> None:
+    """A dictionary of fairseq."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{word} {count}\n" for word, count in symbols)
+
+
+def write_binary(text: Path, symbols: Symbols, prefix: Path) -> str:
+    """Writes PREFIX.bin and PREFIX.idx; returns what they contain, in a sentence."""
+    words = [*SPECIAL, *(word for word, _ in symbols)]
+    numbers = {word: number for number, word in enumerate(words)}
+    dtype, code = next((dtype, code) for limit, dtype, code in TYPES if len(words) < limit)
+    sizes: list[int] = []
+    unknown = 0
+    with open(f"{prefix}.bin", "wb") as file:
+        for line in encoded(text, numbers):
+            file.write(np.array(line, dtype).tobytes())
+            sizes.append(len(line))
+            unknown += line.count(UNKNOWN)
+    starts = np.cumsum([0, *sizes[:-1]], dtype="<i8") * dtype.itemsize
+    with open(f"{prefix}.idx", "wb") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, code, len(sizes)))
+        file.write(np.array(sizes, "<i4").tobytes())
+        file.write(starts.tobytes())
+    share = unknown / sum(sizes)
+    return f"{len(sizes)} sentences, {sum(sizes)} tokens, {share:.3%} of them <unk>"
+
+
+def encoded(text: Path, numbers: dict[str, int]) -> Iterator[list[int]]:
+    """The numbers of each line's tokens, that of the end of the sentence included."""
+    for line in read_lines(text):
+        yield [*(numbers.get(word, UNKNOWN) for word in line.split()), EOS]

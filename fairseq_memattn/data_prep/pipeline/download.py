@@ -1,0 +1,191 @@
+"""Official archives: downloads that resume after an interruption, sizes and checksums checked.
+
+Libraries for checked downloads, such as pooch, start again after an interruption; the largest
+archive here has 900 MB.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from ssl import SSLError
+from typing import cast
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.pipeline.files import DataError, unwritten
+
+BLOCK = 1 << 20
+UNSATISFIABLE = 416  # the server has nothing after the part that is there
+TIMEOUT = 60  # seconds without a byte
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An official archive.
+
+    name: the name of its file
+    page: the web page that publishes it
+    url: the address of the file; None where the download requires a browser
+    size: in bytes; None where it is not known
+    digest: "md5:..." or "sha256:..." in hexadecimal; None where it is not known
+    """
+
+    name: str
+    page: str
+    url: str | None = None
+    size: int | None = None
+    digest: str | None = None
+
+
+def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool = False) -> Path:
+    """The path of an archive: the user's, or else the one downloaded to `folder`; checked.
+
+    given: the user's file, or a folder with the contents of the archive, which is not checked
+    Raises DataError for an archive that is missing, cannot be downloaded, or is not the official
+    one.
+    """
+    path = folder / archive.name if given is None else given
+    is_new = given is None and not path.exists()
+    if is_new:
+        if archive.url is None:
+            raise DataError(
+                f"{archive.name} can only be downloaded with a browser; download it from "
+                f"{archive.page} and pass it with --archive"
+            )
+        fetch(archive.url, path)
+    if not path.exists():
+        raise DataError(f"--archive {path}: no such file or folder")
+    if path.is_file() and not unchecked:
+        try:
+            check(path, archive)
+        except DataError:
+            if is_new:  # or the next run would take it for the archive
+                path.unlink()
+            raise
+    return path
+
+
+def obtain_all(
+    archives: Sequence[Archive], given: Sequence[Path], folder: Path, unchecked: bool = False
+) -> list[Path]:
+    """The path of each archive: the given file of that name, or else the downloaded one.
+
+    Raises DataError as `obtain` does, and for a given file that has the name of no archive.
+    """
+    found: dict[str, Path] = {}
+    for path in given:
+        if path.name not in {archive.name for archive in archives}:
+            names = ", ".join(archive.name for archive in archives)
+            raise DataError(f"--archive {path}: the name must be one of {names}")
+        if found.setdefault(path.name, path) != path:
+            raise DataError(f"--archive names {path.name} twice")
+    return [obtain(archive, found.get(archive.name), folder, unchecked) for archive in archives]
+
+
+def check(path: Path, archive: Archive) -> None:
+    """Raise DataError if a file does not have the size and checksum of the official archive."""
+    advice = "download it again, or accept it with --unchecked"
+    size = path.stat().st_size
+    if archive.size is not None and size != archive.size:
+        raise DataError(
+            f"{path}: {size} bytes, but the official {archive.name} has {archive.size}; {advice}"
+        )
+    if archive.digest is not None:
+        kind, expected = archive.digest.split(":")
+        found = digest(path, kind)
+        if found != expected:
+            raise DataError(
+                f"{path}: {kind} {found}, but the official {archive.name} has {expected}; {advice}"
+            )
+
+
+def digest(path: Path, kind: str = "sha256") -> str:
+    """The checksum of a file in hexadecimal. Raises DataError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, kind).hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def fetch(url: str, target: Path) -> None:
+    """Download to `target`; an earlier attempt that was interrupted is resumed.
+
+    Until the download is complete, its data is in TARGET.part, and the version of the file (ETag
+    or Last-Modified) in TARGET.part.json. If the server has another version, the download starts
+    again. Raises DataError where the download fails; the data that has arrived is kept.
+    """
+    part = target.with_name(f"{target.name}.part")
+    note = target.with_name(f"{target.name}.part.json")
+    version, size = _read_note(note)
+    have = part.stat().st_size if version and part.exists() else 0
+    if not have or have != size:
+        request = Request(url, headers={"User-Agent": "fairseq-memattn"})
+        if have:
+            request.add_header("Range", f"bytes={have}-")
+            request.add_header("If-Range", version)
+        _receive(request, part, note)
+    part.replace(target)
+    note.unlink()
+
+
+def _read_note(note: Path) -> tuple[str, int | None]:
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+        return found["version"], found["size"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "", None
+
+
+def _receive(request: Request, part: Path, note: Path) -> None:
+    """Append the response to `part`, or replace `part` if the server sends the whole file."""
+    url = request.full_url
+    again = "run the command again to resume, or pass the file with --archive"
+    try:
+        with urlopen(request, timeout=TIMEOUT) as response:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            have = part.stat().st_size if response.status == 206 else 0
+            size = _whole_size(response, have)
+            version = response.headers["ETag"] or response.headers["Last-Modified"] or ""
+            note.write_text(json.dumps({"version": version, "size": size}), encoding="utf-8")
+            with (
+                open(part, "ab" if have else "wb") as file,
+                tqdm(
+                    desc=part.stem,
+                    total=size,
+                    initial=have,
+                    unit="B",
+                    unit_scale=True,
+                    disable=None,
+                ) as bar,
+            ):
+                while block := response.read(BLOCK):
+                    file.write(block)
+                    bar.update(len(block))
+    except HTTPError as error:
+        if error.code == UNSATISFIABLE and part.exists():
+            if error.headers["Content-Range"] == f"bytes */{part.stat().st_size}":
+                return  # all was there
+            part.unlink()
+            note.unlink(missing_ok=True)
+        raise DataError(
+            f"{url}: the server answered {error.code} {error.reason}; {again}"
+        ) from None
+    except URLError as error:
+        raise DataError(f"{url}: cannot be downloaded ({error.reason}); {again}") from None
+    except (HTTPException, TimeoutError, ConnectionError, SSLError) as error:
+        raise DataError(f"{url}: the connection failed ({error!r}); {again}") from None
+    except OSError as error:
+        raise unwritten(error, part) from None
+    if size is not None and part.stat().st_size != size:
+        raise DataError(f"{url}: ended after {part.stat().st_size} of {size} bytes; {again}")
+
+
+def _whole_size(response: HTTPResponse, have: int) -> int | None:
+    length = response.headers["Content-Length"]
+    return None if length is None else have + int(cast(str, length))

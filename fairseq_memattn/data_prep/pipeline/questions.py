@@ -1,0 +1,341 @@
+"""What the question answering corpora share: from JSON to data for --task question_answering."""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.commands import subword
+from fairseq_memattn.data_prep.commands.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.argument_types import positive, split_and_file
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
+from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.splits import check_name
+from fairseq_memattn.data_prep.pipeline.text_to_binary import (
+    Pipeline,
+    add_archive_arguments,
+    add_common_arguments,
+)
+from fairseq_memattn.data_prep.text.pretrained_subwords import (
+    Subwords,
+    check_dictionary,
+    segment,
+    sentencepiece_subwords,
+)
+from fairseq_memattn.host.messages.command_line import CommandParser
+from fairseq_memattn.qa.question_sets import READERS, Question, record_line
+
+PARTS = ("question", "context", "answer")
+PIECE_OF_TEXT = 100  # words a line; SentencePiece ignores lines of more than 4,192 bytes
+SEPARATOR = "_eos"  # of windows of sentences, for which the model can be used as well
+LAYOUT = """\
+FOLDER/text/      questions, contexts and answers, one a line
+FOLDER/pieces/    segmented with SentencePiece, by default with FOLDER/spm.model
+FOLDER/bin/       data for --task question_answering: question/, context/, answer/, and
+                  records/SPLIT.jsonl with the ids and all accepted answers
+"""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A question answering corpus.
+
+    rules: its name in fairseq_memattn.qa.question_sets
+    archives: the official file of each split
+    sizes: the published number of questions of each split
+    context: returns the context of a question as text
+    """
+
+    rules: str
+    archives: Mapping[str, Archive]
+    sizes: Mapping[str, int]
+    context: Callable[[Any], str]
+
+
+def one_line(text: str) -> str:
+    """Text in which a single space replaces all white space, including ends of lines."""
+    return " ".join(text.split())
+
+
+def questions(rules: str, path: Path) -> Iterator[Question]:
+    """The questions of a file. Raises DataError for a malformed file."""
+    try:
+        yield from READERS[rules](path)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+
+
+def write_text(
+    pipeline: Pipeline, corpus: Corpus, split: str, source: Path, **options: object
+) -> Mapping[str, int]:
+    """A split's JSON to text/ and bin/records/; returns the counts.
+
+    The answer is the first accepted one; the line is empty where no answer is public. Training
+    questions with an empty question or answer are left out and counted. Other splits keep them,
+    because the official evaluations count them.
+    Raises DataError if some questions have an answer and others do not, and for training
+    questions without an answer.
+    """
+    outputs = [pipeline.path("text", split, part) for part in PARTS]
+    outputs.append(pipeline.path("bin/records", split, "jsonl"))
+
+    def work() -> Counter[str]:
+        counts = Counter({"questions": 0})
+        found = tqdm(
+            questions(corpus.rules, source), desc=f"text/{split}", unit=" questions", disable=None
+        )
+        with write_all_or_nothing(outputs) as [*files, records]:
+            for question in found:
+                has_answer = bool(question.answers)
+                if split == "train" and not has_answer:
+                    raise DataError(f"{source}: {question.id!r} has no answer, but train needs one")
+                answer = one_line(question.answers[0]) if has_answer else ""
+                row = [one_line(question.question), one_line(corpus.context(question)), answer]
+                missing = _missing(row, has_answer)
+                if missing and split == "train":
+                    counts[f"without {missing}, left out"] += 1
+                    continue
+                counts["questions"] += 1
+                counts.update([f"without {missing}, kept"] if missing else [])
+                count_public(counts, question, source)
+                records.write(record_line(corpus.rules, question))
+                for file, text in zip(files, row, strict=True):
+                    file.write(text + "\n")
+            if not counts["questions"]:
+                raise DataError(f"{source}: no questions for {split}")
+        return counts
+
+    return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
+
+
+def count_public(counts: Counter[str], question: Question, source: Path) -> None:
+    """Count a question without an answer. Raises DataError if only some have none."""
+    counts.update([] if question.answers else ["without a public answer"])
+    if counts["without a public answer"] not in (0, counts["questions"]):
+        raise DataError(
+            f"{source}: the question {question.id!r} has "
+            f"{'an answer' if question.answers else 'no answer'}, unlike the questions before it"
+        )
+
+
+def _missing(row: Sequence[str], has_answer: bool) -> str:
+    """The empty part of a question, of question, answer and context the first."""
+    question, context, answer = row
+    if not question:
+        return "a question"
+    if has_answer and not answer:
+        return "an answer"
+    return "" if context else "a context"
+
+
+def write_sample(pipeline: Pipeline, most: int, seed: int) -> Path:
+    """Write the text for SentencePiece: the distinct texts of all parts of train.
+
+    most: the most lines, of at most PIECE_OF_TEXT words each; drawn at random from more
+    """
+    sources = pipeline.paths("text", "train")
+    target = pipeline.path("text", "train", "sample")
+
+    def work() -> dict[str, int]:
+        lines = list(dict.fromkeys(_pieces_of(sources)))
+        drawn = lines if len(lines) <= most else Random(seed).sample(lines, most)
+        with write_all_or_nothing([target]) as [file]:
+            file.writelines(f"{line}\n" for line in drawn)
+        return {"lines": len(drawn), "distinct lines in the training text": len(lines)}
+
+    pipeline.stages.run("sample", sources, [target], work, most=most, seed=seed)
+    return target
+
+
+def _pieces_of(sources: Sequence[Path]) -> Iterator[str]:
+    for source in sources:
+        with open(source, encoding="utf-8", newline="\n") as file:
+            for line in tqdm(file, desc=f"sample of {source.name}", unit=" lines", disable=None):
+                words = line.split()
+                for first in range(0, len(words), PIECE_OF_TEXT):
+                    yield " ".join(words[first : first + PIECE_OF_TEXT])
+
+
+def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
+    """A SentencePiece model of the training text."""
+    sample = write_sample(pipeline, args.subword_lines, args.seed)
+    return pipeline.learn_sentencepiece(
+        [sample], "spm", args.vocab_size, SEPARATOR, args.seed, normalization=args.normalization
+    )
+
+
+def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
+    """All pieces of a SentencePiece model as a dictionary of fairseq, in the order of the model."""
+    target = pipeline.folder / "pieces.txt"
+
+    def work() -> dict[str, int]:
+        processor = subword.load(model, "--sentencepiece-model")
+        numbers = range(processor.get_piece_size())
+        # fairseq's dictionaries contain <s>, <pad>, </s> and <unk> already.
+        own = [i for i in numbers if not (processor.is_control(i) or processor.is_unknown(i))]
+        with write_all_or_nothing([target]) as [file]:
+            file.writelines(f"{processor.id_to_piece(number)} 1\n" for number in own)
+        return {"pieces": len(own)}
+
+    pipeline.stages.run("dictionary", [model], [target], work)
+    return target
+
+
+def find_pieces(pipeline: Pipeline, args: argparse.Namespace) -> Subwords:
+    """The segmentation with the given model or, by default, with one that is trained."""
+    model = args.sentencepiece_model or train_model(pipeline, args)
+    return sentencepiece_subwords(model, args.dictionary or dictionary_of(pipeline, model))
+
+
+def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
+    """The JSON of each split: the user's files, or the official ones, downloaded and checked."""
+    if not args.files:
+        archives = list(corpus.archives.values())
+        found = obtain_all(archives, args.archive, args.output / "archives", args.unchecked)
+        return dict(zip(corpus.archives, found, strict=True))
+    if args.archive:
+        raise DataError("--archive and --files exclude each other; --archive is for official files")
+    sources = dict(args.files)
+    if len(sources) < len(args.files):
+        raise DataError("--files names a split twice")
+    for split, path in sources.items():
+        check_name(split, path, sources)
+        if not path.is_file():
+            raise DataError(f"--files {split}={path}: no such file")
+    return sources
+
+
+def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
+    """Raise DataError for options that do not fit together, and for files that are wrong."""
+    if args.dictionary and not args.sentencepiece_model:
+        raise DataError("--dictionary requires --sentencepiece-model, the model that it belongs to")
+    if "train" not in sources and not args.sentencepiece_model:
+        raise DataError(
+            "--files has no train, from which pieces are learnt; add --sentencepiece-model"
+        )
+    if args.sentencepiece_model:
+        subword.load(args.sentencepiece_model, "--sentencepiece-model")
+    else:
+        subword.check_training(args.seed)
+    if args.dictionary:
+        check_dictionary(args.dictionary)
+
+
+def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None:
+    """From JSON to bin/. options: the options that the text depends on."""
+    pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
+    sources = find_sources(args, corpus)
+    check_options(args, sources)
+    answered = []
+    with pipeline.stages.all_or_none():
+        for split, source in sources.items():
+            counts = write_text(pipeline, corpus, split, source, **options)
+            if not (args.files or args.unchecked):
+                check_size(corpus, split, whole(counts))
+            if not counts.get("without a public answer"):
+                answered.append(split)
+    segment_and_binarise(pipeline, list(sources), answered, find_pieces(pipeline, args))
+    pipeline.forget_other_splits(list(sources))
+
+
+def segment_and_binarise(
+    pipeline: Pipeline, asked: Sequence[str], answered: Sequence[str], subwords: Subwords
+) -> None:
+    """text/ to pieces/ and bin/. asked: all splits; answered: those with public answers."""
+    for part, splits in (("question", asked), ("context", asked), ("answer", answered)):
+        for split in splits:
+            segment(pipeline, split, part, subwords)
+        if splits:
+            binarise_part(pipeline, part, splits, subwords.dictionary)
+    if not answered:
+        forget_other_parts(pipeline.folder / "bin", ["question", "context"])
+
+
+def whole(counts: Mapping[str, int]) -> int:
+    """The number of all questions of a file, from the counts of its text."""
+    return sum(
+        number
+        for what, number in counts.items()
+        if what == "questions" or what.endswith("left out")
+    )
+
+
+def check_size(corpus: Corpus, split: str, size: int) -> None:
+    """Raise DataError if the number of questions differs from the published one."""
+    published = corpus.sizes[split]
+    if size != published:
+        raise DataError(
+            f"{split} has {size:,} questions, but {corpus.archives[split].name} has "
+            f"{published:,}; accept it with --unchecked"
+        )
+
+
+def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictionary: Path) -> None:
+    """pieces/*.PART to bin/PART/."""
+    made = binarise(
+        {split: pipeline.folder / "pieces" / split for split in splits},
+        [part],
+        pipeline.folder / "bin" / part,
+        dictionary=dictionary,
+        workers=pipeline.workers,
+        force=pipeline.force,
+    )
+    print(f"bin: {pipeline.folder / 'bin' / part} {'is ready' if made else 'was ready'}")
+
+
+def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
+    """The command line, with the options that the corpora share."""
+    top = CommandParser(
+        prog=prog,
+        description=description + LAYOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_archive_arguments(top, several=True)
+    top.add_argument(
+        "--files",
+        nargs="+",
+        type=split_and_file,
+        metavar="SPLIT=FILE",
+        help="files of the same format instead of the official ones, for train, valid, test, "
+        "valid1, ...",
+    )
+    top.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        metavar="FILE",
+        help="segment with this model, for example that of a pretrained model, instead of training "
+        "one",
+    )
+    top.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="dictionary of the pretrained model, as fairseq writes it (dict.txt), with "
+        "--sentencepiece-model (default: all pieces of that model)",
+    )
+    top.add_argument(
+        "--vocab-size",
+        type=positive,
+        default=32000,
+        metavar="N",
+        help="number of pieces of a model that is trained (default: %(default)s)",
+    )
+    subword.add_normalization(top)
+    top.add_argument(
+        "--subword-lines",
+        type=positive,
+        default=1_000_000,
+        metavar="N",
+        help=f"the most lines of {PIECE_OF_TEXT} words that SentencePiece learns from, drawn at "
+        "random (default: %(default)s)",
+    )
+    top.add_argument(
+        "--seed", type=int, default=1, help="seed of all random choices (default: %(default)s)"
+    )
+    add_common_arguments(top)
+    return top

@@ -1,0 +1,278 @@
+"""Question answering corpora for --task span_answering: pieces and their places in the text."""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline.dictionary import read_words
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
+from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines
+from fairseq_memattn.data_prep.text.passages import Passage
+from fairseq_memattn.data_prep.text.pretrained_subwords import check_dictionary
+from fairseq_memattn.data_prep.text.token_offsets import (
+    Cut,
+    bert_cut,
+    check_tokenizers,
+    cover,
+    sentencepiece_cut,
+)
+from fairseq_memattn.qa.question_sets import Question
+from fairseq_memattn.qa.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
+
+PARTS = ("question", "context")
+LAYOUT = """\
+Data for --task span_answering. FOLDER/bin has question/ and context/, fairseq's data; places/, the
+characters of each piece of the contexts; answers/, the pieces of each answer; tags/, the pieces in
+supporting facts; and records/SPLIT.jsonl, the original texts.
+"""
+
+
+def write_records(
+    pipeline: Pipeline,
+    corpus: qa_pipeline.Corpus,
+    passage: Callable[[Any], Passage],
+    split: str,
+    source: Path,
+    **options: object,
+) -> Mapping[str, int]:
+    """A split's JSON to bin/records/ and text/; returns the counts.
+
+    Training questions without text, or without an answer in their context, are left out and
+    counted. Other splits keep them, because the official evaluations count them.
+    Raises DataError as `qa_pipeline.write_text` and `passage` do.
+    """
+    outputs = [pipeline.path("bin/records", split, "jsonl"), *pipeline.paths("text", split)]
+
+    def work() -> Counter[str]:
+        counts = Counter({"questions": 0})
+        found = tqdm(
+            qa_pipeline.questions(corpus.rules, source),
+            desc=f"text/{split}",
+            unit=" questions",
+            disable=None,
+        )
+        with write_all_or_nothing(outputs) as [records, *texts]:
+            for question in found:
+                try:
+                    made = passage(question)
+                except DataError as error:
+                    raise DataError(f"{source}: {error}") from None
+                if split == "train" and not question.answers:
+                    raise DataError(f"{source}: {question.id!r} has no answer, but train needs one")
+                missing = _missing(question, made)
+                if missing and split == "train":
+                    counts[f"without {missing}, left out"] += 1
+                    continue
+                counts["questions"] += 1
+                counts.update([f"without {missing}, kept"] if missing else [])
+                if lacking := _lacking(question, made):
+                    counts["supporting facts that the context lacks"] += lacking
+                qa_pipeline.count_public(counts, question, source)
+                records.write(record_line(corpus.rules, question, made))
+                for file, text in zip(texts, (question.question, made.text), strict=True):
+                    file.write(qa_pipeline.one_line(text) + "\n")
+            if not counts["questions"]:
+                raise DataError(f"{source}: no questions for {split}")
+        return counts
+
+    return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
+
+
+def _missing(question: Question, passage: Passage) -> str:
+    """The missing part of a question, of question, context and answer the first."""
+    if not question.question.strip():
+        return "a question"
+    if not passage.text.strip():
+        return "a context"
+    if question.answers and not passage.answers:
+        return "an answer in the context"
+    return ""
+
+
+def _lacking(question: Question, passage: Passage) -> int:
+    """The number of supporting facts that are not sentences of the passage."""
+    there = {(sentence.title, sentence.number) for sentence in passage.sentences}
+    return len(set(getattr(question, "supporting_facts", ())) - there)
+
+
+def record_line(rules: str, question: Question, passage: Passage) -> str:
+    """A question with its passage as a line of JSON."""
+    entry = {
+        "rules": rules,
+        "id": question.id,
+        "answers": question.answers,
+        "type": getattr(question, "type", None) or "",
+        "question": question.question,
+        "context": passage.text,
+        "places": passage.answers,
+        "sentences": [[one.title, one.number, *one.place] for one in passage.sentences],
+        "facts": getattr(question, "supporting_facts", ()),
+    }
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def segmenter(make: Callable[[], Cut]) -> LineFunction:
+    """The function from a record to its pieces, places, answer and tags, both as lines of JSON."""
+    cut = make()
+    cut_context = lru_cache(maxsize=1)(cut)  # SQuAD has several questions about a context
+
+    def segment_line(line: str) -> str:
+        record = record_of(line)
+        try:
+            pieces, places = cut_context(record.context)
+            question = cut(record.question).pieces
+        except DataError as error:
+            raise DataError(f"{record.id!r}: {error}") from None
+        answer = cover(places, record.places[0]) if record.places else None
+        tags = np.zeros(len(pieces), dtype=np.uint8)
+        for sentence in record.sentences:
+            if record.supports(sentence):
+                held = cover(places, (sentence.begin, sentence.end))
+                tags[slice(held[0], held[1] + 1) if held else slice(0)] = 1
+        said = record.context[places[answer[0]][0] : places[answer[1]][1]] if answer else ""
+        return json.dumps(
+            {
+                "question": question,
+                "context": pieces,
+                "places": np.array(places, dtype=int).ravel().tolist(),
+                "answer": answer,
+                "loose": bool(answer) and said != record.answers[0].strip(),
+                "tags": tags.tolist(),
+            }
+        )
+
+    return segment_line
+
+
+def write_pieces(
+    pipeline: Pipeline, split: str, make: Callable[[], Cut], dictionary: Path, answered: bool
+) -> Counter[str]:
+    """bin/records/ to pieces/, places/, answers/ and tags/; returns the counts."""
+    source = pipeline.path("bin/records", split, "jsonl")
+    known = read_words(dictionary)
+    counts = Counter({"questions": 0, "pieces of contexts": 0})
+    none = 2 * [ABSENT if answered else NOT_PUBLIC]
+    with write_all_or_nothing(outputs_of(pipeline, split)) as [*texts, places, answers, tags]:
+        lines = tqdm(read_lines(source), desc=f"pieces/{split}", unit=" questions", disable=None)
+        for line in map_lines(partial(segmenter, make), lines, pipeline.workers):
+            found = json.loads(line)
+            for file, part in zip(texts, PARTS, strict=True):
+                file.write(" ".join(found[part]) + "\n")
+                if unknown := sum(piece not in known for piece in found[part]):
+                    counts["pieces not in the dictionary (<unk>)"] += unknown
+            counts["questions"] += 1
+            counts["pieces of contexts"] += len(found["context"])
+            if answered and not found["answer"]:
+                counts["without an answer in the pieces"] += 1
+            counts["answers that begin or end inside a piece"] += found["loose"]
+            numbers = (found["places"], found["answer"] or none, found["tags"])
+            for file, values, kind in zip(
+                (places, answers, tags), numbers, NUMBERS.values(), strict=True
+            ):
+                file.buffer.write(np.array(values, dtype=kind).tobytes())
+    return counts
+
+
+def outputs_of(pipeline: Pipeline, split: str) -> list[Path]:
+    """The files that `write_pieces` writes."""
+    numbers = [pipeline.folder / "bin" / name / split for name in NUMBERS]
+    return [*pipeline.paths("pieces", split), *numbers]
+
+
+def prepare(
+    args: argparse.Namespace,
+    corpus: qa_pipeline.Corpus,
+    passage: Callable[[Any], Passage],
+    **options: object,
+) -> None:
+    """From JSON to bin/. options: the options that the text depends on."""
+    pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
+    sources = qa_pipeline.find_sources(args, corpus)
+    check_options(args, sources)
+    answered = {}
+    with pipeline.stages.all_or_none():
+        for split, source in sources.items():
+            counts = write_records(pipeline, corpus, passage, split, source, spans=True, **options)
+            if not (args.files or args.unchecked):
+                qa_pipeline.check_size(corpus, split, qa_pipeline.whole(counts))
+            answered[split] = not counts.get("without a public answer")
+    files, dictionary, make = find_cut(pipeline, args)
+    for split in sources:
+        records = pipeline.path("bin/records", split, "jsonl")
+        pipeline.stages.run(
+            f"pieces-{split}",
+            [records, *files, dictionary],
+            outputs_of(pipeline, split),
+            partial(write_pieces, pipeline, split, make, dictionary, answered[split]),
+            cased=args.cased,
+        )
+    for part in PARTS:
+        qa_pipeline.binarise_part(pipeline, part, list(sources), dictionary)
+
+
+def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
+    """Raise DataError for options that do not fit together."""
+    if not args.bert_vocab:
+        if args.cased:
+            raise DataError("--cased requires --bert-vocab")
+        qa_pipeline.check_options(args, sources)
+        return
+    if args.sentencepiece_model or not args.dictionary:
+        raise DataError(
+            "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
+            "import-bert writes, and excludes --sentencepiece-model"
+        )
+    check_tokenizers()
+    if not args.bert_vocab.is_file():
+        raise DataError(f"--bert-vocab {args.bert_vocab}: no such file")
+    bert_cut(args.bert_vocab, not args.cased)
+    check_dictionary(args.dictionary)
+
+
+def find_cut(
+    pipeline: Pipeline, args: argparse.Namespace
+) -> tuple[list[Path], Path, Callable[[], Cut]]:
+    """The files that the pieces depend on, their dictionary, and the maker of the segmentation."""
+    if args.bert_vocab:
+        make = partial(bert_cut, args.bert_vocab, not args.cased)
+        return [args.bert_vocab], args.dictionary, make
+    subwords = qa_pipeline.find_pieces(pipeline, args)
+    [model] = subwords.files
+    return [model], subwords.dictionary, partial(sentencepiece_cut, model)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options of data for span_answering; returns their group."""
+    group = parser.add_argument_group("spans", LAYOUT)
+    group.add_argument(
+        "--spans",
+        action="store_true",
+        help="make data for --task span_answering, which predicts answers as spans of the context",
+    )
+    group.add_argument(
+        "--bert-vocab",
+        type=Path,
+        metavar="FILE",
+        help="segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
+        "tokenizers",
+    )
+    group.add_argument(
+        "--cased", action="store_true", help="keep upper case and accents; requires --bert-vocab"
+    )
+    return group
+
+
+def check_unused(args: argparse.Namespace) -> None:
+    """Raise DataError for options of spans without --spans."""
+    for name in ("bert_vocab", "cased", "gold_separated", "repeat_question"):
+        if getattr(args, name, None):
+            raise DataError(f"--{name.replace('_', '-')} requires --spans")

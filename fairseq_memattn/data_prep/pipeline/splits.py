@@ -1,0 +1,118 @@
+"""The splits of a data set as fairseq names them, and the files that belong to each."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.errors import like
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Prefixes of text by split, in one language or two, with document ids or without."""
+
+    text: Mapping[str, Path]
+    languages: tuple[str, ...]
+    documents: bool
+
+    def texts(self, split: str) -> list[Path]:
+        """The text of a split, one file a language."""
+        return [Path(f"{self.text[split]}.{language}") for language in self.languages]
+
+    def docids(self, split: str) -> Path:
+        """The document ids of a split."""
+        return docid_path(self.text[split])
+
+    def inputs(self) -> dict[str, Path]:
+        """Every file, by a name that does not depend on its folder."""
+        files = {}
+        for split in self.text:
+            for language, path in zip(self.languages, self.texts(split), strict=True):
+                files[f"{split}.{language}"] = path
+            if self.documents:
+                files[f"{split}.docid"] = self.docids(split)
+        return files
+
+    def binarised(self, split: str, suffix: str) -> list[str]:
+        """fairseq's names for a split's binary data, one a language."""
+        if len(self.languages) == 1:
+            return [f"{split}.{suffix}"]
+        pair = "-".join(self.languages)
+        return [f"{split}.{pair}.{language}.{suffix}" for language in self.languages]
+
+    def sidecar(self, split: str) -> str:
+        """The name of a split's document ids beside the binary data."""
+        pair = f".{'-'.join(self.languages)}" if len(self.languages) == 2 else ""
+        return f"{split}{pair}.docids"
+
+
+def docid_path(prefix: Path) -> Path:
+    """The document ids that belong to a prefix."""
+    return Path(f"{prefix}.docid")
+
+
+def find_splits(
+    text: Mapping[str, Path], languages: Sequence[str], formats: Mapping[str, str] | None = None
+) -> Splits:
+    """The splits, with document ids where they exist.
+
+    formats: the value of --format for files with a suffix, if the command reads any
+    Raises DataError for names that fairseq does not support, for missing files, and for document
+    ids that only some of the splits have.
+    """
+    check_languages(languages)
+    for split, prefix in text.items():
+        check_name(split, prefix, text)
+    with_ids = [split for split in text if docid_path(text[split]).is_file()]
+    splits = Splits(text, tuple(languages), bool(with_ids))
+    for split, prefix in text.items():
+        for path in splits.texts(split):
+            if not path.is_file():
+                advice = _advice(prefix, languages, formats or {})
+                raise DataError(f"--text {split}={prefix}: {path}: no such file{advice}")
+    if with_ids and len(with_ids) < len(text):
+        missing = next(split for split in text if split not in with_ids)
+        raise DataError(
+            f"{docid_path(text[missing])}: no such file, but {docid_path(text[with_ids[0]])} "
+            "exists; document ids are given for all splits or for none"
+        )
+    return splits
+
+
+def _advice(prefix: Path, languages: Sequence[str], formats: Mapping[str, str]) -> str:
+    """What to give in place of a prefix that is the name of a file."""
+    if prefix.suffix in formats:
+        return f"; for a {prefix.suffix} file, give --format {formats[prefix.suffix]}"
+    if prefix.suffix[1:] in languages and prefix.is_file():
+        return f"; the prefix is without the language: {prefix.with_suffix('')}"
+    return ""
+
+
+def check_languages(languages: Sequence[str]) -> None:
+    """Raise DataError unless there are one or two different languages, none called docid."""
+    if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
+        raise DataError(
+            "--langs must be a source and a target, or one language, "
+            f"but is {' '.join(languages) or 'empty'}"
+        )
+    if "docid" in languages:
+        raise DataError("--langs must not have docid, which is the suffix of the document ids")
+
+
+def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
+    """Raise DataError for the name of a split that fairseq does not support."""
+    match = re.fullmatch("(train)|(valid|test)([1-9][0-9]*)?", split)
+    if match is None:
+        raise DataError(
+            f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
+            f"but is {split}{like(split, ('train', 'valid', 'test'))}"
+        )
+    if "," in str(prefix.absolute()):  # fairseq would read two prefixes
+        raise DataError(f"--text {split}={prefix}: the path must not contain a comma")
+    _, family, number = match.groups()
+    if number:
+        before = f"{family}{int(number) - 1 or ''}"
+        if before not in text:
+            raise DataError(f"--text has {split}, but no {before}")

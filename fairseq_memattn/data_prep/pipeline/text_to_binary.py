@@ -1,0 +1,327 @@
+"""What the corpora share: common options, and the stages from text to binary data."""
+
+import argparse
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.commands import moses, subword
+from fairseq_memattn.data_prep.commands.binarise import binarise
+from fairseq_memattn.data_prep.pipeline.archives import extract, sources
+from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
+from fairseq_memattn.data_prep.text import bpe
+from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
+from fairseq_memattn.data_prep.text.round_trip import from_bpe
+
+SPLITS = ("train", "valid", "test")
+
+
+class Pipeline:
+    """The stages of one corpus in one folder: FOLDER/KIND/SPLIT.LANGUAGE.
+
+    KIND is text (as released), tokens, truecased, pieces (segmented) or bin (fairseq's data). A
+    stage that is complete does not run again, and no stage leaves partial output.
+    """
+
+    def __init__(
+        self, folder: Path, languages: Sequence[str], *, workers: int = 1, force: bool = False
+    ) -> None:
+        if "," in str(folder.absolute()):  # fairseq-preprocess would read two paths
+            raise DataError(f"--output {folder.absolute()}: the path must not contain a comma")
+        self.folder = folder
+        self.languages = tuple(languages)
+        self.workers = workers
+        self.force = force
+        self.stages = Stages(folder, force)
+
+    def path(self, kind: str, split: str, suffix: str) -> Path:
+        """The path of a split's text in a language, or of its document ids (suffix docid)."""
+        return self.folder / kind / f"{split}.{suffix}"
+
+    def paths(self, kind: str, split: str) -> list[Path]:
+        """A split in every language."""
+        return [self.path(kind, split, language) for language in self.languages]
+
+    def unpack(
+        self, archive: Path, wanted: Mapping[str, str], **options: object
+    ) -> dict[str, Path]:
+        """Extract files of an archive to raw/; returns the path of each.
+
+        wanted: the end of each file's path in the archive, and its name in raw/
+        options: what else decides which files are extracted, for the stage's record
+        Raises DataError as `extract` does, and if the pipeline's folder is in that of the archive.
+        """
+        if archive.is_dir() and self.folder.resolve().is_relative_to(archive.resolve()):
+            raise DataError(
+                f"--output {self.folder} is in --archive {archive}; choose another --output"
+            )
+        targets = {end: self.folder / "raw" / name for end, name in wanted.items()}
+
+        def work() -> Counts:
+            extract(archive, targets)
+            return {"files": len(targets)}
+
+        inputs = sources(archive, targets)
+        self.stages.run(f"raw-{archive.name}", inputs, [*targets.values()], work, **options)
+        return targets
+
+    def write_text(
+        self,
+        split: str,
+        inputs: Sequence[Path],
+        rows: Callable[[Counter[str]], Iterable[Sequence[str]]],
+        documents: bool,
+        **options: object,
+    ) -> Counts:
+        """Write text/SPLIT.*; pairs with an empty side are dropped and counted.
+
+        rows: yields a text for each language and, with `documents`, the document id; its argument
+            is the counts of the stage, to which it adds what it leaves out
+        """
+        outputs = self.paths("text", split)
+        if documents:
+            outputs.append(self.path("text", split, "docid"))
+        unit = "pairs" if len(self.languages) == 2 else "lines"
+
+        def work() -> Counts:
+            counts = Counter({unit: 0, "documents": 0} if documents else {unit: 0})
+            with write_all_or_nothing(outputs) as files:
+                last = None
+                lines = tqdm(rows(counts), desc=f"text/{split}", unit=" lines", disable=None)
+                for row in without_empty(lines, len(self.languages), counts):
+                    _write_row(files, row)
+                    counts[unit] += 1
+                    if documents and row[-1] != last:
+                        counts["documents"] += 1
+                        last = row[-1]
+                if not counts[unit]:
+                    raise DataError(f"{inputs[0]}: no text for {split}")
+            return counts
+
+        return self.stages.run(f"text-{split}", inputs, outputs, work, **options)
+
+    def tokenise(self, splits: Sequence[str] = SPLITS, printable_only: bool = False) -> None:
+        """text/ to tokens/ with Moses' rules."""
+        for split in splits:
+            for language in self.languages:
+                make = partial(moses.tokeniser, language, printable_only)
+                options = {"sacremoses": moses.version(), "printable_only": printable_only}
+                self._rewrite("text", "tokens", split, language, make, None, **options)
+
+    def truecase(self, splits: Sequence[str] = SPLITS) -> None:
+        """tokens/ to truecased/, with the cases counted in tokens/train."""
+        for language in self.languages:
+            options = {"sacremoses": moses.version()}
+            source = self.path("tokens", "train", language)
+            model = self.folder / f"truecase.{language}"
+            learn = partial(moses.learn_truecaser, source, model)
+            self.stages.run(model.name, [source], [model], learn, **options)
+            for split in splits:
+                make = partial(moses.truecaser, model)
+                self._rewrite("tokens", "truecased", split, language, make, None, model, **options)
+
+    def learn_bpe(
+        self, inputs: Sequence[Path], name: str, symbols: int, total: bool = False
+    ) -> Path:
+        """Learn BPE codes from all inputs together and write them to NAME; see `bpe.learn`."""
+        codes = self.folder / name
+        options = {"symbols": symbols, "total": total, "subword_nmt": bpe.version()}
+        learn = partial(bpe.learn, inputs, codes, symbols, total)
+        self.stages.run(name, inputs, [codes], learn, **options)
+        return codes
+
+    def apply_bpe(
+        self,
+        kind: str,
+        codes: Mapping[str, Path],
+        splits: Sequence[str] = SPLITS,
+        to: str = "pieces",
+    ) -> None:
+        """KIND/ to TO/, with the codes of each language."""
+        options = {"subword_nmt": bpe.version()}
+        for split in splits:
+            for language in self.languages:
+                make = partial(bpe.segmenter, codes[language])
+                self._rewrite(kind, to, split, language, make, from_bpe, codes[language], **options)
+
+    def learn_sentencepiece(
+        self,
+        inputs: Sequence[Path],
+        name: str,
+        vocab_size: int,
+        separator: str,
+        seed: int,
+        option: str = "--vocab-size",
+        model_type: str = subword.MODEL_TYPES[0],
+        normalization: str = subword.IDENTITY,
+        max_sentence_length: int = subword.LONGEST,
+    ) -> Path:
+        """Train a SentencePiece model, NAME.model, on all inputs together; see `subword.train`."""
+        model = self.folder / name
+        outputs = [self.folder / f"{name}.{suffix}" for suffix in subword.SUFFIXES]
+        learn = partial(
+            subword.train,
+            inputs,
+            model,
+            vocab_size,
+            separator,
+            seed,
+            option,
+            model_type,
+            normalization,
+            max_sentence_length,
+        )
+        # Stages of releases without this option had its default, and remain complete.
+        longest = {"max_sentence_length": max_sentence_length}
+        self.stages.run(
+            name,
+            inputs,
+            outputs,
+            learn,
+            vocab_size=vocab_size,
+            separator=separator,
+            seed=seed,
+            model_type=model_type,
+            normalization=normalization,
+            **(longest if max_sentence_length != subword.LONGEST else {}),
+        )
+        return outputs[0]
+
+    def copy_docids(self, splits: Sequence[str] = SPLITS) -> None:
+        """Copy the document ids beside the pieces, where `binarise` reads them."""
+        for split in splits:
+            source, target = (self.path(kind, split, "docid") for kind in ("text", "pieces"))
+            copy = partial(copy_file, source, target)
+            self.stages.run(f"pieces-{split}-docid", [source], [target], copy)
+
+    def drop_docids(self, splits: Sequence[str] = SPLITS) -> None:
+        """Remove the document ids of an earlier text, which had them."""
+        for split in splits:
+            self.stages.forget(f"pieces-{split}-docid")
+
+    def forget_other_splits(self, splits: Sequence[str]) -> None:
+        """Remove what an earlier run has made of other splits, for which there is no data now."""
+        for record in sorted((self.folder / "stages").glob("*.json")):
+            made = re.fullmatch(
+                r"(?:text|tokens|pieces)-(train|valid|test)([0-9]*)(-.+)?", record.stem
+            )
+            if made and made[1] + made[2] not in splits:
+                self.stages.forget(record.stem)
+
+    def binarise(
+        self,
+        kind: str = "pieces",
+        splits: Sequence[str] = SPLITS,
+        dictionary: Path | Mapping[str, Path] | None = None,
+        joined_dictionary: bool = True,
+    ) -> None:
+        """KIND/ to bin/, with one dictionary for all languages, or one each; see `binarise`."""
+        text = {split: self.folder / kind / split for split in splits}
+        target = self.folder / "bin"
+        made = binarise(
+            text,
+            self.languages,
+            target,
+            joined_dictionary=joined_dictionary,
+            dictionary=dictionary,
+            workers=self.workers,
+            force=self.force,
+        )
+        print(f"bin: {target} {'is ready' if made else 'was ready'}")
+
+    def _rewrite(
+        self,
+        kind: str,
+        to: str,
+        split: str,
+        language: str,
+        make: Callable[[], LineFunction],
+        restore: LineFunction | None,
+        *models: Path,
+        **options: object,
+    ) -> None:
+        """KIND/ to TO/, line by line, for one split and language; `restore` as in `rewrite`."""
+        source, target = (self.path(folder, split, language) for folder in (kind, to))
+        self.stages.run(
+            f"{to}-{split}-{language}",
+            [source, *models],
+            [target],
+            partial(rewrite, source, target, make, self.workers, restore),
+            **options,
+        )
+
+
+def _write_row(files: Sequence[TextIO], row: Sequence[str]) -> None:
+    for file, text in zip(files, row, strict=True):
+        file.write(text + "\n")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file as a whole."""
+    with write_all_or_nothing([target]) as [file], open(source, "rb") as content:
+        shutil.copyfileobj(content, file.buffer)
+
+
+def without_empty(
+    rows: Iterable[Sequence[str]], languages: int, counts: Counter[str]
+) -> Iterator[Sequence[str]]:
+    """The rows without pairs that have an empty side; these are counted."""
+    for row in rows:
+        if languages == 1 or all(row[:languages]):
+            yield row
+        else:
+            counts["pairs with an empty side dropped"] += 1
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every corpus has."""
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FOLDER", help="folder for all output"
+    )
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="number of processes (default: 1); the result does not depend on it",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace output that was made from other input or options",
+    )
+
+
+def add_archive_arguments(
+    parser: argparse.ArgumentParser, several: bool = False, aliases: Sequence[str] = ()
+) -> None:
+    """Add the options of corpora that come from official archives.
+
+    aliases: other names of --archive
+    """
+    parser.add_argument(
+        "--archive",
+        *aliases,
+        type=Path,
+        default=[] if several else None,
+        nargs="+" if several else None,
+        metavar="FILE",
+        help=(
+            "local archives, with their official names; the others are downloaded"
+            if several
+            else "a local copy of the archive, or a folder with its contents, instead of a download"
+        ),
+    )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="accept archives and corpora whose size or checksum differs from the official one",
+    )

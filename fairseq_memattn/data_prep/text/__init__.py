@@ -1,0 +1,1 @@
+"""Lines, rules of tokenisation, and pieces."""

@@ -1,0 +1,91 @@
+"""Strict reading of line-aligned text and document ids; shared by all preparations."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
+
+
+class Sentence(NamedTuple):
+    """One sentence in every language, its document, and the input line it came from.
+
+    begins: whether the input says that a document begins here, whatever the id before it
+    """
+
+    texts: tuple[str, ...]
+    document: str
+    line: int
+    begins: bool = False
+
+
+def aligned_lines(paths: Sequence[Path]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The number of each line and that line of every file. Raises DataError for uneven lengths."""
+    for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
+        if None in row:
+            raise DataError(uneven_counts(paths))
+        yield number, row
+
+
+def uneven_counts(paths: Sequence[Path]) -> str:
+    """The message for files that should have the same number of lines."""
+    counts = ", ".join(f"{path} has {sum(1 for _ in read_lines(path))}" for path in paths)
+    return f"the files must have the same number of lines: {counts}"
+
+
+def refuse_empty(path: Path, number: int, line: str, advice: str = "") -> None:
+    """Raise DataError if a line is empty or white space. advice: the end of the message"""
+    if not line.strip():
+        raise DataError(f"{path}, line {number}: the line is empty{advice}")
+
+
+def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence]:
+    """The same sentences. Raises DataError where a document continues after it has ended."""
+    first_line: dict[str, int] = {}
+    current = None
+    for sentence in sentences:
+        begins = sentence.begins or sentence.document != current
+        if begins and sentence.document in first_line:
+            raise DataError(
+                f"{docids}, line {sentence.line}: document id {sentence.document!r} began at line "
+                f"{first_line[sentence.document]} and had already ended; "
+                "a document must be contiguous"
+            )
+        first_line.setdefault(sentence.document, sentence.line)
+        current = sentence.document
+        yield sentence
+
+
+def with_unique_ids(sentences: Iterable[Sentence], counts: Counter[str]) -> Iterator[Sentence]:
+    """The sentences; the id of an earlier document gets a number: talk, talk.2, talk.3."""
+    seen: set[str] = set()
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
+    before = current = None
+    for sentence in sentences:
+        if sentence.begins or sentence.document != before:
+            before = current = sentence.document
+            if current in seen:
+                candidates = (f"{before}.{number}" for number in numbers[before])
+                current = next(name for name in candidates if name not in seen)
+                counts["document ids that occurred before, made unique"] += 1
+            seen.add(current)
+        yield sentence._replace(document=str(current))
+
+
+def read_with_ids(paths: Sequence[Path]) -> Iterator[Sentence]:
+    """Sentences of one file a language; the last of `paths` has their ids. Refuses empty ids."""
+    *_, docids = paths
+    for number, (*texts, docid) in aligned_lines(paths):
+        refuse_empty(docids, number, docid)
+        yield Sentence(tuple(texts), docid.strip(), number)
+
+
+def read_documents(paths: Sequence[Path]) -> Iterator[Sentence]:
+    """As `read_with_ids`; also refuses empty lines and documents that continue after their end."""
+    *texts, docids = paths
+    for sentence in contiguous(read_with_ids(paths), docids):
+        for path, text in zip(texts, sentence.texts, strict=True):
+            refuse_empty(path, sentence.line, text)
+        yield sentence

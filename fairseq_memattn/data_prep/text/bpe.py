@@ -1,0 +1,62 @@
+"""Byte pair encoding as subword-nmt does it (Sennrich et al., 2016)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
+from fairseq_memattn.data_prep.text.lines import LineFunction
+
+NEEDED = "subword-nmt==0.3.8"
+
+
+def subword_nmt() -> tuple[Any, Any]:
+    """The modules that learn and apply BPE. Raises DataError where subword-nmt is not installed."""
+    try:
+        from subword_nmt import apply_bpe, learn_bpe
+    except ImportError:
+        raise DataError(
+            f"subword-nmt is not installed; run `python -m pip install {NEEDED}`"
+        ) from None
+    return learn_bpe, apply_bpe
+
+
+def version() -> str:
+    """The version of subword-nmt; the segmentation depends on it."""
+    subword_nmt()
+    return metadata.version("subword-nmt")
+
+
+def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Counter[str]:
+    """Learn merges from all inputs together; returns their number.
+
+    symbols: the number of merges or, with `total`, of merges and characters together
+    Raises DataError for inputs without text.
+    """
+    library, _ = subword_nmt()
+    library.tqdm = partial(tqdm, desc=str(codes), unit=" merges", disable=None)
+    if not any(len(word) > 1 for line in _words(inputs) for word in line.split(" ")):
+        raise DataError(f"{inputs[0]}: no text to learn from")
+    with write_all_or_nothing([codes]) as [file]:
+        library.learn_bpe(_words(inputs), file, symbols, total_symbols=total)
+    return Counter(merges=sum(1 for _ in read_lines(codes)) - 1)  # the first line is a header
+
+
+def segmenter(codes: Path) -> LineFunction:
+    """The segmentation by the codes that `learn` wrote; pieces of a word end in "@@"."""
+    _, library = subword_nmt()
+    with open(codes, encoding="utf-8", newline="\n") as file:
+        bpe = library.BPE(file)
+    return lambda line: str(bpe.segment(" ".join(line.split())))
+
+
+def _words(inputs: Sequence[Path]) -> Iterator[str]:
+    """Lines with single spaces; any other white space would become part of a word."""
+    for path in inputs:
+        for line in tqdm(read_lines(path), desc=str(path), unit=" lines", disable=None):
+            yield " ".join(line.split())

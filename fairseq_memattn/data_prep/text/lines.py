@@ -1,0 +1,147 @@
+"""Lines of official corpora: reading that repairs known defects, and rewriting line by line."""
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, tee, zip_longest
+from multiprocessing import Pool
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.pipeline.files import (
+    DataError,
+    decode_line,
+    read_lines,
+    write_all_or_nothing,
+)
+from fairseq_memattn.data_prep.text.round_trip import RoundTrip
+
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
+BYTE_ORDER_MARK = "\ufeff"
+BLOCK = 2000  # lines that a process gets at a time
+INTERVAL = 0.5  # seconds
+LineFunction = Callable[[str], str]
+
+
+def raw_lines(path: Path, counts: Counter[str]) -> Iterator[str]:
+    """The lines of a corpus as it was released, without white space around them.
+
+    Control characters become spaces and are counted; fairseq would end a line at a carriage
+    return. Raises DataError, with the line, for bytes that are not UTF-8.
+    """
+    try:
+        with open(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                line = decode_line(raw.rstrip(b"\r\n").replace(b"\r", b"\0"), path, number)
+                line, found = CONTROL.subn(" ", line)
+                if found:
+                    counts["control characters replaced by spaces"] += found
+                yield (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """`raw_lines` of line-aligned files, row by row. Raises DataError where one file is shorter."""
+    rows = zip_longest(*(raw_lines(path, counts) for path in paths))
+    for number, row in enumerate(rows, start=1):
+        for path, line in zip(paths, row, strict=True):
+            if line is None:
+                others = " and ".join(str(other) for other in paths if other != path)
+                raise DataError(
+                    f"{path}: ends before line {number}, but {others} continues; the files must "
+                    "have the same number of lines"
+                )
+        yield row
+
+
+def rewrite(
+    source: Path,
+    target: Path,
+    make: Callable[[], LineFunction],
+    workers: int,
+    restore: LineFunction | None = None,
+) -> Counter[str]:
+    """Apply a function to every line of `source`, write the results to `target`, and return counts.
+
+    make: returns the function; it is called once in each process, and must be picklable
+    restore: the function from a result to its line, for results that are pieces; lines that it
+        does not restore are counted
+    """
+    counts: Counter[str] = Counter()
+    trip = RoundTrip(source, restore) if restore else None
+    with write_all_or_nothing([target]) as [file]:
+        lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
+        before, given = tee(lines)
+        for line, result in zip(before, map_lines(make, given, workers), strict=True):
+            file.write(result + "\n")
+            counts["lines"] += 1
+            if trip:
+                trip.add(line, result)
+    counts.update(trip.report() if trip else {})
+    return counts
+
+
+def map_lines(
+    make: Callable[[], LineFunction], lines: Iterable[str], workers: int
+) -> Iterator[str]:
+    """The results of the function for all lines, in order."""
+    if workers == 1:
+        yield from map(make(), lines)
+        return
+    make()  # a mistake ends in an error here; in a process, the pool would start it again
+    source = iter(lines)
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # until the processes handle them
+    try:
+        started = Pool(workers, _start, (make, os.getpid(), before))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with started as pool:
+        while blocks := list(islice(source, workers * BLOCK)):
+            results = pool.map_async(_apply, blocks, chunksize=-(-len(blocks) // workers))
+            while not results.ready():
+                # A signal that arrives right before the wait for a lock does not interrupt it.
+                results.wait(INTERVAL)
+            yield from results.get()
+        pool.close()
+        pool.join()
+
+
+_function: LineFunction
+
+
+def _start(make: Callable[[], LineFunction], parent: int, mask: Iterable[signal.Signals]) -> None:
+    global _function
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent handles it and ends the pool
+    # An exception, unlike the default, releases the lock of the queue that the parent needs.
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGTERM})
+    threading.Thread(target=_end, args=(parent, threading.get_ident()), daemon=True).start()
+    _function = make()
+
+
+def _end(parent: int, worker: int) -> None:
+    """End this process on SIGTERM, or once its parent has ended without a word.
+
+    The exception is raised again and again, for the reason why `map_lines` waits in intervals.
+
+    worker: the thread that waits for lines
+    """
+    while os.getppid() == parent:
+        if signal.sigtimedwait({signal.SIGTERM}, 1) is not None:
+            while True:
+                signal.pthread_kill(worker, signal.SIGALRM)
+                time.sleep(INTERVAL)
+    os._exit(1)
+
+
+def _apply(line: str) -> str:
+    return _function(line)

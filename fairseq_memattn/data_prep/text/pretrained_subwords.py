@@ -1,0 +1,186 @@
+"""Segmentation for a pretrained model: RoBERTa's GPT-2 BPE, or your own SentencePiece model."""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import tee
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.commands.subword import load
+from fairseq_memattn.data_prep.pipeline.dictionary import read_words
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
+from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE
+from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines
+from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
+from fairseq_memattn.white_space import with_spaces
+
+HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
+PAGE = "https://github.com/facebookresearch/fairseq/tree/main/examples/roberta"
+GPT2_FILES = ("encoder.json", "vocab.bpe", "dict.txt")
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """The segmentation of a pretrained model.
+
+    files: the files that the segmentation depends on
+    dictionary: the dictionary of the model, as fairseq writes it
+    make: returns the function that segments a line; picklable
+    restore: the function from pieces to text; None for GPT-2's BPE, which loses nothing
+    """
+
+    files: tuple[Path, ...]
+    dictionary: Path
+    make: Callable[[], LineFunction]
+    restore: LineFunction | None = None
+
+
+def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose the segmentation."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--gpt2-bpe-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with RoBERTa's encoder.json, vocab.bpe and dict.txt (default: they are "
+        "downloaded)",
+    )
+    group.add_argument(
+        "--sentencepiece-model",
+        type=Path,
+        metavar="FILE",
+        help="SentencePiece model of a model other than RoBERTa; requires --dictionary",
+    )
+    parser.add_argument(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="dictionary of that model, as fairseq writes it (dict.txt)",
+    )
+
+
+def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
+    """The segmentation that the options choose; by default RoBERTa's files are downloaded.
+
+    Raises DataError for options that do not fit together, for files that are missing or damaged,
+    and for a dictionary that lacks pieces of GPT-2's BPE.
+    """
+    if args.sentencepiece_model is not None:
+        if args.dictionary is None:
+            raise DataError(
+                "--sentencepiece-model needs --dictionary, the dictionary of the same model"
+            )
+        return sentencepiece_subwords(args.sentencepiece_model, args.dictionary)
+    if args.dictionary is not None:
+        raise DataError(
+            "--dictionary requires --sentencepiece-model; GPT-2's BPE has its own dict.txt"
+        )
+    return gpt2_subwords([gpt2_file(name, args.gpt2_bpe_dir, downloads) for name in GPT2_FILES])
+
+
+def gpt2_file(name: str, folder: Path | None, downloads: Path) -> Path:
+    """The path of one of RoBERTa's files, in the user's folder or downloaded."""
+    if folder is None:
+        return obtain(Archive(name, PAGE, f"{HOST}/{name}"), None, downloads)
+    if not (folder / name).is_file():
+        raise DataError(f"--gpt2-bpe-dir {folder}: has no file {name}")
+    return folder / name
+
+
+def gpt2_subwords(files: list[Path]) -> Subwords:
+    """GPT-2's BPE, whose pieces are numbers. files: as in GPT2_FILES."""
+    encoder, merges, dictionary = files
+    try:
+        numbers = json.loads(encoder.read_text(encoding="utf-8")).items()
+    except (ValueError, AttributeError, RecursionError):
+        raise DataError(f"{encoder}: must be a JSON object from pieces to numbers") from None
+    known = read_words(dictionary)
+    for piece, number in numbers:
+        if str(number) not in known:
+            raise DataError(
+                f"{dictionary}: has no {number}, the number of the piece {piece!r} in {encoder}; "
+                "the two files belong to different models"
+            )
+    return Subwords((encoder, merges), dictionary, partial(gpt2_segmenter, encoder, merges))
+
+
+def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
+    """GPT-2's BPE, from a line to the numbers of its pieces."""
+    try:
+        bpe = GPT2BPE(encoder, merges)
+    except ValueError as error:
+        raise DataError(f"{merges}: not the merges of GPT-2's BPE ({error})") from None
+
+    def segment_line(line: str) -> str:
+        try:
+            return " ".join(map(str, bpe.encode(line)))
+        except KeyError as error:
+            raise DataError(
+                f"{encoder}: has no piece {error}, which {merges} creates; the two files belong to "
+                "different models"
+            ) from None
+
+    return segment_line
+
+
+def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
+    """The segmentation of a SentencePiece model."""
+    load(model, "--sentencepiece-model")
+    check_dictionary(dictionary)
+    make = partial(sentencepiece_segmenter, model)
+    return Subwords((model,), dictionary, make, from_sentencepiece)
+
+
+def check_dictionary(dictionary: Path) -> None:
+    """Raise DataError for a file that is not a dictionary of fairseq."""
+    if not dictionary.is_file():
+        raise DataError(f"--dictionary {dictionary}: no such file")
+    read_words(dictionary)
+
+
+def sentencepiece_segmenter(model: Path) -> LineFunction:
+    """The function from a line to its pieces. Raises DataError as `subword.load` does."""
+    processor = load(model, "--sentencepiece-model")
+    return lambda line: " ".join(processor.encode(with_spaces(line), out_type=str))
+
+
+def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
+    """The stage from text/SPLIT.SUFFIX to pieces/."""
+    source, target = (pipeline.path(kind, split, suffix) for kind in ("text", "pieces"))
+    pipeline.stages.run(
+        f"pieces-{split}-{suffix}",
+        [source, *subwords.files, subwords.dictionary],
+        [target],
+        partial(write_pieces, source, target, subwords, pipeline.workers),
+    )
+
+
+def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -> Counter[str]:
+    """Segment a file; returns the numbers of lines, of pieces, and of pieces the model lacks.
+
+    Lines that their pieces do not give back are counted as well.
+    """
+    known = read_words(subwords.dictionary)
+    counts = Counter({"lines": 0, "pieces": 0})
+    trip = RoundTrip(source, subwords.restore) if subwords.restore else None
+    with write_all_or_nothing([target]) as [file]:
+        lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
+        before, given = tee(lines)
+        for text, line in zip(before, map_lines(subwords.make, given, workers), strict=True):
+            file.write(line + "\n")
+            if trip:
+                trip.add(text, line)
+            pieces = line.split()
+            counts["lines"] += 1
+            counts["pieces"] += len(pieces)
+            if unknown := sum(piece not in known for piece in pieces):
+                counts["of them not in the dictionary (<unk>)"] += unknown
+    counts.update(trip.report() if trip else {})
+    return counts
