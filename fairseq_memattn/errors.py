@@ -34,15 +34,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def like(name: str, names: Iterable[str], repeated: bool = False) -> str:
-    """The end of a message about an unknown name: the names that are most similar, if any are.
-
-    repeated: whether it repeats the unknown name, for messages about several
-    """
+def like(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the names that are most similar, if any are."""
     close = get_close_matches(name, list(names), cutoff=0.7)
-    to = f" to {name}" if repeated else ""
     verb = "are" if len(close) > 1 else "is"
-    return f"; the most similar{to} {verb} {', '.join(close)}" if close else ""
+    return f"; the most similar {verb} {', '.join(close)}" if close else ""
 
 
 def check_least(options: Any, name: str, least: float, most: float = math.inf) -> None:

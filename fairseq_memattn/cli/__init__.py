@@ -19,7 +19,6 @@ from typing import Any
 
 from fairseq_memattn.errors import TRACEBACK, like, unforeseen
 from fairseq_memattn.host.installation import INSTALL, TORCH, require_fairseq
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 # Name of the module in this package (with `_` for `-`) -> its line in `memattn --help`. Only the
 # module of the given command is imported, so that help and usage errors do not import torch.
@@ -139,7 +138,7 @@ class _Version(argparse.Action):
 
 def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
     """The parser of `memattn`, with the options of these commands; their modules are imported."""
-    parser = CommandParser(
+    parser = argparse.ArgumentParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
     )
     parser.add_argument("--version", action=_Version, help="show the version and exit")

@@ -29,7 +29,6 @@ from fairseq_memattn.host.correctness.trained_options import (
 from fairseq_memattn.host.correctness.workers import begin_epochs_with_new_workers
 from fairseq_memattn.host.installation import check_environment
 from fairseq_memattn.host.messages.bleu_note import explain_bleu
-from fairseq_memattn.host.messages.command_line import explain_command_lines
 from fairseq_memattn.host.messages.handler import install_excepthook
 from fairseq_memattn.host.messages.logs import log_each_line_once, quiet_known_warnings
 from fairseq_memattn.host.safety import untrusted
@@ -50,7 +49,6 @@ def prepare_fairseq() -> None:
     explain_checkpoint_errors()
     explain_weights_of_trainings()
     repair_distributed_training()
-    explain_command_lines()
     check_configurations()
     check_data_files()
     check_text_of_commands()

@@ -117,25 +117,6 @@ def test_what_cannot_be_is_refused(arch, flags, message, softmax, tmp_path):
     assert not (tmp_path / "x.pt").exists()
 
 
-def test_a_misspelt_option_of_the_flags(softmax, tmp_path):
-    path = [
-        "--path",
-        softmax.checkpoint,
-        "--arch",
-        "abc_mlp_transformer",
-        "--output",
-        tmp_path / "x",
-    ]
-    done = attempt("memattn", "convert", softmax.data, *path, "--flags=--abc-cross-slot 4")
-    assert done.returncode == 2
-    usage, error = done.stderr.splitlines()
-    assert usage.startswith("usage: memattn convert ... --arch abc_mlp_transformer --flags")
-    assert (
-        "unrecognized arguments: --abc-cross-slot 4; the most similar are --abc-cross-slots"
-        in error
-    )
-
-
 def test_a_model_with_another_memory(translator, tmp_path, capsys):
     given = ["--path", translator.checkpoint, "--arch", "abc_window_transformer"]
     argv = ["convert", translator.data, *given, "--output", tmp_path / "x"]

@@ -24,7 +24,6 @@ from fairseq_memattn.cli.shared.models import (
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import flag, like
 from fairseq_memattn.host.checkpoints import architecture
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +152,7 @@ def with_architecture(model: Any, arch: str, flags: list[str]) -> argparse.Names
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
     fields = dict(vars(model) if isinstance(model, argparse.Namespace) else model)
-    parser = CommandParser(
+    parser = argparse.ArgumentParser(
         prog="memattn convert",
         usage=f"memattn convert ... --arch {arch} --flags=FLAGS",
         argument_default=argparse.SUPPRESS,

@@ -37,7 +37,6 @@ from fairseq_memattn.data_prep.text.aligned import (
     read_with_ids,
     refuse_empty,
 )
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
@@ -403,7 +402,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)

@@ -13,7 +13,6 @@ from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
 from fairseq_memattn.data_prep.pipeline.output_lock import LOCK, run_locked
 from fairseq_memattn.data_prep.pipeline.stages import remove_leftovers
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
@@ -148,7 +147,7 @@ def check(options: Options) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument(

@@ -19,7 +19,6 @@ from fairseq_memattn.data_prep.pipeline.files import (
     write_all_or_nothing,
 )
 from fairseq_memattn.data_prep.text.aligned import read_documents
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 SPLITS = ("train", "valid", "test")
 DESCRIPTION = """\
@@ -98,7 +97,7 @@ def formats_help() -> str:
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
     )
     commands = top.add_subparsers(dest="command", required=True)

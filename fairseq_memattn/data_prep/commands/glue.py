@@ -24,7 +24,6 @@ from fairseq_memattn.data_prep.text.pretrained_subwords import (
     find_subwords,
     segment,
 )
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 HOST = "https://dl.fbaipublicfiles.com/glue/data"
 PAGE = "https://gluebenchmark.com/tasks"
@@ -260,7 +259,7 @@ def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictiona
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--task", required=True, choices=[*TASKS])

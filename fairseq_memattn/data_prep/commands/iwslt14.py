@@ -19,7 +19,6 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     add_common_arguments,
 )
 from fairseq_memattn.data_prep.text.lines import raw_pairs
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
@@ -148,7 +147,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top)

@@ -22,7 +22,6 @@ from fairseq_memattn.data_prep.text.pretrained_subwords import (
     find_subwords,
     segment,
 )
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 SUFFIX = "txt"
 DESCRIPTION = """\
@@ -110,7 +109,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option, what in (("--train", "training text"), ("--valid", "validation text")):

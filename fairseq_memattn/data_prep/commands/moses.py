@@ -19,7 +19,6 @@ from fairseq_memattn.data_prep.pipeline.files import (
     write_all_or_nothing,
 )
 from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 NEEDED = "sacremoses==0.2.0"
 DESCRIPTION = """\
@@ -119,7 +118,7 @@ def detokeniser(language: str, capitalise: bool = False) -> LineFunction:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command = top.add_subparsers(dest="command", required=True).add_parser(

@@ -22,7 +22,6 @@ from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, writ
 from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
 from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 VERSION = 1  # increase it when the same options give other text
 SEPARATOR = "</s>"
@@ -121,7 +120,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_size_arguments(top, 223067, 5146)

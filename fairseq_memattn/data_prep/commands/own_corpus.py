@@ -34,7 +34,6 @@ from fairseq_memattn.data_prep.text.aligned import (
     refuse_empty,
     with_unique_ids,
 )
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 DESCRIPTION = """\
 Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
@@ -202,7 +201,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_text_arguments(top)

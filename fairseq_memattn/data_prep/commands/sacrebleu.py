@@ -40,7 +40,6 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import (
 from fairseq_memattn.data_prep.text.aligned import Sentence, with_unique_ids
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.text_columns import FORMATS, table_lines
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 FACTS = (DOCID, "origlang", "genre", "domain")  # about a line; other fields are text
 Fields = Mapping[str, Sequence[str]]
@@ -251,7 +250,7 @@ def report_references(fields: Fields, defaults: Sequence[str]) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--set", metavar="NAME", help="sacreBLEU's name of the set, such as wmt23")

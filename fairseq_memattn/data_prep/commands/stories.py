@@ -31,7 +31,6 @@ from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
 from fairseq_memattn.data_prep.text.lines import LineFunction
 from fairseq_memattn.data_prep.text.pretrained_subwords import Subwords
-from fairseq_memattn.host.messages.command_line import CommandParser
 from fairseq_memattn.qa.answer_scores import SQUAD
 
 VERSION = 1  # increase it when the same options give other stories
@@ -198,7 +197,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_size_arguments(top, 20_000, 1000)

@@ -20,7 +20,6 @@ from fairseq_memattn.data_prep.pipeline.files import (
     write_all_or_nothing,
 )
 from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
-from fairseq_memattn.host.messages.command_line import CommandParser
 from fairseq_memattn.white_space import WHITE, with_spaces
 
 MODEL_TYPES = ("unigram", "bpe")
@@ -218,7 +217,7 @@ def _without(separator: str, line: str) -> str:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    parser = CommandParser(
+    parser = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)

@@ -18,7 +18,6 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     add_archive_arguments,
     add_common_arguments,
 )
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGE = "en"
 END = "<eos>"  # counted as a word of the vocabulary, and once a line
@@ -149,7 +148,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--corpus", required=True, choices=[*CORPORA])

@@ -22,7 +22,6 @@ from fairseq_memattn.data_prep.pipeline.files import (
     write_all_or_nothing,
 )
 from fairseq_memattn.data_prep.text.aligned import read_documents, uneven_counts
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 DESCRIPTION = """\
 Convert text with document ids to windows of n sentences, or translations of windows to sentences.
@@ -130,7 +129,7 @@ def last(
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    top = CommandParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
+    top = argparse.ArgumentParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
     commands = top.add_subparsers(dest="command", required=True)
 
     make_parser = commands.add_parser("make", help="convert sentences to windows")

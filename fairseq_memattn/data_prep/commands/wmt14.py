@@ -21,7 +21,6 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import (
 )
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
 from fairseq_memattn.data_prep.text.lines import raw_pairs
-from fairseq_memattn.host.messages.command_line import CommandParser
 
 LANGUAGES = ("en", "de")
 PAGE = "https://www.statmt.org/wmt14/translation-task.html"
@@ -169,7 +168,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The command line."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_archive_arguments(top, several=True)

@@ -27,7 +27,6 @@ from fairseq_memattn.data_prep.text.pretrained_subwords import (
     segment,
     sentencepiece_subwords,
 )
-from fairseq_memattn.host.messages.command_line import CommandParser
 from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")
@@ -290,7 +289,7 @@ def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictiona
 
 def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
     """The command line, with the options that the corpora share."""
-    top = CommandParser(
+    top = argparse.ArgumentParser(
         prog=prog,
         description=description + LAYOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
