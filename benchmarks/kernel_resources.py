@@ -32,7 +32,6 @@ from fairseq_memattn.attention.ops.abc.triton import (  # noqa: E402
     decoding,
     forward,
     launch,
-    scans,
 )
 from fairseq_memattn.attention.ops.common import LARGEST  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
@@ -42,9 +41,9 @@ SEGMENTS = ("states", "states_back")
 CHUNKS = ("attend", "mean_gradients", "attend_queries", "attend_tokens")
 MODULES = {
     **dict.fromkeys(("masses", "states", "find_steep", "attend"), forward),
-    **dict.fromkeys(("scan_masses", "scan_segments"), scans),
+    **dict.fromkeys(("scan_masses", "scan_segments"), forward),
     **dict.fromkeys(("mean_gradients", "attend_queries", "states_back", "attend_tokens"), backward),
-    "step": decoding,
+    "step_kernel": decoding,
 }
 # Bytes of shared memory that one program can have.
 SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
@@ -62,7 +61,7 @@ OF_MEMORY = (
     *("reading", "grad_logits", "weights"),
 )
 FLOATS = (
-    *("s", "before", "after", "grad_s", "sums", "grad_mass", "log_total", "means"),
+    *("log_alpha", "before", "after", "grad_log_alpha", "sums", "grad_mass", "log_total", "means"),
     *("masses", "added", "added_masses"),
 )
 
@@ -136,7 +135,7 @@ def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str
     kernel, sizes = getattr(MODULES[name], name), launch.sizes(width, slots, dtype)
     constants: dict[str, Any] = {
         **{"D": width, "M": slots, "C": sizes.chunk, "S": launch.SEGMENT},
-        **{"NORMALISED": True, "PADDED": True, "PACKED": False},
+        **{"NORMALISED": True, "PACKED": False},
         **{"STARTED": True, "GIVEN": True, "EACH": True, "LAST": True, "BACKWARD": True},
         "OF_KEYS": True,
         **{"BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
@@ -150,7 +149,7 @@ def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str
         constants |= launch.scan_blocks(width, slots)
     elif name == "scan_masses":
         constants["BLOCK_M"], warps = min(launch.block(slots), 32), 1
-    elif name == "step":
+    elif name == "step_kernel":
         constants |= launch.step_blocks(width, slots)
         warps = constants["num_warps"]
     constants = {key: value for key, value in constants.items() if key in kernel.arg_names}
@@ -182,7 +181,7 @@ def kind(name: str, dtype: torch.dtype, constants: dict[str, Any]) -> str:
         return "*fp32"
     if name in TABLES:
         return "*i32"
-    return {"padding": "*u8", "steep": "*i8", "scale": "fp32"}.get(name, "i32")
+    return {"steep": "*i8", "scale": "fp32"}.get(name, "i32")
 
 
 def usage(cubin: bytes) -> tuple[int, int]:

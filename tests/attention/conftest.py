@@ -37,7 +37,7 @@ def gpu_or_interpreter(device):
 @pytest.fixture
 def stable_form(monkeypatch):
     """As if no write weights could be factored: the causal form computes them pair by pair."""
-    monkeypatch.setattr(causal, "_factor", lambda s, log_mass: None)
+    monkeypatch.setattr(causal, "_factor", lambda log_alpha, log_mass: None)
 
 
 @pytest.fixture(params=["factored", "stable"])

@@ -19,10 +19,11 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        from fairseq_memattn.attention.ops.abc.triton import causal, steps
+        from fairseq_memattn.attention.ops.abc.triton import decoding, operators
 
-        operators = [causal.abc_causal, causal.abc_causal_backward, steps.abc_step, steps.abc_step_]
-        self._bodies = {op._opoverload: op._init_fn for op in operators}
+        made = [operators.abc_causal, operators.abc_causal_backward]
+        made += [decoding.abc_step, decoding.abc_step_]
+        self._bodies = {op._opoverload: op._init_fn for op in made}
         self.calls: list[str] = []
         self.peak = 0
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}

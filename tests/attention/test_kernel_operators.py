@@ -27,7 +27,7 @@ def kernels(gpu_or_interpreter):
 @pytest.fixture
 def no_kernels(monkeypatch):
     """Launches that do nothing, for tensors without data."""
-    from fairseq_memattn.attention.ops.abc.triton import backward, decoding, forward, launch, scans
+    from fairseq_memattn.attention.ops.abc.triton import backward, decoding, forward, launch
 
     class Nothing:
         arg_names = ()
@@ -37,10 +37,9 @@ def no_kernels(monkeypatch):
 
     monkeypatch.setattr(launch, "INTERPRETED", True)
     kernels = {
-        forward: ["masses", "states", "find_steep", "attend"],
-        scans: ["scan_masses", "scan_segments"],
+        forward: ["masses", "states", "find_steep", "attend", "scan_masses", "scan_segments"],
         backward: ["mean_gradients", "attend_queries", "states_back", "attend_tokens"],
-        decoding: ["step"],
+        decoding: ["step_kernel"],
     }
     for module, names in kernels.items():
         for name in names:
@@ -92,7 +91,7 @@ def test_one_graph_for_many_lengths(device):
 
 def test_operators(device):
     """Schemas, fake implementations and gradients are what torch.library asks for."""
-    from fairseq_memattn.attention.ops.abc.triton import causal, steps
+    from fairseq_memattn.attention.ops.abc.triton import decoding, operators
 
     given = inputs(CASE).leaves(torch.float32, device)
     state = MemoryState.empty(given.k, given.v, given.log_alpha)
@@ -101,12 +100,12 @@ def test_operators(device):
         torch.library.opcheck,
         test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
     )
-    check(causal.abc_causal, (*given, mask, *state, None, 0.5, True))
-    check(causal.abc_causal, (*given, None, *[None] * 3, lengths, 0.5, True))
+    check(operators.abc_causal, (*given, mask, *state, None, 0.5, True))
+    check(operators.abc_causal, (*given, None, *[None] * 3, lengths, 0.5, True))
     first = inputs(Case(1, batch=1)).to(device)
     state = MemoryState.empty(first.k, first.v, first.log_alpha)
-    for operator in (steps.abc_step, steps.abc_step_):
-        check(operator, (*first, None, *state, 0.5, True))
+    for operator in (decoding.abc_step, decoding.abc_step_):
+        check(operator, (*first, *state, 0.5, True))
 
 
 # --- torch.utils.checkpoint

@@ -346,10 +346,10 @@ def test_not_a_number(device):
 
 def test_one_kernel_for_all_lengths():
     """Triton compiles none again for a length or a number of heads of 1, or that 16 divides."""
-    from fairseq_memattn.attention.ops.abc.triton import backward, forward, launch, scans, shared
+    from fairseq_memattn.attention.ops.abc.triton import backward, forward, launch, shared
 
     kernels = [forward.masses, forward.states, forward.find_steep, forward.attend]
-    kernels += [scans.scan_masses, scans.scan_segments]
+    kernels += [forward.scan_masses, forward.scan_segments]
     kernels += [
         backward.mean_gradients,
         backward.attend_queries,

@@ -19,6 +19,7 @@ from fairseq_memattn.attention.ops.common import (
     full_precision,
     is_immediate,
     is_written,
+    omit_padding,
     over_tokens,
 )
 
@@ -214,8 +215,7 @@ class NormalisedControl(Control):
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         log_alpha = self._log_alpha(k, tokens)
-        if tokens.key_padding_mask is not None:
-            log_alpha = log_alpha.masked_fill(tokens.key_padding_mask[:, None, :, None], -torch.inf)
+        log_alpha = omit_padding(log_alpha, tokens.key_padding_mask, -torch.inf)
         return over_tokens(log_alpha).nan_to_num()
 
     def _log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
@@ -272,9 +272,7 @@ class PositionControl(Control):
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         phi = self._phi(positions_of(k, tokens.key_padding_mask), True)
-        if tokens.key_padding_mask is None:
-            return phi
-        return phi.masked_fill(tokens.key_padding_mask[:, None, :, None], 0.0)
+        return omit_padding(phi, tokens.key_padding_mask)
 
     def _phi(self, positions: Tensor, from_start: bool) -> Tensor:
         self.check_limit(positions, from_start)

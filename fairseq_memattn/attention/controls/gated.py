@@ -11,7 +11,13 @@ from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import abc_read, abc_step
 from fairseq_memattn.attention.ops.additive import additive_write
-from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, chosen_backend, over_tokens
+from fairseq_memattn.attention.ops.common import (
+    EMPTY,
+    MemoryState,
+    chosen_backend,
+    omit_padding,
+    over_tokens,
+)
 
 DAMPING = 16.0
 BLOCK = 512  # tokens, of which normalisers are summed
@@ -42,9 +48,7 @@ class GatedControl(Control):
         """log g (B, heads, S, M), in float32."""
         logits = self.proj(tokens.x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
         log_gate = drop_writes(logsigmoid(logits) / DAMPING, dropout, 0.0)
-        if tokens.key_padding_mask is None:
-            return log_gate
-        return log_gate.masked_fill(tokens.key_padding_mask[:, None, :, None], 0.0)
+        return omit_padding(log_gate, tokens.key_padding_mask)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0

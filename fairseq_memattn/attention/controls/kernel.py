@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.ops.common import omit_padding
 from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
     kernel_attention,
@@ -109,9 +110,7 @@ class KernelControl(Control):
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         phi: Tensor = self.features(k, is_query=False)
-        if tokens.key_padding_mask is None:
-            return phi
-        return phi.masked_fill(tokens.key_padding_mask[:, None, :, None], 0.0)
+        return omit_padding(phi, tokens.key_padding_mask)
 
     def weights(self, q: Tensor, state: KernelState) -> Tensor:
         size = state.normaliser.shape[2]

@@ -9,7 +9,7 @@ from torch.nn.functional import layer_norm
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.common import accumulation_dtype, over_tokens
+from fairseq_memattn.attention.ops.common import accumulation_dtype, omit_padding, over_tokens
 
 
 @register_control("workspace")
@@ -53,9 +53,7 @@ class WorkspaceControl(NormalisedControl):
             # Layers with workspaces of their own pass the memory on as well.
             memory = shared.values.get((WorkspaceControl, below), memory)
         log_alpha = self.look(memory, x)
-        written = log_alpha
-        if tokens.key_padding_mask is not None:
-            written = log_alpha.masked_fill(tokens.key_padding_mask[:, None, :, None], -torch.inf)
+        written = omit_padding(log_alpha, tokens.key_padding_mask, -torch.inf)
         phi = over_tokens(written).nan_to_num()
         shared.values[WorkspaceControl, shared.layer] = self.update(memory, x, phi)
         return log_alpha

@@ -115,6 +115,13 @@ def over_tokens(logits: Tensor) -> Tensor:
     return shares
 
 
+def omit_padding(control: Tensor, key_padding_mask: Tensor | None, nothing: float = 0.0) -> Tensor:
+    """A control (B, H or 1, S, M), `nothing` at padding (B, S): -inf in log alpha, 0 in phi."""
+    if key_padding_mask is None:
+        return control
+    return control.masked_fill(key_padding_mask[:, None, :, None], nothing)
+
+
 SHORTEST = 1e-3
 
 

@@ -11,6 +11,7 @@ All three forms take log alpha in the place of alpha, so that no write logit ove
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
-from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_devices,
@@ -42,22 +42,62 @@ from fairseq_memattn.attention.ops.common import (
     joint_mass,
     mass_where,
     needs_gradient,
+    omit_padding,
     over_tokens,
+    read_scale,
     scaled,
 )
 
-
-def _write_logits(log_alpha: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """log alpha in the accumulation dtype, `EMPTY` at padding and instead of -inf."""
-    log_alpha = log_alpha.to(dtype).clamp(min=EMPTY)
-    if key_padding_mask is None:
-        return log_alpha
-    return log_alpha.masked_fill(key_padding_mask[:, None, :, None], EMPTY)
+Form = Callable[..., tuple[Tensor, MemoryState]]
 
 
-BACKENDS = causal_backends(
-    chunked.causal_attention, naive.causal_attention, _write_logits, normalised=True
-)
+def causal_backends(chunked: Form, naive: Form, *, normalised: bool) -> dict[str, Form]:
+    """The causal form over T positions from a given memory, by the name of the backend.
+
+    A form takes q, k, v, log_alpha, key_padding_mask, state (None is empty), scale and chunk_size
+    (None chooses one). log_alpha writes no padding: `omit_padding`.
+
+    chunked, naive: of q, k, v, log_alpha in the accumulation dtype, state, scale and chunk_size
+    normalised: whether log_alpha is that; if not, it is phi, which nothing divides
+    """
+    return {
+        "chunked": partial(_in_pytorch, chunked, normalised),
+        "naive": partial(_in_pytorch, naive, normalised),
+        "triton": partial(_by_kernels, normalised),
+    }
+
+
+def _in_pytorch(
+    attend: Form,
+    normalised: bool,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState | None,
+    scale: float,
+    chunk_size: int | None,
+) -> tuple[Tensor, MemoryState]:
+    dtype = accumulation_dtype(q)
+    log_alpha = _finite(log_alpha, dtype) if normalised else log_alpha.to(dtype)
+    start = state or MemoryState.empty(k, v, log_alpha)
+    out, state = attend(q, k, v, log_alpha, start, scale, chunk_size)
+    return out.to(q.dtype), state
+
+
+def _by_kernels(normalised: bool, *args: Any, **packed: Any) -> tuple[Tensor, MemoryState]:
+    from fairseq_memattn.attention.ops.abc.triton.operators import causal_attention
+
+    return causal_attention(*args, normalised=normalised, **packed)
+
+
+def _finite(log_alpha: Tensor, dtype: torch.dtype) -> Tensor:
+    """log alpha in the accumulation dtype, `EMPTY` in the place of -inf."""
+    return log_alpha.to(dtype).clamp(min=EMPTY)
+
+
+BACKENDS = causal_backends(chunked.causal_attention, naive.causal_attention, normalised=True)
 
 
 @full_precision
@@ -96,12 +136,14 @@ def abc_attention(
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
     check_options(causal, scale, chunk_size)
+    scale = read_scale(q, scale)
     if cu_seqlens is not None:
         check_packed(q, cu_seqlens, causal, key_padding_mask)
         return _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
     if not causal:
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
     check_causal(q, k)
+    log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     attend = choose(BACKENDS, q, log_alpha.shape[3])
     out, _ = attend(q, k, v, log_alpha, key_padding_mask, None, scale, chunk_size)
     return out
@@ -113,7 +155,7 @@ def _packed(
     v: Tensor,
     log_alpha: Tensor,
     cu_seqlens: Tensor,
-    scale: float | None,
+    scale: float,
     chunk_size: int | None,
 ) -> Tensor:
     """The causal form of each sequence. The kernels read the lengths on the device."""
@@ -121,15 +163,13 @@ def _packed(
     if attend is BACKENDS["triton"]:
         if is_immediate(cu_seqlens) and not torch.compiler.is_compiling():
             _ends(cu_seqlens, q)
-        from fairseq_memattn.attention.ops.abc.triton import causal_attention
-
-        return causal_attention(q, k, v, log_alpha, None, None, scale, cu_seqlens=cu_seqlens)[0]
+        return attend(q, k, v, log_alpha, None, None, scale, None, cu_seqlens=cu_seqlens)[0]
     ends = _ends(cu_seqlens, q)
     outs = []
     for start, end in itertools.pairwise(ends):
         if end > start:
-            q_, k_, v_, control = (x[:, :, start:end] for x in (q, k, v, log_alpha))
-            outs.append(attend(q_, k_, v_, control, None, None, scale, chunk_size)[0])
+            tokens = (x[:, :, start:end] for x in (q, k, v, log_alpha))
+            outs.append(attend(*tokens, None, None, scale, chunk_size)[0])
     return torch.cat([*outs, torch.zeros_like(q[:, :, ends[-1] :])], dim=2)
 
 
@@ -174,13 +214,15 @@ def abc_step(
         check_memory_state(state, k, log_alpha)
     if in_place:
         check_in_place(state, needs_gradient(q, k, v, log_alpha, *(state or ())))
+    scale = read_scale(q, scale)
+    log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     if q.shape[2] > 1:
         attend = choose(BACKENDS, q, log_alpha.shape[3])
         out, after = attend(q, k, v, log_alpha, key_padding_mask, state, scale, None)
         return out, _overwritten(state, after) if in_place else after
     before = state or MemoryState.empty(k, v, log_alpha)
     step = choose(STEPS, q, log_alpha.shape[3], needs_gradient(q, k, v, log_alpha, *before))
-    return step(q, k, v, log_alpha, key_padding_mask, before, scale, in_place)
+    return step(q, k, v, log_alpha, before, scale, in_place)
 
 
 def _step(
@@ -188,13 +230,11 @@ def _step(
     k: Tensor,
     v: Tensor,
     log_alpha: Tensor,
-    key_padding_mask: Tensor | None,
     state: MemoryState,
-    scale: float | None,
+    scale: float,
     in_place: bool,
 ) -> tuple[Tensor, MemoryState]:
-    log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(q))
-    after = _write_one(k, v, log_alpha, state)
+    after = _write_one(k, v, _finite(log_alpha, accumulation_dtype(q)), state)
     return abc_read(q, after, scale), _overwritten(state, after) if in_place else after
 
 
@@ -205,19 +245,14 @@ def _overwritten(state: MemoryState | None, after: MemoryState) -> MemoryState:
     return state
 
 
-def _step_by_kernel(*args: Any) -> tuple[Tensor, MemoryState]:
-    from fairseq_memattn.attention.ops.abc.triton import step
+def step_by_kernel(*args: Any, normalised: bool = True) -> tuple[Tensor, MemoryState]:
+    from fairseq_memattn.attention.ops.abc.triton.decoding import step
 
-    *inputs, in_place = args
-    return step(*inputs, in_place=in_place)
+    return step(*args, normalised=normalised)
 
 
 # One position of the causal form. The kernel has no gradients.
-STEPS: dict[str, Callable[..., tuple[Tensor, MemoryState]]] = {
-    "chunked": _step,
-    "naive": _step,
-    "triton": _step_by_kernel,
-}
+STEPS: dict[str, Form] = {"chunked": _step, "naive": _step, "triton": step_by_kernel}
 
 
 @full_precision
@@ -230,13 +265,14 @@ def abc_write(
     Cross attention does this once per sentence.
     """
     check_shapes(None, k, v, log_alpha, key_padding_mask)
-    log_alpha = _write_logits(log_alpha, key_padding_mask, accumulation_dtype(k))
-    control = over_tokens(log_alpha)
+    log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
+    log_alpha = _finite(log_alpha, accumulation_dtype(k))
+    phi = over_tokens(log_alpha)
     # The largest share is that of the largest logit: exp(0) over what the sum then is.
-    log_mass = log_alpha.amax(dim=2) - control.amax(dim=2).log()
-    control = control * is_written(log_mass).unsqueeze(2)
-    keys = _sums(control, k)
-    return MemoryState(keys, keys if v is k else _sums(control, v), log_mass)
+    log_mass = log_alpha.amax(dim=2) - phi.amax(dim=2).log()
+    phi = phi * is_written(log_mass).unsqueeze(2)
+    keys = _sums(phi, k)
+    return MemoryState(keys, keys if v is k else _sums(phi, v), log_mass)
 
 
 @full_precision
@@ -292,20 +328,20 @@ def _check_memory(q: Tensor, state: MemoryState) -> None:
     check_devices("state.keys", keys.device, q=q, **{"state.values": values})
 
 
-def _sums(control: Tensor, x: Tensor) -> Tensor:
+def _sums(phi: Tensor, x: Tensor) -> Tensor:
     """sum_i phi_i (x) x_i of phi (B, H or 1, S, M) and x (B, H, S, D): (B, H, M, D)."""
-    x = x.to(control.dtype)
-    if control.shape[1] == 1:
+    x = x.to(phi.dtype)
+    if phi.shape[1] == 1:
         # One product for all heads, instead of a copy of phi for each.
-        return torch.einsum("bsm,bhsd->bhmd", control.squeeze(1), x)
-    return control.transpose(2, 3) @ x
+        return torch.einsum("bsm,bhsd->bhmd", phi.squeeze(1), x)
+    return phi.transpose(2, 3) @ x
 
 
 def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:
     """One step of the recurrence, with the memory kept normalised: K~ <- (1-f) K~ + f (x) k."""
-    write_logit = log_alpha[:, :, 0]
-    log_mass = joint_mass(state.log_mass, write_logit)
-    fresh = ((write_logit - log_mass).exp() * is_written(write_logit)).unsqueeze(-1)
+    log_alpha = log_alpha[:, :, 0]
+    log_mass = joint_mass(state.log_mass, log_alpha)
+    fresh = ((log_alpha - log_mass).exp() * is_written(log_alpha)).unsqueeze(-1)
     return MemoryState(
         torch.lerp(state.keys, k.to(fresh.dtype), fresh),
         torch.lerp(state.values, v.to(fresh.dtype), fresh),

@@ -1,6 +1,6 @@
 """The causal form of ABC, in parallel chunks, with a backward pass of its own.
 
-Positions are cut into L chunks of C. With s = log alpha (M write logits a position), z_t the log
+Positions are cut into L chunks of C. With s = log_alpha (M write logits a position), z_t the log
 of the prefix normaliser, z_p and z_c its values before and at the end of a chunk, and kappa q
 written q (times the scale of the read logits):
 
@@ -46,24 +46,24 @@ def causal_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    s: Tensor,
+    log_alpha: Tensor,
     state: MemoryState,
     scale: float,
     chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
     """ABC over T positions from a given memory.
 
-    q, k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written.
-    Returns the output in s's dtype and the memory after position T. Reads two numbers back from
-    the device to choose between the factored and the pairwise form.
+    q, k, v: (B, H, T, D); log_alpha: (B, H or 1, T, M), `EMPTY` where nothing is written.
+    Returns the output in log_alpha's dtype and the memory after position T. Reads two numbers back
+    from the device to choose between the factored and the pairwise form.
     """
     length = q.shape[2]
     chunk = min(chunk_size or CHUNK_SIZE, length)
     with torch.no_grad():
-        writing = _factor(chunked(s, chunk, EMPTY), state.log_mass)
+        writing = _factor(chunked(log_alpha, chunk, EMPTY), state.log_mass)
     if writing is None:
-        return _stable_attention(q.to(s.dtype) * scale, k, v, s, state)
-    out, *memory = _FactoredAttention.apply(q, k, v, s, *state, writing, scale, chunk)
+        return _stable_attention(q.to(log_alpha.dtype) * scale, k, v, log_alpha, state)
+    out, *memory = _FactoredAttention.apply(q, k, v, log_alpha, *state, writing, scale, chunk)
     return out, MemoryState(*memory)
 
 
@@ -104,22 +104,22 @@ class _Writing(NamedTuple):
     normalised: bool
 
 
-def _factor(s: Tensor, log_mass: Tensor) -> _Writing | None:
-    """F, Z and D of s (B, h, L, C, M); None where they cannot be held in floating point."""
-    peak = s.amax(dim=3, keepdim=True)
-    weight = (s - peak).exp_()
+def _factor(log_alpha: Tensor, log_mass: Tensor) -> _Writing | None:
+    """F, Z and D of log_alpha (B, h, L, C, M); None where they cannot be held in floating point."""
+    peak = log_alpha.amax(dim=3, keepdim=True)
+    weight = (log_alpha - peak).exp_()
     chunk_mass = weight.sum(dim=3).log_() + peak.squeeze(3)
     ends = torch.cat([log_mass.unsqueeze(2), chunk_mass], dim=2).logcumsumexp(dim=2)
     before, after = ends[:, :, :-1], ends[:, :, 1:]
     decay = (before - after).exp_()
     fraction = weight.mul_((peak - after.unsqueeze(3)).exp_())
     share = fraction.cumsum(dim=3).add_(decay.unsqueeze(3))
-    all_written = is_written(torch.maximum(s[:, :, 0, 0], log_mass)).all()
+    all_written = is_written(torch.maximum(log_alpha[:, :, 0, 0], log_mass)).all()
     all_written, smallest = torch.stack([all_written, share[:, :, :, 0].amin()]).tolist()
     some_empty = not all_written
     if some_empty:
-        fraction.mul_(is_written(s))
-        written = _ever_written(s, before)
+        fraction.mul_(is_written(log_alpha))
+        written = _ever_written(log_alpha, before)
         share = fraction.cumsum(dim=3).add_(decay.unsqueeze(3)).masked_fill_(~written, math.inf)
         smallest = share.amin().item()
     if not smallest >= math.exp(-MAX_RISE):
@@ -138,9 +138,9 @@ def _additive(phi: Tensor, log_mass: Tensor) -> _Writing:
     return _Writing(phi, gain, decay, after, not written.all().item(), False)
 
 
-def _ever_written(s: Tensor, before: Tensor) -> Tensor:
-    """Which slots hold anything at each position. s: (B, h, L, C, M); before: (B, h, L, M)."""
-    written_here = is_written(s).to(torch.uint8).cummax(dim=3).values.bool()
+def _ever_written(log_alpha: Tensor, before: Tensor) -> Tensor:
+    """Which slots hold anything at each position (B, h, L, C, M). before: (B, h, L, M)."""
+    written_here = is_written(log_alpha).to(torch.uint8).cummax(dim=3).values.bool()
     return written_here | is_written(before).unsqueeze(3)
 
 
@@ -169,7 +169,7 @@ class _FactoredAttention(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        s: Tensor,
+        log_alpha: Tensor,
         keys: Tensor,
         values: Tensor,
         log_mass: Tensor,
@@ -178,7 +178,7 @@ class _FactoredAttention(torch.autograd.Function):
         chunk: int,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         start, heads = torch.stack([keys, values]), q.shape[1]
-        q_, k_, v_ = (_flat(chunked(x.to(s.dtype), chunk)) for x in (q, k, v))
+        q_, k_, v_ = (_flat(chunked(x.to(log_alpha.dtype), chunk)) for x in (q, k, v))
         fraction, gain = (_flat(x.expand(-1, heads, -1, -1, -1)) for x in writing[:2])
         write = fraction.transpose(1, 2)
         decayed = q_.new_empty(2, len(q_), *keys.shape[2:])
@@ -227,7 +227,7 @@ class _FactoredAttention(torch.autograd.Function):
         decayed_keys, decayed_values = decayed
         later = gain.new_ones(ctx.chunk, ctx.chunk).triu_()
 
-        grad_q, grad_k, grad_v, grad_s = (torch.empty_like(x) for x in (q_, k_, v_, gain))
+        grad_q, grad_k, grad_v, grad_log_alpha = (torch.empty_like(x) for x in (q_, k_, v_, gain))
         dM, dU = torch.empty_like(decayed), gain.new_empty(gain.shape[0], gain.shape[2], 1)
         dH, dG = dM
         for g in _groups(q_):
@@ -244,14 +244,14 @@ class _FactoredAttention(torch.autograd.Function):
                 # the first terms are larger than the last by a factor of up to exp(MAX_RISE)
                 y = grad_reading.mul_(spread).addcmul_(read_logits[g], grad_spread)
                 triangle = later.expand(len(y), -1, -1)
-                torch.baddbmm(y, triangle, y, beta=0, alpha=-1, out=grad_s[g])
-                torch.neg(grad_s[g][:, 0].unsqueeze(-1), out=dU[g])
+                torch.baddbmm(y, triangle, y, beta=0, alpha=-1, out=grad_log_alpha[g])
+                torch.neg(grad_log_alpha[g][:, 0].unsqueeze(-1), out=dU[g])
             else:
-                grad_s[g] = 0
+                grad_log_alpha[g] = 0
             grad_spread.mul_(ctx.scale)  # from here on for q and k as they were given
-            grad_s[g].baddbmm_(square.transpose(1, 2), spread)
+            grad_log_alpha[g].baddbmm_(square.transpose(1, 2), spread)
             torch.bmm(q_[g], k_[g].transpose(1, 2), out=square).tril_()
-            grad_s[g].baddbmm_(square.transpose(1, 2), grad_spread)
+            grad_log_alpha[g].baddbmm_(square.transpose(1, 2), grad_spread)
 
             weights = torch.bmm(spread, write[g], out=square).tril_()
             torch.bmm(weights.transpose(1, 2), do, out=grad_v[g])
@@ -264,19 +264,19 @@ class _FactoredAttention(torch.autograd.Function):
         grad_start = _scan_back(dM, decay, grad_end)
         grad_v.baddbmm_(fraction, dG)
         grad_k.baddbmm_(fraction, dH)
-        grad_s.baddbmm_(v_, dG.transpose(1, 2)).baddbmm_(k_, dH.transpose(1, 2))
+        grad_log_alpha.baddbmm_(v_, dG.transpose(1, 2)).baddbmm_(k_, dH.transpose(1, 2))
         grad_start_mass = None
         if ctx.normalised:
             # Summed over the heads that share a normaliser further down, hence the share.
             share = decay.shape[1] / q.shape[1]
             grad_mass = (grad_end * end).sum(dim=(0, -1)) - grad_log_mass * share
             dU_start = _scan_back(dU, decay, grad_mass.unsqueeze(-1))
-            grad_s.sub_(dU.transpose(1, 2)).mul_(fraction)
+            grad_log_alpha.sub_(dU.transpose(1, 2)).mul_(fraction)
             grad_mass = (grad_start * start).sum(dim=(0, -1)) - dU_start.squeeze(-1)
             grad_start_mass = _sum_heads(grad_mass, decay.shape[1])
         return (
             _unflat(grad_q, q).to(q.dtype), _unflat(grad_k, k).to(k.dtype),
-            _unflat(grad_v, v).to(v.dtype), _sum_heads(_unflat(grad_s, q), decay.shape[1]),
+            _unflat(grad_v, v).to(v.dtype), _sum_heads(_unflat(grad_log_alpha, q), decay.shape[1]),
             *grad_start, grad_start_mass, None, None, None,
         )  # fmt: skip
 
@@ -360,14 +360,14 @@ def _by_chunk(x: Tensor, decay: Tensor, like: Tensor) -> list[tuple[Tensor, Tens
 
 
 def _stable_attention(
-    q: Tensor, k: Tensor, v: Tensor, s: Tensor, state: MemoryState
+    q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState
 ) -> tuple[Tensor, MemoryState]:
     """The causal form for any write logits at all, chunk after chunk.
 
     Keeps one memory a chunk for the backward pass and recomputes the rest.
     """
     outputs = []
-    inputs = [x.to(s.dtype) for x in (q, k, v, s)]
+    inputs = [x.to(log_alpha.dtype) for x in (q, k, v, log_alpha)]
     for start in range(0, q.shape[2], STABLE_CHUNK_SIZE):
         chunk = [x[:, :, start : start + STABLE_CHUNK_SIZE] for x in inputs]
         out, *memory = checkpoint(_stable_chunk, *chunk, *state, use_reentrant=False)
@@ -377,15 +377,21 @@ def _stable_attention(
 
 
 def _stable_chunk(
-    q: Tensor, k: Tensor, v: Tensor, s: Tensor, keys: Tensor, values: Tensor, log_mass: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    log_mass: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One chunk by the definition: a softmax over the old memory and the tokens up to each t.
 
-    q, k, v: (B, H, C, D); s: (B, h, C, M); keys, values: (B, H, M, D); log_mass: (B, h, M).
+    q, k, v: (B, H, C, D); log_alpha: (B, h, C, M); keys, values: (B, H, M, D); log_mass: (B, h, M).
     """
-    length = s.shape[2]
-    future = torch.ones(length, length, dtype=torch.bool, device=s.device).triu(1)
-    by_time = s.unsqueeze(2).expand(-1, -1, length, -1, -1)
+    length = log_alpha.shape[2]
+    future = torch.ones(length, length, dtype=torch.bool, device=log_alpha.device).triu(1)
+    by_time = log_alpha.unsqueeze(2).expand(-1, -1, length, -1, -1)
     by_time = by_time.masked_fill(future.unsqueeze(-1), EMPTY)
     old = log_mass[:, :, None, None].expand(-1, -1, length, -1, -1)
     entries = torch.cat([old, by_time], dim=3)

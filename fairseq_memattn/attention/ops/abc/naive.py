@@ -93,27 +93,27 @@ def causal_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    s: Tensor,
+    log_alpha: Tensor,
     state: MemoryState,
     scale: float,
     chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
     """Equation 5, one position after another from a given memory: the oracle as a backend.
 
-    q, k, v: (B, H, T, D); s: (B, H or 1, T, M), `EMPTY` where nothing is written;
-    chunk_size: ignored. Returns the output (B, H, T, D) in s's dtype and the memory at the end.
+    q, k, v: (B, H, T, D); log_alpha: (B, H or 1, T, M), `EMPTY` where nothing is written;
+    chunk_size: ignored. Returns the output (B, H, T, D) in log_alpha's dtype and the last memory.
     """
     keys, values, log_mass = state
     outputs = []
     for t in range(q.shape[2]):
-        s_t = s[:, :, t]
-        total = torch.stack(torch.broadcast_tensors(log_mass, s_t)).logsumexp(dim=0)
+        log_alpha_t = log_alpha[:, :, t]
+        total = torch.stack(torch.broadcast_tensors(log_mass, log_alpha_t)).logsumexp(dim=0)
         old = (log_mass - total).exp().unsqueeze(3)
-        new = ((s_t - total).exp() * is_written(s_t)).unsqueeze(3)
-        keys = old * keys + new * k[:, :, t, None].to(s.dtype)
-        values = old * values + new * v[:, :, t, None].to(s.dtype)
+        new = ((log_alpha_t - total).exp() * is_written(log_alpha_t)).unsqueeze(3)
+        keys = old * keys + new * k[:, :, t, None].to(log_alpha.dtype)
+        values = old * values + new * v[:, :, t, None].to(log_alpha.dtype)
         log_mass = total
-        logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(s.dtype))
+        logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(log_alpha.dtype))
         written = is_written(log_mass)
         reading = logits.masked_fill(~written, EMPTY).softmax(dim=2) * written
         outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))

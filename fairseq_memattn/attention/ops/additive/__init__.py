@@ -9,15 +9,13 @@ Where phi is 0 nothing is written, and a slot into which nothing was written is 
 memory is a `MemoryState` whose log_mass is 0 in the slots that hold something.
 """
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc import abc_read
+from fairseq_memattn.attention.ops.abc import Form, abc_read, causal_backends, step_by_kernel
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
-from fairseq_memattn.attention.ops.abc.forms import causal_backends
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
@@ -33,20 +31,11 @@ from fairseq_memattn.attention.ops.common import (
     full_precision,
     mass_where,
     needs_gradient,
+    omit_padding,
+    read_scale,
 )
 
-
-def _masked(phi: Tensor, key_padding_mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """phi in the accumulation dtype, 0 at padding."""
-    phi = phi.to(dtype)
-    if key_padding_mask is None:
-        return phi
-    return phi.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-
-
-BACKENDS = causal_backends(
-    additive_causal_attention, naive.causal_attention, _masked, normalised=False
-)
+BACKENDS = causal_backends(additive_causal_attention, naive.causal_attention, normalised=False)
 
 
 @full_precision
@@ -71,8 +60,9 @@ def additive_attention(
     if not causal:
         return abc_read(q, additive_write(k, v, phi, key_padding_mask), scale)
     check_causal(q, k)
+    phi = omit_padding(phi, key_padding_mask)
     attend = choose(BACKENDS, q, phi.shape[3])
-    out, _ = attend(q, k, v, phi, key_padding_mask, None, scale, chunk_size)
+    out, _ = attend(q, k, v, phi, key_padding_mask, None, read_scale(q, scale), chunk_size)
     return out
 
 
@@ -93,13 +83,14 @@ def additive_step(
     check_causal(q, k)
     if state is not None:
         check_memory_state(state, k, phi)
-    if q.shape[2] == 1:
-        if state is None:
-            state = MemoryState.empty(k, v, phi)
-        step = choose(STEPS, q, phi.shape[3], needs_gradient(q, k, v, phi, *state))
-        return step(q, k, v, phi, key_padding_mask, state, scale)
-    attend = choose(BACKENDS, q, phi.shape[3])
-    return attend(q, k, v, phi, key_padding_mask, state, scale, None)
+    scale = read_scale(q, scale)
+    phi = omit_padding(phi, key_padding_mask)
+    if q.shape[2] > 1:
+        attend = choose(BACKENDS, q, phi.shape[3])
+        return attend(q, k, v, phi, key_padding_mask, state, scale, None)
+    before = state or MemoryState.empty(k, v, phi)
+    step = choose(STEPS, q, phi.shape[3], needs_gradient(q, k, v, phi, *before))
+    return step(q, k, v, phi, before, scale, False)
 
 
 def _step(
@@ -107,11 +98,11 @@ def _step(
     k: Tensor,
     v: Tensor,
     phi: Tensor,
-    key_padding_mask: Tensor | None,
     state: MemoryState,
-    scale: float | None,
+    scale: float,
+    in_place: bool,
 ) -> tuple[Tensor, MemoryState]:
-    written = _written(k, v, _masked(phi, key_padding_mask, accumulation_dtype(q)))
+    written = _written(k, v, phi.to(accumulation_dtype(q)))
     state = MemoryState(
         state.keys + written.keys,
         state.values + written.values,
@@ -120,16 +111,10 @@ def _step(
     return abc_read(q, state, scale), state
 
 
-def _step_by_kernel(*args: Any) -> tuple[Tensor, MemoryState]:
-    from fairseq_memattn.attention.ops.abc.triton import step
-
-    return step(*args, normalised=False)
-
-
-STEPS: dict[str, Callable[..., tuple[Tensor, MemoryState]]] = {
+STEPS: dict[str, Form] = {
     "chunked": _step,
     "naive": _step,
-    "triton": _step_by_kernel,
+    "triton": partial(step_by_kernel, normalised=False),
 }
 
 
@@ -139,7 +124,7 @@ def additive_write(
 ) -> MemoryState:
     """Writes a whole sequence into a memory (equation 3); `abc_read` reads it."""
     check_shapes(None, k, v, phi, key_padding_mask, "phi")
-    return _written(k, v, _masked(phi, key_padding_mask, accumulation_dtype(k)))
+    return _written(k, v, omit_padding(phi, key_padding_mask).to(accumulation_dtype(k)))
 
 
 def _written(k: Tensor, v: Tensor, phi: Tensor) -> MemoryState:

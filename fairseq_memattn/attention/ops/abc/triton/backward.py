@@ -7,13 +7,12 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     EMPTY,
     VARYING,
     causal_products,
-    control_of,
     dot,
     fractions,
     gains,
     gather,
     is_written,
-    load_control,
+    load_log_alpha,
     load_memory,
     load_tokens,
     memory_products,
@@ -27,6 +26,7 @@ from fairseq_memattn.attention.ops.abc.triton.shared import (
     store_tokens,
     sums_to_the_end,
     tile_of_memory,
+    write_weights,
 )
 
 SMALLEST_SUM = tl.constexpr(1e-30)  # of p, which is 0 where nothing is written
@@ -34,11 +34,11 @@ SMALLEST_SUM = tl.constexpr(1e-30)  # of p, which is 0 where nothing is written
 
 @triton.jit(do_not_specialize=VARYING)
 def mean_gradients(
-    q, k, v, s, padding, keys, values, before, after, steep, log_total, grad_out, means,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    q, k, v, log_alpha, keys, values, before, after, steep, log_total, grad_out, means,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, a_b, a_h, a_t, o_b, o_h, o_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """<p, dp> of the queries of chunk g. means: (B, T, H)
@@ -58,8 +58,7 @@ def mean_gradients(
     k = rows_from(k, k_b, k_h, k_t, row, head, t0)
     v = rows_from(v, v_b, v_h, v_t, row, head, t0)
     grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
-    s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
-    padding += row * length + t0
+    log_alpha = rows_from(log_alpha, a_b, a_h, a_t, row, control_head, t0)
     before += place * M
     after += place * M
     rows = (row * length + t0) * heads + head
@@ -71,24 +70,24 @@ def mean_gradients(
     end -= t0
     if is_steep:
         _mean_gradients(
-            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
+            q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
             grad_out, o_t, means, heads, end, scale,
-            D, M, C, BLOCK_M, NORMALISED, PADDED, False, TILE, TOKENS, WIDE, PRECISION,
+            D, M, C, BLOCK_M, NORMALISED, False, TILE, TOKENS, WIDE, PRECISION,
         )  # fmt: skip
     else:
         _mean_gradients(
-            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
+            q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
             grad_out, o_t, means, heads, end, scale,
-            D, M, C, BLOCK_M, NORMALISED, PADDED, True, TILE, TOKENS, WIDE, PRECISION,
+            D, M, C, BLOCK_M, NORMALISED, True, TILE, TOKENS, WIDE, PRECISION,
         )  # fmt: skip
 
 
 @triton.jit
 def _mean_gradients(
-    q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total, grad_out,
+    q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total, grad_out,
     o_t, means, heads, end, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_M: tl.constexpr,
-    NORMALISED: tl.constexpr, PADDED: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr,
+    NORMALISED: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr,
     TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     t = tl.arange(0, C)
@@ -100,12 +99,12 @@ def _mean_gradients(
     total = tl.zeros((C,), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
-        control, fraction, gain, kept = control_of(
-            s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+        log_alpha_block, fraction, gain, kept = write_weights(
+            log_alpha, a_t, before, after, t, end, slots, M, C, NORMALISED, FACTORED
         )
         _, p, y = read_back(
             q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-            control, fraction, gain, kept, t, end, slots,
+            log_alpha_block, fraction, gain, kept, t, end, slots,
             D, M, C, FACTORED, TILE, WIDE, PRECISION,
         )  # fmt: skip
         mean += tl.sum(y, axis=1)
@@ -115,17 +114,17 @@ def _mean_gradients(
 
 @triton.jit(do_not_specialize=VARYING)
 def attend_queries(
-    q, k, v, s, padding, keys, values, before, after, steep, log_total, grad_out,
-    means, grad_q, grad_s, reading, grad_logits, sums,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    q, k, v, log_alpha, keys, values, before, after, steep, log_total, grad_out,
+    means, grad_q, grad_log_alpha, reading, grad_logits, sums,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, a_b, a_h, a_t, o_b, o_h, o_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale, group,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
-    grad_q: (B, T, H, D); grad_s: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
+    grad_q: (B, T, H, D); grad_log_alpha: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
     means: of `mean_gradients`, which is read if the slots take more than one block
     reading, grad_logits: (B, T, group, M), p and scale da; sums: (group, G, M), of y kept
     """
@@ -140,8 +139,7 @@ def attend_queries(
     k = rows_from(k, k_b, k_h, k_t, row, head, t0)
     v = rows_from(v, v_b, v_h, v_t, row, head, t0)
     grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
-    s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
-    padding += row * length + t0
+    log_alpha = rows_from(log_alpha, a_b, a_h, a_t, row, control_head, t0)
     before += place * M
     after += place * M
     rows = (row * length + t0) * heads + head
@@ -154,30 +152,30 @@ def attend_queries(
     log_total += rows
     means += rows
     grad_q += rows * D
-    grad_s += rows * M
+    grad_log_alpha += rows * M
     end -= t0
     if is_steep:
         _attend_queries(
-            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
-            grad_out, o_t, means, grad_q, grad_s, reading, grad_logits, sums, heads, group, end,
-            scale,
-            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, False, TILE, TOKENS, WIDE, PRECISION,
+            q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
+            grad_out, o_t, means, grad_q, grad_log_alpha, reading, grad_logits, sums, heads, group,
+            end, scale,
+            D, M, C, HALF, BLOCK_M, NORMALISED, False, TILE, TOKENS, WIDE, PRECISION,
         )  # fmt: skip
     else:
         _attend_queries(
-            q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total,
-            grad_out, o_t, means, grad_q, grad_s, reading, grad_logits, sums, heads, group, end,
-            scale,
-            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, True, TILE, TOKENS, WIDE, PRECISION,
+            q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
+            grad_out, o_t, means, grad_q, grad_log_alpha, reading, grad_logits, sums, heads, group,
+            end, scale,
+            D, M, C, HALF, BLOCK_M, NORMALISED, True, TILE, TOKENS, WIDE, PRECISION,
         )  # fmt: skip
 
 
 @triton.jit
 def _attend_queries(
-    q, q_t, k, k_t, v, v_t, s, s_t, padding, keys, values, before, after, log_total, grad_out,
-    o_t, means, grad_q, grad_s, reading, grad_logits, sums, heads, group, end, scale,
+    q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total, grad_out,
+    o_t, means, grad_q, grad_log_alpha, reading, grad_logits, sums, heads, group, end, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr,
     FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -194,12 +192,12 @@ def _attend_queries(
     high = tl.zeros((C, HALF), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
-        control, fraction, gain, kept = control_of(
-            s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+        log_alpha_block, fraction, gain, kept = write_weights(
+            log_alpha, a_t, before, after, t, end, slots, M, C, NORMALISED, FACTORED
         )
         logits, p, y = read_back(
             q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-            control, fraction, gain, kept, t, end, slots,
+            log_alpha_block, fraction, gain, kept, t, end, slots,
             D, M, C, FACTORED, TILE, WIDE, PRECISION,
         )  # fmt: skip
         store_tokens(reading, group * M, t, end, slots, M, p)
@@ -208,12 +206,12 @@ def _attend_queries(
         grad = y - p * mean[:, None]
         if NORMALISED:
             y += logits * grad
-            later = sums_to_the_end(y, control, fraction, gain, FACTORED, C)
-            store_tokens(grad_s, heads * M, t, end, slots, M, -later)
+            later = sums_to_the_end(y, log_alpha_block, fraction, gain, FACTORED, C)
+            store_tokens(grad_log_alpha, heads * M, t, end, slots, M, -later)
             tl.store(sums + slots, tl.sum(y * kept, axis=0), slots < M)
         grad *= scale
         store_tokens(grad_logits, group * M, t, end, slots, M, grad)
-        weights += pair_weights(grad, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        weights += pair_weights(grad, log_alpha_block, fraction, gain, FACTORED, C, WIDE, PRECISION)
         low += dot(grad * kept, load_memory(keys, slots, lower, D, M), WIDE, PRECISION)
         high += dot(grad * kept, load_memory(keys, slots, upper, D, M), WIDE, PRECISION)
     low += dot(weights, load_tokens(k, k_t, t, end, lower, D), WIDE, PRECISION)
@@ -225,7 +223,7 @@ def _attend_queries(
 @triton.jit
 def read_back(
     q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-    control, fraction, gain, kept, t, end, slots,
+    log_alpha, fraction, gain, kept, t, end, slots,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, FACTORED: tl.constexpr,
     TILE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -234,23 +232,23 @@ def read_back(
     scores, grad_scores: (C, C), of queries with keys and of dout with values; log_sum: (C, 1)
     """
     logits = kept * memory_products(q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION)
-    logits += spread(scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+    logits += spread(scores, log_alpha, fraction, gain, FACTORED, C, WIDE, PRECISION)
     logits *= scale
     p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
     y = kept * memory_products(grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION)
-    y += spread(grad_scores, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+    y += spread(grad_scores, log_alpha, fraction, gain, FACTORED, C, WIDE, PRECISION)
     return logits, p, p * y
 
 
 @triton.jit(do_not_specialize=VARYING)
 def states_back(
-    q, s, padding, before, after, steep, grad_out, reading, grad_logits, sums, grad_mass,
+    q, log_alpha, before, after, steep, grad_out, reading, grad_logits, sums, grad_mass,
     grad_keys, grad_values, given_keys, given_values, given_mass, last_keys, last_values, last_mass,
-    q_b, q_h, q_t, s_b, s_h, s_t, o_b, o_h, o_t,
+    q_b, q_h, q_t, a_b, a_h, a_t, o_b, o_h, o_t,
     chunk_starts, chunk_ends, segment_starts, segment_ends,
     length, chunks, total_chunks, segments, heads, control_heads,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, S: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr,
     GIVEN: tl.constexpr, EACH: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -273,8 +271,7 @@ def states_back(
     last_start = start + (last - first - 1) * C
     q = rows_from(q, q_b, q_h, q_t, row, head, last_start)
     grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, last_start)
-    s = rows_from(s, s_b, s_h, s_t, row, control_head, last_start)
-    padding += row * length + last_start
+    log_alpha = rows_from(log_alpha, a_b, a_h, a_t, row, control_head, last_start)
     rows = ((row * length + last_start) * heads + head) * M
     reading += rows
     grad_logits += rows
@@ -302,14 +299,14 @@ def states_back(
         if EACH:
             store_memory(grad_keys + at * D, slots, d, D, M, key)
             store_memory(grad_values + at * D, slots, d, D, M, value)
-        control = load_control(s, s_t, padding, t, left, slots, M, NORMALISED, PADDED)
+        log_alpha_block = load_log_alpha(log_alpha, a_t, t, left, slots, M, NORMALISED)
         old = tl.load(before + at, slots < M, other=EMPTY)
         new = tl.load(after + at, slots < M, other=EMPTY)
-        fraction, decay = fractions(control, old, new, NORMALISED)
+        fraction, decay = fractions(log_alpha_block, old, new, NORMALISED)
         if tl.load(steep + last - c) != 0:
-            kept = tl.exp(old[None, :] - normalisers(control, old, C))
+            kept = tl.exp(old[None, :] - normalisers(log_alpha_block, old, C))
         else:
-            gain, _ = gains(control, fraction, decay, old, NORMALISED)
+            gain, _ = gains(log_alpha_block, fraction, decay, old, NORMALISED)
             kept = gain * decay[None, :]
         read = load_tokens(reading, heads * M, t, left, slots, M) * kept
         token = load_tokens(grad_out, o_t, t, left, d, D)
@@ -323,8 +320,7 @@ def states_back(
             mass = mass * decay + tl.load(sums + at, slots < M, other=0.0)
         q -= C * q_t
         grad_out -= C * o_t
-        s -= C * s_t
-        padding -= C
+        log_alpha -= C * a_t
         reading -= C * heads * M
         grad_logits -= C * heads * M
         left += C
@@ -336,19 +332,19 @@ def states_back(
 
 @triton.jit(do_not_specialize=VARYING)
 def attend_tokens(
-    x, y, s, padding, before, after, steep, weights, later, grad_mass, grad_y, grad_s,
-    x_b, x_h, x_t, y_b, y_h, y_t, s_b, s_h, s_t,
+    x, y, log_alpha, before, after, steep, weights, later, grad_mass, grad_y, grad_log_alpha,
+    x_b, x_h, x_t, y_b, y_h, y_t, a_b, a_h, a_t,
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, group,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr, PACKED: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr,
     OF_KEYS: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dv of chunk g, or dk if OF_KEYS, and its part of ds, which is added to grad_s.
+    """dv of chunk g, or dk if OF_KEYS, and its part of ds, which is added to grad_log_alpha.
 
     x, y: dout and v, or q and k; weights: (B, T, group, M), reading or grad_logits;
     later: (group, G, M, D), the gradient of the values' memory, or of the keys', after the chunk
-    grad_y: (B, T, H, D); grad_s, grad_mass: as in `attend_queries`
+    grad_y: (B, T, H, D); grad_log_alpha, grad_mass: as in `attend_queries`
     """
     g, head = tl.program_id(0), tl.program_id(1)
     row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
@@ -359,13 +355,12 @@ def attend_tokens(
         return
     x = rows_from(x, x_b, x_h, x_t, row, head, t0)
     y = rows_from(y, y_b, y_h, y_t, row, head, t0)
-    s = rows_from(s, s_b, s_h, s_t, row, control_head, t0)
-    padding += row * length + t0
+    log_alpha = rows_from(log_alpha, a_b, a_h, a_t, row, control_head, t0)
     before += place * M
     after += place * M
     rows = (row * length + t0) * heads + head
     weights += ((row * length + t0) * group + head) * M
-    grad_s += rows * M
+    grad_log_alpha += rows * M
     place = head.to(tl.int64) * total_chunks + g
     later += place * M * D
     grad_mass += place * M
@@ -373,28 +368,28 @@ def attend_tokens(
     end -= t0
     if is_steep:
         _attend_tokens(
-            x, x_t, y, y_t, s, s_t, padding, before, after, weights, later, grad_mass, grad_y,
-            grad_s, heads, group, end,
-            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, OF_KEYS, False, TILE, TOKENS, WIDE,
+            x, x_t, y, y_t, log_alpha, a_t, before, after, weights, later, grad_mass, grad_y,
+            grad_log_alpha, heads, group, end,
+            D, M, C, HALF, BLOCK_M, NORMALISED, OF_KEYS, False, TILE, TOKENS, WIDE,
             PRECISION,
         )  # fmt: skip
     else:
         _attend_tokens(
-            x, x_t, y, y_t, s, s_t, padding, before, after, weights, later, grad_mass, grad_y,
-            grad_s, heads, group, end,
-            D, M, C, HALF, BLOCK_M, NORMALISED, PADDED, OF_KEYS, True, TILE, TOKENS, WIDE,
+            x, x_t, y, y_t, log_alpha, a_t, before, after, weights, later, grad_mass, grad_y,
+            grad_log_alpha, heads, group, end,
+            D, M, C, HALF, BLOCK_M, NORMALISED, OF_KEYS, True, TILE, TOKENS, WIDE,
             PRECISION,
         )  # fmt: skip
 
 
 @triton.jit
 def _attend_tokens(
-    x, x_t, y, y_t, s, s_t, padding, before, after, weights, later, grad_mass, grad_y, grad_s,
-    heads, group, end,
+    x, x_t, y, y_t, log_alpha, a_t, before, after, weights, later, grad_mass, grad_y,
+    grad_log_alpha, heads, group, end,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PADDED: tl.constexpr,
-    OF_KEYS: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, OF_KEYS: tl.constexpr,
+    FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     t = tl.arange(0, C)
     lower = tl.arange(0, HALF)
@@ -406,8 +401,8 @@ def _attend_tokens(
     high = tl.zeros((C, HALF), tl.float32)
     for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
         slots = m0 + tl.arange(0, BLOCK_M)
-        control, fraction, gain, kept = control_of(
-            s, s_t, padding, before, after, t, end, slots, M, C, NORMALISED, PADDED, FACTORED
+        log_alpha_block, fraction, gain, kept = write_weights(
+            log_alpha, a_t, before, after, t, end, slots, M, C, NORMALISED, FACTORED
         )
         # What the chunks after this one read of its tokens
         grad = memory_products(y, y_t, t, end, later, slots, D, M, TILE, WIDE, PRECISION)
@@ -418,17 +413,14 @@ def _attend_tokens(
                 grad -= tl.load(grad_mass + slots, slots < M, other=0.0)[None, :]
             grad *= fraction
         if NORMALISED or OF_KEYS:
-            grad += load_tokens(grad_s, heads * M, t, end, slots, M)
+            grad += load_tokens(grad_log_alpha, heads * M, t, end, slots, M)
         # What the queries of this one read
         p = load_tokens(weights, group * M, t, end, slots, M).to(tl.float32)
-        pairs += pair_weights(p, control, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        pairs += pair_weights(p, log_alpha_block, fraction, gain, FACTORED, C, WIDE, PRECISION)
         grad += gather(
-            products, p, control, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION
+            products, p, log_alpha_block, fraction, gain, NORMALISED, FACTORED, C, WIDE, PRECISION
         )
-        if PADDED and not NORMALISED:
-            is_padding = tl.load(padding + t, t < end, other=1) != 0
-            grad = tl.where(is_padding[:, None], 0.0, grad)
-        store_tokens(grad_s, heads * M, t, end, slots, M, grad)
+        store_tokens(grad_log_alpha, heads * M, t, end, slots, M, grad)
     low += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, lower, D), WIDE, PRECISION)
     store_tokens(grad_y, heads * D, t, end, lower, D, low)
     high += dot(tl.trans(pairs), load_tokens(x, x_t, t, end, upper, D), WIDE, PRECISION)

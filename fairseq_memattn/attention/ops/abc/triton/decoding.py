@@ -1,21 +1,131 @@
-"""The kernel of one decoding step."""
+"""One decoding step: its kernel, its operators, and what calls them."""
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc.triton.shared import (
-    EMPTY,
-    WRITTEN,
-    logaddexp,
+from fairseq_memattn.attention.ops.abc.triton.launch import (
+    check_inputs,
+    rows_contiguous,
+    step_blocks,
 )
+from fairseq_memattn.attention.ops.abc.triton.shared import EMPTY, WRITTEN, logaddexp
+from fairseq_memattn.attention.ops.common import MemoryState
+
+
+def step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    state: MemoryState,
+    scale: float,
+    in_place: bool,
+    *,
+    normalised: bool,
+) -> tuple[Tensor, MemoryState]:
+    """One position in one kernel: `causal_attention` for T = 1, without gradients.
+
+    in_place: overwrites the state, whose tensors must be contiguous, and returns it
+    """
+    inputs = (q, k, v, log_alpha, *state)
+    check_inputs(*inputs)
+    if in_place:
+        return abc_step_(*inputs, scale, normalised), state
+    out, *after = abc_step(*inputs, scale, normalised)
+    return out, MemoryState(*after)
+
+
+@torch.library.custom_op("memattn::abc_step", mutates_args=())
+def abc_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    log_mass: Tensor,
+    scale: float,
+    normalised: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The output (B, H, 1, D) of one position, and the memory after it."""
+    keys, values, log_mass = (x.contiguous() for x in (keys, values, log_mass))
+    start = (keys, values, log_mass)
+    end = (torch.empty_like(keys), torch.empty_like(values), torch.empty_like(log_mass))
+    out = _run_step(q, k, v, log_alpha, start, end, scale, normalised)
+    return out, *end
+
+
+@abc_step.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    batch, heads, _, width = q.shape
+    return q.new_empty((batch, heads, 1, width)), *(x.new_empty(x.shape) for x in rest[:3])
+
+
+@torch.library.custom_op("memattn::abc_step_", mutates_args=("keys", "values", "log_mass"))
+def abc_step_(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    log_mass: Tensor,
+    scale: float,
+    normalised: bool,
+) -> Tensor:
+    """`abc_step` that writes the memory after the position over the given one."""
+    # The heads of a shared control read its normaliser at different times.
+    mass = log_mass if log_alpha.shape[1] == q.shape[1] else torch.empty_like(log_mass)
+    start, end = (keys, values, log_mass), (keys, values, mass)
+    out = _run_step(q, k, v, log_alpha, start, end, scale, normalised)
+    if mass is not log_mass:
+        log_mass.copy_(mass)
+    return out
+
+
+@abc_step_.register_fake
+def _(q: Tensor, *rest: Any) -> Tensor:
+    batch, heads, _, width = q.shape
+    return q.new_empty((batch, heads, 1, width))
+
+
+def _run_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    start: tuple[Tensor, ...],
+    end: tuple[Tensor, ...],
+    scale: float,
+    normalised: bool,
+) -> Tensor:
+    batch, heads, _, width = q.shape
+    slots = log_alpha.shape[3]
+    out = q.new_empty((batch, heads, 1, width))
+    q, k, v, log_alpha = (rows_contiguous(x) for x in (q, k, v, log_alpha))
+    strides = (stride for x in (q, k, v, log_alpha) for stride in x.stride()[:2])
+    with torch.cuda.device_of(q):
+        step_kernel[(batch * heads,)](
+            *(q, k, v, log_alpha, *start, *end, out, *strides),
+            *(heads, log_alpha.shape[1], scale),
+            D=width,
+            M=slots,
+            NORMALISED=normalised,
+            **step_blocks(width, slots),
+        )
+    return out
 
 
 @triton.jit
-def step(
-    q, k, v, s, padding, start_keys, start_values, start_mass, end_keys, end_values, end_mass, out,
-    q_b, q_h, k_b, k_h, v_b, v_h, s_b, s_h, heads, control_heads, scale,
+def step_kernel(
+    q, k, v, log_alpha, start_keys, start_values, start_mass, end_keys, end_values, end_mass, out,
+    q_b, q_h, k_b, k_h, v_b, v_h, a_b, a_h, heads, control_heads, scale,
     D: tl.constexpr, M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
-    NORMALISED: tl.constexpr, PADDED: tl.constexpr,
+    NORMALISED: tl.constexpr,
 ):  # fmt: skip
     """Writes one token of one head and reads: memories (B, H, M, D), out (B, H, D).
 
@@ -25,12 +135,11 @@ def step(
     control_head = tl.minimum(head, control_heads - 1)
     place = (b * heads + head).to(tl.int64)
     place_of_mass = (b * control_heads + control_head).to(tl.int64) * M
-    s += b.to(tl.int64) * s_b + control_head.to(tl.int64) * s_h
+    log_alpha += b.to(tl.int64) * a_b + control_head.to(tl.int64) * a_h
     d = tl.arange(0, BLOCK_D)
     query = load_token(q, q_b, q_h, b, head, d, D) * scale
     token = load_token(k, k_b, k_h, b, head, d, D)
     value = load_token(v, v_b, v_h, b, head, d, D)
-    is_padding = tl.load(padding + b) != 0 if PADDED else b < 0
 
     high = scale * 0 + EMPTY
     total = scale * 0
@@ -39,16 +148,16 @@ def step(
         slots = m0 + tl.arange(0, BLOCK_M)
         inside = (slots[:, None] < M) & (d[None, :] < D)
         memory = place * M * D + slots[:, None] * D + d[None, :]
-        control = tl.load(s + slots, slots < M, other=0.0).to(tl.float32)
+        log_alpha_block = tl.load(log_alpha + slots, slots < M, other=0.0).to(tl.float32)
         before = tl.load(start_mass + place_of_mass + slots, slots < M, other=EMPTY)
         if NORMALISED:
-            control = tl.maximum(control, EMPTY, propagate_nan=tl.PropagateNan.ALL)
-            control = tl.where(is_padding | (slots >= M), EMPTY, control)
-            after = logaddexp(before, control)
-            fresh = tl.where(control > WRITTEN, tl.exp(control - after), 0.0)
+            log_alpha_block = tl.maximum(log_alpha_block, EMPTY, propagate_nan=tl.PropagateNan.ALL)
+            log_alpha_block = tl.where(slots < M, log_alpha_block, EMPTY)
+            after = logaddexp(before, log_alpha_block)
+            fresh = tl.where(log_alpha_block > WRITTEN, tl.exp(log_alpha_block - after), 0.0)
             old = tl.exp(before - after)
         else:
-            fresh = tl.where(is_padding | (slots >= M), 0.0, control)
+            fresh = log_alpha_block
             after = tl.where((fresh != 0) | (before > WRITTEN), 0.0, EMPTY)
             old = after * 0 + 1.0
         # In place, a thread must not store what another one has yet to load: hence the barriers.

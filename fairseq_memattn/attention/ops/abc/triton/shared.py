@@ -51,57 +51,52 @@ def store_tokens(rows, stride, t, end, columns, width, values):
 
 
 @triton.jit
-def load_control(
-    rows, stride, padding, t, end, slots, M, NORMALISED: tl.constexpr, PADDED: tl.constexpr
-):
+def load_log_alpha(rows, stride, t, end, slots, M, NORMALISED: tl.constexpr):
     """Write logits (C, M), `EMPTY` where nothing is written; or control vectors, 0 there."""
-    inside = t < end
-    if PADDED:
-        inside = inside & (tl.load(padding + t, inside, other=1) == 0)
-    inside = inside[:, None] & (slots[None, :] < M)
+    inside = (t[:, None] < end) & (slots[None, :] < M)
     pointers = rows + t[:, None] * stride + slots[None, :]
-    control = tl.load(pointers, inside, other=0.0).to(tl.float32)
+    log_alpha = tl.load(pointers, inside, other=0.0).to(tl.float32)
     if NORMALISED:
-        control = tl.maximum(control, EMPTY, propagate_nan=tl.PropagateNan.ALL)
-        control = tl.where(inside, control, EMPTY)
-    return control
+        log_alpha = tl.maximum(log_alpha, EMPTY, propagate_nan=tl.PropagateNan.ALL)
+        log_alpha = tl.where(inside, log_alpha, EMPTY)
+    return log_alpha
 
 
 @triton.jit
-def fractions(s, before, after, NORMALISED: tl.constexpr):
+def fractions(log_alpha, before, after, NORMALISED: tl.constexpr):
     """F (C, M) and D (M,)."""
     decay = decay_of(before, after, NORMALISED)
     if NORMALISED:
-        fraction = tl.where(s > WRITTEN, tl.exp(s - after[None, :]), 0.0)
+        fraction = tl.where(log_alpha > WRITTEN, tl.exp(log_alpha - after[None, :]), 0.0)
         return fraction, decay
     else:
-        return s, decay
+        return log_alpha, decay
 
 
 @triton.jit
-def gains(s, fraction, decay, before, NORMALISED: tl.constexpr):
+def gains(log_alpha, fraction, decay, before, NORMALISED: tl.constexpr):
     """Z (C, M), 0 before a slot's first token, and whether Z and F are safe to use."""
     if NORMALISED:
         old = tl.where(before > WRITTEN, decay, 0.0)
         share = tl.cumsum(fraction, axis=0) + old[None, :]
-        least = tl.min(tl.where(s > WRITTEN, share, 1.0))
+        least = tl.min(tl.where(log_alpha > WRITTEN, share, 1.0))
         least = tl.minimum(least, tl.min(tl.where(before > WRITTEN, decay, 1.0)))
         gain = tl.where(share > 0, 1 / tl.where(share > 0, share, 1.0), 0.0)
     else:
-        wrote = tl.cumsum((s != 0).to(tl.float32), axis=0)
+        wrote = tl.cumsum((log_alpha != 0).to(tl.float32), axis=0)
         gain = ((wrote > 0) | (before[None, :] > WRITTEN)).to(tl.float32)
         least = 1.0
     return gain, least >= SMALLEST_SHARE
 
 
 @triton.jit
-def normalisers(s, before, C: tl.constexpr):
+def normalisers(log_alpha, before, C: tl.constexpr):
     """z (C, M), the log of the prefix normaliser, one position after another."""
     t = tl.arange(0, C)
     mass = before
-    masses = tl.zeros_like(s)
+    masses = tl.zeros_like(log_alpha)
     for j in range(C):
-        mass = logaddexp(mass, _row(s, t, j))
+        mass = logaddexp(mass, _row(log_alpha, t, j))
         masses = tl.where(t[:, None] == j, mass[None, :], masses)
     return masses
 
@@ -123,9 +118,9 @@ def _column(x, t, j):
 
 
 @triton.jit
-def _shares_of(s, mass, t, j):
+def _shares_of(log_alpha, mass, t, j):
     """exp(s_j - z_t) (C, M) of one j and every t >= j; 0 where token j writes nothing."""
-    logit = _row(s, t, j)[None, :]
+    logit = _row(log_alpha, t, j)[None, :]
     share = tl.where(logit > WRITTEN, tl.exp(tl.minimum(logit - mass, 0.0)), 0.0)
     return tl.where(t[:, None] >= j, share, 0.0)
 
@@ -137,7 +132,7 @@ def dot(a, b, WIDE: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def spread(
-    scores, s, fraction, gain,
+    scores, log_alpha, fraction, gain,
     FACTORED: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """sum_j scores_tj Z_t F_j: (C, M). scores: (C, C), 0 for j > t."""
@@ -147,13 +142,13 @@ def spread(
         t = tl.arange(0, C)
         out = tl.zeros_like(gain)
         for j in range(C):
-            out += _column(scores, t, j)[:, None] * _shares_of(s, gain, t, j)
+            out += _column(scores, t, j)[:, None] * _shares_of(log_alpha, gain, t, j)
     return out
 
 
 @triton.jit
 def pair_weights(
-    p, s, fraction, gain,
+    p, log_alpha, fraction, gain,
     FACTORED: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(p_t Z_t) . F_j for j <= t: (C, C). p: (C, M)."""
@@ -163,14 +158,14 @@ def pair_weights(
     else:
         out = tl.zeros((C, C), tl.float32)
         for j in range(C):
-            weight = tl.sum(p * _shares_of(s, gain, t, j), axis=1)
+            weight = tl.sum(p * _shares_of(log_alpha, gain, t, j), axis=1)
             out = tl.where(t[None, :] == j, weight[:, None], out)
     return tl.where(t[:, None] >= t[None, :], out, 0.0)
 
 
 @triton.jit
 def gather(
-    scores, p, s, fraction, gain, NORMALISED: tl.constexpr,
+    scores, p, log_alpha, fraction, gain, NORMALISED: tl.constexpr,
     FACTORED: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """ds_j from the queries of the chunk: sum_t scores_tj p_t Z_t, times F_j if NORMALISED.
@@ -185,13 +180,13 @@ def gather(
         t = tl.arange(0, C)
         out = tl.zeros_like(gain)
         for j in range(C):
-            weighted = _column(scores, t, j)[:, None] * p * _shares_of(s, gain, t, j)
+            weighted = _column(scores, t, j)[:, None] * p * _shares_of(log_alpha, gain, t, j)
             out = tl.where(t[:, None] == j, tl.sum(weighted, axis=0)[None, :], out)
     return out
 
 
 @triton.jit
-def sums_to_the_end(y, s, fraction, gain, FACTORED: tl.constexpr, C: tl.constexpr):
+def sums_to_the_end(y, log_alpha, fraction, gain, FACTORED: tl.constexpr, C: tl.constexpr):
     """F_j sum_{t >= j} y_t Z_t: (C, M)."""
     if FACTORED:
         out = tl.cumsum(y * gain, axis=0, reverse=True) * fraction
@@ -199,7 +194,7 @@ def sums_to_the_end(y, s, fraction, gain, FACTORED: tl.constexpr, C: tl.constexp
         t = tl.arange(0, C)
         out = tl.zeros_like(gain)
         for j in range(C):
-            total = tl.sum(y * _shares_of(s, gain, t, j), axis=0)
+            total = tl.sum(y * _shares_of(log_alpha, gain, t, j), axis=0)
             out = tl.where(t[:, None] == j, total[None, :], out)
     return out
 
@@ -238,13 +233,13 @@ def tile_of_memory(tile, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.con
 
 
 @triton.jit
-def mass_of(control, NORMALISED: tl.constexpr):
+def mass_of(log_alpha, NORMALISED: tl.constexpr):
     """The normaliser (M,) of some tokens; 0, and `EMPTY` where nothing is written, without one."""
     if NORMALISED:
-        peak = tl.max(control, axis=0)
-        mass = peak + tl.log(tl.sum(tl.exp(control - peak[None, :]), axis=0))
+        peak = tl.max(log_alpha, axis=0)
+        mass = peak + tl.log(tl.sum(tl.exp(log_alpha - peak[None, :]), axis=0))
     else:
-        mass = tl.where(tl.max((control != 0).to(tl.float32), axis=0) > 0, 0.0, EMPTY)
+        mass = tl.where(tl.max((log_alpha != 0).to(tl.float32), axis=0) > 0, 0.0, EMPTY)
     return mass
 
 
@@ -267,21 +262,21 @@ def decay_of(before, after, NORMALISED: tl.constexpr):
 
 
 @triton.jit
-def control_of(
-    s, s_t, padding, before, after, t, end, slots,
+def write_weights(
+    rows, stride, before, after, t, end, slots,
     M: tl.constexpr, C: tl.constexpr,
-    NORMALISED: tl.constexpr, PADDED: tl.constexpr, FACTORED: tl.constexpr,
+    NORMALISED: tl.constexpr, FACTORED: tl.constexpr,
 ):  # fmt: skip
-    """Some slots of a chunk: s, F, Z if FACTORED or else z, and kept, all (C, slots)."""
-    control = load_control(s, s_t, padding, t, end, slots, M, NORMALISED, PADDED)
+    """Some slots of a chunk: log_alpha, F, Z if FACTORED or else z, and kept, all (C, slots)."""
+    log_alpha = load_log_alpha(rows, stride, t, end, slots, M, NORMALISED)
     old = tl.load(before + slots, slots < M, other=EMPTY)
     new = tl.load(after + slots, slots < M, other=EMPTY)
-    fraction, decay = fractions(control, old, new, NORMALISED)
+    fraction, decay = fractions(log_alpha, old, new, NORMALISED)
     if FACTORED:
-        gain, _ = gains(control, fraction, decay, old, NORMALISED)
+        gain, _ = gains(log_alpha, fraction, decay, old, NORMALISED)
     else:
-        gain = normalisers(control, old, C)
-    return control, fraction, gain, _kept(gain, old, decay, FACTORED)
+        gain = normalisers(log_alpha, old, C)
+    return log_alpha, fraction, gain, _kept(gain, old, decay, FACTORED)
 
 
 @triton.jit

@@ -6,12 +6,45 @@ import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.abc.triton import backward, forward
-from fairseq_memattn.attention.ops.abc.triton.centring import (
-    centre_memory,
-    logits_of_mean,
-    mean_of_tokens,
+from fairseq_memattn.attention.ops.abc.triton.launch import (
+    Launch,
+    check_inputs,
+    rows_contiguous,
+    strides_of,
 )
-from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous, strides_of
+from fairseq_memattn.attention.ops.common import MemoryState, is_written
+
+
+def causal_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState | None,
+    scale: float,
+    chunk_size: int | None,
+    *,
+    normalised: bool,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor, MemoryState]:
+    """ABC over T positions from a given memory, or from an empty one.
+
+    q, k, v: (B, H, T, D); state: of every sequence
+    log_alpha: (B, H or 1, T, M), without padding; or phi that nothing divides if not normalised
+    key_padding_mask: (B, T), what means of keys and values leave out; chunk_size: ignored
+    cu_seqlens: (N + 1,), where B is 1 and row 0 holds N sequences one after another: sequence n
+        from cu_seqlens[n] to cu_seqlens[n + 1]
+
+    Returns the output in q's dtype and the memories after the last positions.
+    Raises ValueError and RuntimeError as `check_inputs` does.
+    """
+    check_inputs(q, k, v, log_alpha, *(state or ()))
+    start = (None,) * 3 if state is None else tuple(state)
+    out, keys, values, log_mass, *_ = abc_causal(
+        q, k, v, log_alpha, key_padding_mask, *start, cu_seqlens, scale, normalised
+    )
+    return out, MemoryState(keys, values, log_mass)
 
 
 def _scan_states(
@@ -30,7 +63,7 @@ def _scan_states(
     around: the normalisers before and after each chunk
     """
     memories = launch.memories(), launch.memories()
-    tokens, strides = (k, v, launch.control, launch.mask), strides_of(k, v, launch.control)
+    tokens, strides = (k, v, launch.log_alpha), strides_of(k, v, launch.log_alpha)
 
     def states(*given_and_last: Tensor, **flags: bool) -> None:
         launch.each_segment(
@@ -58,7 +91,7 @@ def abc_causal(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    control: Tensor,
+    log_alpha: Tensor,
     padding: Tensor | None,
     start_keys: Tensor | None,
     start_values: Tensor | None,
@@ -71,10 +104,10 @@ def abc_causal(
 
     And the log of the softmax's sum of each query.
     """
-    q, k, v, control = (rows_contiguous(x) for x in (q, k, v, control))
-    launch = Launch(q, control, padding, cu_seqlens, normalised)
+    q, k, v, log_alpha = (rows_contiguous(x) for x in (q, k, v, log_alpha))
+    launch = Launch(q, log_alpha, padding, cu_seqlens, normalised)
     start = _present(start_keys, start_values, start_mass)
-    before, after = (launch.masses(control.shape[1]) for _ in range(2))
+    before, after = (launch.masses(log_alpha.shape[1]) for _ in range(2))
     end = launch.states()
     launch.scan_masses(before, after, start[2] if start else None, end[2])
     keys, values = _scan_states(launch, k, v, (before, after), start, end)
@@ -83,8 +116,8 @@ def abc_causal(
     log_total = launch.by_head()
     launch.each_chunk(
         forward.attend,
-        *(q, k, v, control, launch.mask, keys, values, before, after, steep, out, log_total),
-        *strides_of(q, k, v, control),
+        *(q, k, v, log_alpha, keys, values, before, after, steep, out, log_total),
+        *strides_of(q, k, v, log_alpha),
         last=(scale,),
     )
     return out.transpose(1, 2), *end, before, after, steep, log_total
@@ -101,7 +134,7 @@ def _(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    control: Tensor,
+    log_alpha: Tensor,
     padding: Tensor | None,
     start_keys: Tensor | None,
     start_values: Tensor | None,
@@ -110,8 +143,8 @@ def _(
     scale: float,
     normalised: bool,
 ) -> tuple[Tensor, ...]:
-    launch = Launch(q, control, padding, cu_seqlens, normalised)
-    before, after = (launch.masses(control.shape[1]) for _ in range(2))
+    launch = Launch(q, log_alpha, padding, cu_seqlens, normalised)
+    before, after = (launch.masses(log_alpha.shape[1]) for _ in range(2))
     out = launch.by_time(q.shape[3], q.dtype)
     return out.transpose(1, 2), *launch.states(), before, after, launch.forms(), launch.by_head()
 
@@ -131,9 +164,9 @@ def _scan_gradients(
 
     of_queries: reading, grad_logits and sums of `attend_queries`; ends: after the last chunk
     """
-    q, s = launch.q, launch.control
-    tokens = (q, s, launch.mask, *around, steep, grad_out, *of_queries, masses, *memories)
-    strides = strides_of(q, s, grad_out)
+    q, log_alpha = launch.q, launch.log_alpha
+    tokens = (q, log_alpha, *around, steep, grad_out, *of_queries, masses, *memories)
+    strides = strides_of(q, log_alpha, grad_out)
 
     def states_back(*given_and_last: Tensor, **flags: bool) -> None:
         launch.each_segment(backward.states_back, *tokens, *given_and_last, *strides, **flags)
@@ -164,7 +197,7 @@ def abc_causal_backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    control: Tensor,
+    log_alpha: Tensor,
     padding: Tensor | None,
     start_keys: Tensor | None,
     start_values: Tensor | None,
@@ -177,27 +210,27 @@ def abc_causal_backward(
     scale: float,
     normalised: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, control, and of the first memory: keys, values, and log mass (N, H, M).
+    """Gradients of q, k, v, log_alpha, and of the first memory: keys, values, log mass (N, H, M).
 
     The memories are computed once more, of some heads at a time where they are much larger than
-    the inputs. The gradients of a control and of a log mass that heads share have a part of each
+    the inputs. The gradients of log_alpha and of a log mass that heads share have a part of each
     head. Those of the first memory are empty if there is none.
     """
-    q, k, v, control, grad_out = (rows_contiguous(x) for x in (q, k, v, control, grad_out))
-    launch = Launch(q, control, padding, cu_seqlens, normalised)
+    q, k, v, log_alpha, grad_out = (rows_contiguous(x) for x in (q, k, v, log_alpha, grad_out))
+    launch = Launch(q, log_alpha, padding, cu_seqlens, normalised)
     kept = (before, after, steep, log_total)
     start = _present(start_keys, start_values, start_mass)
     grads_of_end = (grad_keys, grad_values, grad_mass)
     grads = [launch.by_time(q.shape[3], q.dtype)]
-    grads.append(launch.by_time(control.shape[3], launch.gradient_of_control))
+    grads.append(launch.by_time(log_alpha.shape[3], launch.gradient_of_log_alpha))
     starts = [
         _gradients_of_heads(launch, heads, k, v, grad_out, start, kept, grads_of_end, scale, grads)
         for heads in launch.groups_of_heads()
     ]
     is_one = start is None or len(starts) == 1
     first = starts[0] if is_one else [torch.cat(x, dim=1) for x in zip(*starts, strict=True)]
-    grad_q, grad_s, grad_v, grad_k = (x.transpose(1, 2) for x in grads)
-    return grad_q, grad_k, grad_v, grad_s, *first  # type: ignore[return-value]
+    grad_q, grad_log_alpha, grad_v, grad_k = (x.transpose(1, 2) for x in grads)
+    return grad_q, grad_k, grad_v, grad_log_alpha, *first  # type: ignore[return-value]
 
 
 def _gradients_of_heads(
@@ -212,12 +245,12 @@ def _gradients_of_heads(
     scale: float,
     grads: list[Tensor],
 ) -> list[Tensor]:
-    """Writes the gradients of q, control, v and k of some heads, and returns those of `start`.
+    """Writes the gradients of q, log_alpha, v and k of some heads, and returns those of `start`.
 
     Those of v and k are allocated for all heads once what the queries need is freed.
     """
     launch = whole.of_heads(heads)
-    q, control = launch.q, launch.control
+    q, log_alpha = launch.q, launch.log_alpha
     k, v, grad_out = (whole.choose(x, heads) for x in (k, v, grad_out))
     before, after, steep = (whole.choose(x, heads, dim=0) for x in kept[:3])
     log_total = whole.choose(kept[3], heads, dim=2)
@@ -238,22 +271,22 @@ def _gradients_of_heads(
     ends = _gradients_at_the_end(whole, end, grads_of_end)
     starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
     del end
-    grad_q, grad_s = (whole.choose(x, heads, dim=2) for x in grads[:2])
-    reading, grad_logits = (launch.by_time(control.shape[3], keys.dtype) for _ in range(2))
+    grad_q, grad_log_alpha = (whole.choose(x, heads, dim=2) for x in grads[:2])
+    reading, grad_logits = (launch.by_time(log_alpha.shape[3], keys.dtype) for _ in range(2))
     sums, masses = (launch.masses(q.shape[1]) for _ in range(2))
-    inputs = (q, k, v, control, launch.mask, keys, values, before, after, steep, log_total)
+    inputs = (q, k, v, log_alpha, keys, values, before, after, steep, log_total)
     means = whole.by_head()
-    if control.shape[3] > launch.sizes.block_m:
+    if log_alpha.shape[3] > launch.sizes.block_m:
         launch.each_chunk(
             backward.mean_gradients,
             *(*inputs, grad_out, means),
-            *strides_of(q, k, v, control, grad_out),
+            *strides_of(q, k, v, log_alpha, grad_out),
             last=(scale,),
         )
     launch.each_chunk(
         backward.attend_queries,
-        *(*inputs, grad_out, means, grad_q, grad_s, reading, grad_logits, sums),
-        *strides_of(q, k, v, control, grad_out),
+        *(*inputs, grad_out, means, grad_q, grad_log_alpha, reading, grad_logits, sums),
+        *strides_of(q, k, v, log_alpha, grad_out),
         last=(scale, q.shape[1]),
     )
     _scan_gradients(
@@ -261,7 +294,7 @@ def _gradients_of_heads(
         *((keys, values), (before, after), steep, grad_out),
         *((reading, grad_logits, sums), masses, ends, starts if start else None),
     )
-    writing = (control, launch.mask, before, after, steep)
+    writing = (log_alpha, before, after, steep)
     # What the values alone need is freed before the gradient of the keys is allocated.
     passes = [(q, k, grad_logits, keys, True), (grad_out, v, reading, values, False)]
     del inputs, means, reading, grad_logits, keys, values
@@ -272,8 +305,8 @@ def _gradients_of_heads(
         launch.each_chunk(
             backward.attend_tokens,
             *(x, y, *writing, weights, later, masses),
-            *(whole.choose(grads[place], heads, dim=2), grad_s),
-            *strides_of(x, y, control),
+            *(whole.choose(grads[place], heads, dim=2), grad_log_alpha),
+            *strides_of(x, y, log_alpha),
             last=(q.shape[1],),
             OF_KEYS=is_of_keys,
         )
@@ -315,14 +348,14 @@ def _(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    control: Tensor,
+    log_alpha: Tensor,
     padding: Tensor | None,
     start_keys: Tensor | None,
     *rest: Any,
 ) -> tuple[Tensor, ...]:
-    launch = Launch(q, control, None, None, True)
+    launch = Launch(q, log_alpha, None, None, True)
     grads = [launch.by_time(q.shape[3], x.dtype) for x in (q, k, v)]
-    grads.append(launch.by_time(control.shape[3], launch.gradient_of_control))
+    grads.append(launch.by_time(log_alpha.shape[3], launch.gradient_of_log_alpha))
     if start_keys is None:
         starts = [q.new_empty(0, dtype=torch.float32) for _ in range(3)]
     else:
@@ -341,16 +374,16 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors
-    q, _, _, control, _, start_keys, _, start_mass, *_ = tensors
+    q, _, _, log_alpha, _, start_keys, _, start_mass, *_ = tensors
     grad_out = torch.zeros_like(q) if grads[0] is None else grads[0]
-    grad_q, grad_k, grad_v, grad_control, *first = abc_causal_backward(
+    grad_q, grad_k, grad_v, grad_log_alpha, *first = abc_causal_backward(
         grad_out, *grads[1:4], *tensors, ctx.scale, ctx.normalised
     )
     start: list[Tensor | None] = [None] * 3
     if start_keys is not None:
         start = [*first[:2], _sum_heads(first[2], start_mass) if ctx.normalised else None]
-    grad_control = _sum_heads(grad_control, control).to(control.dtype)
-    return grad_q, grad_k, grad_v, grad_control, None, *start, None, None, None
+    grad_log_alpha = _sum_heads(grad_log_alpha, log_alpha).to(log_alpha.dtype)
+    return grad_q, grad_k, grad_v, grad_log_alpha, None, *start, None, None, None
 
 
 def _sum_heads(grad: Tensor, like: Tensor) -> Tensor:
@@ -359,3 +392,38 @@ def _sum_heads(grad: Tensor, like: Tensor) -> Tensor:
 
 
 abc_causal.register_autograd(_gradients, setup_context=_save)
+
+
+# In half precision the backward pass takes keys and values without their means over the tokens. The
+# weights of the tokens in a slot sum to 1, so that a vector added to all keys, or to all values,
+# changes no gradient of q, k, v and log_alpha. With it, these gradients are small differences of
+# large numbers, which bfloat16 and TF32 round.
+
+
+def mean_of_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
+    """The mean (B, H, 1, D) of x (B, H, T, D), in its dtype.
+
+    padding: (B, T); these tokens do not count
+    """
+    if padding is None:
+        return x.mean(dim=2, keepdim=True)
+    padding = padding[:, None, :, None]
+    count = (~padding).sum(dim=2, keepdim=True).clamp(min=1)
+    total = x.masked_fill(padding, 0).sum(dim=2, keepdim=True, dtype=torch.float32)
+    return (total / count).to(x.dtype)
+
+
+def centre_memory(start: tuple[Tensor, ...], key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """A memory (keys, values, log mass) whose tokens lose these means. Empty slots stay empty."""
+    keys, values, log_mass = start
+    held = is_written(log_mass).unsqueeze(3)
+    return (
+        torch.where(held, keys - key.float(), keys),
+        torch.where(held, values - value.float(), values),
+        log_mass,
+    )
+
+
+def logits_of_mean(q: Tensor, key: Tensor, scale: float) -> Tensor:
+    """What the mean of the keys adds to the logits of every slot: (B, T, H), in float32."""
+    return scale * (q.float() @ key.float().mT).squeeze(3).transpose(1, 2)
