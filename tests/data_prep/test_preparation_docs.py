@@ -25,12 +25,16 @@ def commands() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page, name, words", commands())
-def test_commands_parse(page: str, name: str, words: str) -> None:
-    module = load(name)
-    arguments = [word for word in shlex.split(words) if word != "..."]
-    if arguments[0] != "--help":
-        module.parser().parse_args(arguments)
+def test_commands_parse(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for page, name, words in commands():
+        arguments = [word for word in shlex.split(words) if word != "..."]
+        try:
+            if arguments[0] != "--help":
+                load(name).parser().parse_args(arguments)
+        except SystemExit:
+            wrong.append(f"{page}: {name} {words}\n{capsys.readouterr().err}")
+    assert wrong == []
 
 
 def test_every_preparation_has_a_command() -> None:
