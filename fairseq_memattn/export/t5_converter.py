@@ -16,7 +16,7 @@ def to_transformers(model: Any, task: Any) -> T5MemForConditionalGeneration:
     weights = {
         name: weight
         for name, weight in model.state_dict().items()
-        if not name.endswith(".scale")  # marks a checkpoint: `T5Embedding` and `ScaledBias`
+        if not name.endswith(".scale")  # marks a checkpoint: `T5.mark_scaled`
     }
     weights["lm_head.weight"] = weights["decoder.embed_tokens.weight"]
     converted.load_state_dict(weights, strict=True)
@@ -37,8 +37,8 @@ def configuration(model: Any) -> T5MemConfig:
         max_distance=sizes.max_distance,
         dropout=sizes.dropout,
         share_embeddings=shared,
-        scale_embedding=decoder.embed_tokens.scaled,
-        scale_positions=sizes.position_scale != 1,
+        scale_embedding=sizes.scale_embedding,
+        scale_positions=sizes.scale_positions,
         max_source_positions=encoder.positions,
         max_target_positions=decoder.positions,
         **_memory(model),
@@ -57,12 +57,12 @@ def _memory(model: Any) -> dict[str, Any]:
     return {
         "slots": sizes.slots,
         "max_sequences": sizes.sequences,
-        "separate_slot_output": sizes.linears == 2,
-        "separate_slot_ffn": sizes.ffns == 2,
+        "separate_slot_output": sizes.separate_slot_output,
+        "separate_slot_ffn": sizes.separate_slot_ffn,
         "mem_attention": sizes.mem_attention,
-        "selector": model.design.selector,
+        "selector": sizes.selector,
         "selector_query": sizes.selector_query,
-        "context_separator_id": getattr(model.decoder, "separator", None),
+        "context_separator_id": model.decoder.sizes.separator if sizes.selector else None,
     }
 
 

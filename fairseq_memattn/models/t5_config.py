@@ -9,7 +9,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_memattn.attention.ops.relative_position import check_buckets
 from fairseq_memattn.errors import LARGEST, MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields
-from fairseq_memattn.modules.t5_layers import T5Sizes
+from fairseq_memattn.networks.t5_layers import T5Sizes
 
 
 def _size(default: int, text: str, least: int = 1, most: int = MOST_VECTORS) -> Any:
@@ -89,7 +89,7 @@ def set_defaults(args: Any, config: FairseqDataclass) -> None:
             setattr(args, name, getattr(config, name))
 
 
-def sizes(args: Any, side: str) -> T5Sizes:
+def sizes(args: Any, side: str, dictionary: Any) -> T5Sizes:
     """The sizes of one side, "encoder" or "decoder".
 
     Raises MemAttnError for sizes that are out of range or do not fit together.
@@ -105,6 +105,8 @@ def sizes(args: Any, side: str) -> T5Sizes:
             f"{heads}; or set --t5-head-dim"
         )
     return T5Sizes(
+        vocab_size=len(dictionary),
+        layers=getattr(args, f"{side}_layers"),
         embed_dim=embed_dim,
         ffn_dim=getattr(args, f"{side}_ffn_embed_dim"),
         heads=heads,
@@ -113,7 +115,9 @@ def sizes(args: Any, side: str) -> T5Sizes:
         dropout=args.dropout,
         buckets=args.t5_position_buckets,
         max_distance=args.t5_max_distance,
-        position_scale=embed_dim**0.5 if args.t5_scale_positions else 1.0,
+        scale_embedding=args.t5_scale_embeddings,
+        scale_positions=args.t5_scale_positions,
+        pad=dictionary.pad(),
     )
 
 

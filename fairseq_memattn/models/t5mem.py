@@ -17,13 +17,10 @@ from fairseq_memattn.errors import MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.models.t5 import T5
 from fairseq_memattn.models.t5_config import T5Config, set_defaults
 from fairseq_memattn.modules.abc_layers import check_dictionary
-from fairseq_memattn.modules.t5_layers import T5Sizes
-from fairseq_memattn.modules.t5_stacks import T5Decoder
-from fairseq_memattn.modules.t5mem_layers import T5MemSizes
-from fairseq_memattn.modules.t5mem_stacks import T5MemDecoder, T5MemEncoder, T5MemSlotDecoder
+from fairseq_memattn.modules.t5_stacks import T5Decoder, T5MemEncoder, memory_decoder
+from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes
 
-QUERY_CHOICES = ["embedding", "layer"]
-QUERIES = ChoiceEnum(QUERY_CHOICES)
+QueryChoice = ChoiceEnum(list(QUERIES))
 
 
 @dataclass
@@ -48,7 +45,7 @@ class T5MemConfig(T5Config):
             "most": MOST_VECTORS,
         },
     )
-    t5mem_selector_query: QUERIES = field(  # type: ignore[valid-type]
+    t5mem_selector_query: QueryChoice = field(  # type: ignore[valid-type]
         default="embedding",
         metadata={
             "help": "query of the sequence selector: the embedded previous token, with one "
@@ -59,7 +56,10 @@ class T5MemConfig(T5Config):
 
 
 class Design(NamedTuple):
-    """linears, ffns, mem_attention: as in `T5MemSizes`; selector: whether there is one."""
+    """linears: 2 gives slots their own output projection; ffns: 2 their own feed-forward layer.
+
+    mem_attention, selector: as in `T5MemSizes`
+    """
 
     linears: int
     ffns: int
@@ -101,47 +101,38 @@ class T5Mem(T5):
         return model
 
     @classmethod
-    def build_encoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5MemEncoder:
-        sizes = cls._sizes(args, sizes)
-        return T5MemEncoder(
-            dictionary, table, sizes, args.encoder_layers, args.max_source_positions
+    def build_sizes(cls, args: Any, side: str, dictionary: Any, task: Any) -> T5MemSizes:
+        check_fields(args, T5MemConfig)
+        design, query = cls.design, str(args.t5mem_selector_query)
+        if query != QUERIES[0] and not design.selector:
+            raise MemAttnError(
+                f"--t5mem-selector-query {query}: t5mem_ws and t5mem_ws_wma have no selector"
+            )
+        separator = getattr(getattr(task, "cfg", None), "context_separator", None)
+        return T5MemSizes(
+            **vars(super().build_sizes(args, side, dictionary, task)),
+            slots=args.t5mem_slots,
+            sequences=args.t5mem_sequences,
+            separate_slot_output=design.linears == 2,
+            separate_slot_ffn=design.ffns == 2,
+            mem_attention=design.mem_attention,
+            selector=design.selector,
+            selector_query=query,
+            separator=None if separator is None else dictionary.index(separator),
         )
 
     @classmethod
-    def build_decoder(
-        cls, args: Any, dictionary: Any, table: Any, sizes: Any, task: Any
-    ) -> T5Decoder:
-        sizes = cls._sizes(args, sizes)
-        common = (dictionary, table, sizes, args.decoder_layers, args.max_target_positions)
-        if not cls.design.selector:
-            return T5MemSlotDecoder(*common)
-        separator = getattr(getattr(task, "cfg", None), "context_separator", None)
-        return T5MemDecoder(
-            *common, separator=None if separator is None else dictionary.index(separator)
-        )
+    def build_encoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5MemEncoder:
+        return T5MemEncoder(dictionary, table, sizes, args.max_source_positions)
+
+    @classmethod
+    def build_decoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5Decoder:
+        return memory_decoder(sizes)(dictionary, table, sizes, args.max_target_positions)
 
     def max_sequences(self) -> int:
         """The largest number of sequences in an input, the current one included."""
         most: int = self.encoder.sizes.sequences
         return most
-
-    @classmethod
-    def _sizes(cls, args: Any, sizes: T5Sizes) -> T5MemSizes:
-        check_fields(args, T5MemConfig)
-        query = str(args.t5mem_selector_query)
-        if query != QUERY_CHOICES[0] and not cls.design.selector:
-            raise MemAttnError(
-                f"--t5mem-selector-query {query}: t5mem_ws and t5mem_ws_wma have no selector"
-            )
-        return T5MemSizes(
-            **vars(sizes),
-            slots=args.t5mem_slots,
-            sequences=args.t5mem_sequences,
-            linears=cls.design.linears,
-            ffns=cls.design.ffns,
-            mem_attention=cls.design.mem_attention,
-            selector_query=query,
-        )
 
     def forward(
         self,

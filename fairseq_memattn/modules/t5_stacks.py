@@ -1,66 +1,41 @@
-"""T5's encoder and decoder, in fairseq's conventions."""
+"""The encoders and decoders of T5 and T5Mem in fairseq's conventions.
 
+The names of the weights are those of `networks`.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
-from torch import Tensor, nn
+from fairseq.models import FairseqDecoder, FairseqEncoder, FairseqIncrementalDecoder
+from torch import Tensor
 
+from fairseq_memattn.attention.ops.common import possibly_any
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
-from fairseq_memattn.modules.t5_embedding import T5Embedding
-from fairseq_memattn.modules.t5_layers import (
-    Source,
-    T5CrossAttention,
-    T5DecoderLayer,
-    T5EncoderLayer,
-    T5PositionBias,
-    T5Sizes,
-    norm,
-)
+from fairseq_memattn.networks import t5, t5mem, t5mem_encoder
+from fairseq_memattn.networks.t5_layers import T5Embedding, T5Sizes
+from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
 
-EncoderOut = dict[str, list[Tensor]]
+EncoderOut = dict[str, list[Any]]
 
 
-class T5Encoder(FairseqEncoder):
+class T5Encoder(FairseqEncoder, t5.T5Encoder):
     """T5's encoder of one sequence."""
 
     def __init__(
-        self,
-        dictionary: Any,
-        embed_tokens: T5Embedding,
-        sizes: T5Sizes,
-        layers: int,
-        max_positions: int,
+        self, dictionary: Any, embed_tokens: T5Embedding, sizes: T5Sizes, max_positions: int
     ) -> None:
-        super().__init__(dictionary)
-        self.embed_tokens, self.sizes, self.positions = embed_tokens, sizes, max_positions
-        self.position_bias = self.build_position_bias()
-        self.layers = nn.ModuleList(self.build_layer() for _ in range(layers))
-        self.final_norm = norm(sizes.embed_dim)
-        self.dropout = nn.Dropout(sizes.dropout)
+        super(FairseqEncoder, self).__init__(sizes, embed_tokens)
+        self.dictionary, self.positions = dictionary, max_positions
 
-    def build_position_bias(self) -> nn.Module:
-        """The biases that all layers share."""
-        return T5PositionBias(self.sizes, bidirectional=True)
-
-    def build_layer(self) -> nn.Module:
-        """A layer of the encoder."""
-        return T5EncoderLayer(self.sizes)
-
-    def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> EncoderOut:
-        """src_tokens: (B, S), padding on either side: all positions are relative.
+    def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> EncoderOut:  # type: ignore[override]
+        """src_tokens: (B, S), padding on either side: all positions are relative
 
         Returns, batch first, `encoder_out` (B, S, E) and `encoder_padding_mask` (B, S).
         """
-        padding = src_tokens.eq(self.dictionary.pad())
-        bias = self.position_bias(padding.shape[1]).masked_fill(padding[:, None, None], -torch.inf)
-        x = self.dropout(self.embed_tokens(src_tokens))
-        for layer in self.layers:
-            x = layer(x, bias)
-        return {
-            "encoder_out": [self.dropout(self.final_norm(x))],
-            "encoder_padding_mask": [padding],
-        }
+        encoded = t5.T5Encoder.forward(self, src_tokens)
+        return {"encoder_out": [encoded.states], "encoder_padding_mask": [encoded.padding]}
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """fairseq's hook: the sources of the hypotheses that survive a beam step."""
@@ -76,7 +51,7 @@ class T5Encoder(FairseqEncoder):
         return self.positions
 
 
-class T5Decoder(FairseqIncrementalDecoder):
+class T5Decoder(FairseqIncrementalDecoder, t5.T5Decoder):
     """T5's decoder, whose embeddings are the output projection too.
 
     The decoder replaces the first input token, whatever it is, by the dictionary's `<s>`: T5 starts
@@ -84,31 +59,19 @@ class T5Decoder(FairseqIncrementalDecoder):
     embedding of T5's padding (`models.hf_t5`).
     """
 
+    init_incremental_state: Callable[[], None]
+    get_incremental_state: Callable[..., Any]
+    set_incremental_state: Callable[..., Any]
+
     def __init__(
-        self,
-        dictionary: Any,
-        embed_tokens: T5Embedding,
-        sizes: T5Sizes,
-        layers: int,
-        max_positions: int,
+        self, dictionary: Any, embed_tokens: T5Embedding, sizes: T5Sizes, max_positions: int
     ) -> None:
-        super().__init__(dictionary)
-        self.embed_tokens, self.sizes, self.positions = embed_tokens, sizes, max_positions
-        self.position_bias = T5PositionBias(sizes, bidirectional=False)
-        self.layers = nn.ModuleList(self.build_layer() for _ in range(layers))
-        self.final_norm = norm(sizes.embed_dim)
-        self.dropout = nn.Dropout(sizes.dropout)
-        # fairseq's padding is a symbol that T5 lacks, so its probability must be negligible. The
-        # bias is finite, because label smoothing sums all log-probabilities.
-        unlikely = torch.zeros(len(dictionary))
-        unlikely[dictionary.pad()] = -20
-        self.register_buffer("output_bias", unlikely, persistent=False)
+        super(FairseqDecoder, self).__init__(sizes, embed_tokens)
+        self.dictionary, self.positions = dictionary, max_positions
+        self.adaptive_softmax, self.onnx_trace = None, False
+        self.init_incremental_state()
 
-    def build_layer(self) -> nn.Module:
-        """A layer of the decoder."""
-        return T5DecoderLayer(self.sizes, T5CrossAttention(self.sizes))
-
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         prev_output_tokens: Tensor,
         encoder_out: EncoderOut,
@@ -133,37 +96,138 @@ class T5Decoder(FairseqIncrementalDecoder):
         """The states (B, T, E) that enter the output projection, and `report`."""
         starts = torch.full_like(prev_output_tokens[:, :1], self.dictionary.bos())
         tokens = torch.cat([starts, prev_output_tokens[:, 1:]], dim=1)
-        past = 0 if incremental_state is None else tokens.shape[1] - 1
-        x = self.dropout(self.embed_tokens(tokens[:, past:]))
-        source = self.source_for(tokens, x, encoder_out, incremental_state)
-        bias = self.position_bias(tokens.shape[1] - past, past)
-        weights = []
-        for layer in self.layers:
-            x, of_layer = layer(x, bias, source, incremental_state)
-            weights.append(of_layer)
-        return self.dropout(self.final_norm(x)), self.report(weights)
+        slots, ahead = (encoder_out.get(name, [None])[0] for name in ("slots", "target_context"))
+        states, padding = (encoder_out[x][0] for x in ("encoder_out", "encoder_padding_mask"))
+        encoded = t5.Encoded(states, padding, slots)
+        if incremental_state is None:
+            decoded = t5.T5Decoder.forward(self, tokens, encoded, ahead)
+        else:
+            state = self.get_incremental_state(incremental_state, "state")
+            if state is None:
+                state = self.start(encoded, ahead)
+            decoded, state = self.step(tokens[:, -1:], state)
+            self.set_incremental_state(incremental_state, "state", state)
+        return decoded.states, self.report(list(decoded.weights))
 
-    def source_for(
-        self,
-        tokens: Tensor,
-        x: Tensor,
-        encoder_out: EncoderOut,
-        incremental_state: IncrementalState | None,
-    ) -> Any:
-        """What the layers' cross attention reads.
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
+        state = self.get_incremental_state(incremental_state, "state")
+        if state is not None and not is_identity(new_order, len(state.layers[0].own.keys)):
+            self.set_incremental_state(incremental_state, "state", state.reorder(new_order))
+        return incremental_state
 
-        tokens: (B, T), while decoding all tokens so far; x: (B, T', E), the last of them, embedded
-        """
-        states, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
-        return Source(states, ~padding)
-
-    def report(self, weights: list[Tensor | None]) -> dict[str, Any]:
-        """What is returned beside the states. weights: of each layer's cross attention."""
-        return {"attn": weights[-1:]}
+    def report(self, weights: list[Tensor]) -> dict[str, Any]:
+        """What is returned beside the states. weights: of the layers' cross attention"""
+        return {"attn": weights or [None]}
 
     def output_layer(self, features: Tensor) -> Tensor:
         """(B, T, E) to logits (B, T, symbols)."""
-        return self.embed_tokens.logits(features, self.output_bias)
+        return self.logits(features)
 
     def max_positions(self) -> int:
         return self.positions
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+        """fairseq's hook. need_attn: whether `--print-alignment` is given."""
+        self.layers[-1].cross_attention.block.return_weights = bool(need_attn)
+
+
+class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
+    """T5Mem's encoder of K sequences, each with a slot of M memory tokens in front."""
+
+    def forward(  # type: ignore[override]
+        self,
+        src_tokens: Tensor,
+        src_lengths: Any = None,
+        context_tokens: Tensor | None = None,
+        context_padding_mask: Tensor | None = None,
+        target_context: Tensor | None = None,
+    ) -> EncoderOut:
+        """src_tokens: (B, S), the current sequences, with padding on either side
+
+        context_tokens: (B, K - 1, S'), the sequences before them, oldest first, with padding on
+            either side; a sequence of padding alone is absent
+        context_padding_mask: (B, K - 1, S'), True at padding
+        target_context: (B,), how many sentences of the target precede the translation of the
+            current sequence; None is 0
+
+        Returns, batch first, `encoder_out` (B, K, S, E), `slots` (B, K, M, E),
+        `encoder_padding_mask` (B, K, S) and `target_context` (B,).
+
+        Raises MemAttnError for too many sequences, and for one that is too long.
+        """
+        tokens, padding = self.sequences(src_tokens, context_tokens, context_padding_mask)
+        self._check(padding)
+        encoded = t5mem_encoder.T5MemEncoder.forward(self, tokens, padding)
+        if target_context is None:
+            target_context = src_tokens.new_zeros(len(tokens))
+        return {
+            "encoder_out": [encoded.states],
+            "slots": [encoded.slots],
+            "encoder_padding_mask": [padding],
+            "target_context": [target_context],
+        }
+
+    def make_generation_fast_(self, need_attn: Any = None, **kwargs: Any) -> None:
+        """fairseq's hook. need_attn: whether `--print-alignment` is given."""
+        if need_attn:
+            raise MemAttnError(
+                "--print-alignment does not work with T5Mem, whose target tokens attend to "
+                "mixtures of sequences or to slots; `memattn plot` draws what they select"
+            )
+
+    def sequences(
+        self, current: Tensor, context: Tensor | None, context_padding: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """All sequences (B, K, S), the current one last, and True at padding.
+
+        Leading sequences that are absent in the whole batch are dropped, which changes nothing. On
+        a GPU, which would be waited for to know them, they stay.
+        """
+        pad = self.sizes.pad
+        if context is not None:
+            if context_padding is None:
+                context_padding = context.eq(pad)
+            absent = 0
+            while absent < context.shape[1] and not possibly_any(~context_padding[:, absent]):
+                absent += 1
+            context, context_padding = context[:, absent:], context_padding[:, absent:]
+        return join_sequences(current, context, current.eq(pad), context_padding, pad)
+
+    def _check(self, padding: Tensor) -> None:
+        count, length = padding.shape[1:]
+        if count > self.sizes.sequences:
+            raise MemAttnError(
+                f"--t5mem-sequences {self.sizes.sequences} is the most sequences of an input, the "
+                f"current one included, but there are {count}"
+            )
+        if length > self.positions:
+            raise MemAttnError(
+                f"--max-source-positions {self.positions} is the most tokens of a sequence, but "
+                f"one has {length} tokens"
+            )
+
+
+class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):
+    """T5's decoder whose layers attend to mixtures of the sequences that a selector weighs.
+
+    Beside the logits it returns `selection`, a list of the selector's weights (B, T, K): one for
+    all layers, or one for each layer.
+    """
+
+    def report(self, weights: list[Tensor]) -> dict[str, Any]:
+        return {"attn": [None], "selection": weights}
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+        """fairseq's hook, which changes nothing here."""
+
+
+class T5MemSlotDecoder(T5Decoder, t5mem.T5MemSlotDecoder):
+    """T5's decoder over the concatenated slots: T5Mem without a selector (T5MemWs)."""
+
+
+def memory_decoder(sizes: T5MemSizes) -> type[T5Decoder]:
+    """The decoder of a design."""
+    return T5MemDecoder if sizes.selector else T5MemSlotDecoder

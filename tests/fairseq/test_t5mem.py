@@ -13,8 +13,8 @@ from fairseq_memattn.attention.ops.memory_slots import naive as reference
 from fairseq_memattn.attention.ops.mixture import naive as mixture_reference
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.t5mem import DESIGNS, T5Mem
-from fairseq_memattn.modules.t5mem_layers import T5MemSizes
-from fairseq_memattn.modules.t5mem_selector import T5MemSelector
+from fairseq_memattn.networks.t5mem import T5MemSelector
+from fairseq_memattn.networks.t5mem_encoder import T5MemSizes
 
 WORDS = 12
 MODELS = {name: (name, "embedding") for name in DESIGNS} | {"by layer": ("t5mem_v3", "layer")}
@@ -177,7 +177,7 @@ class Literal:
         sentences = selector.sentence_proj(sequences)
         bias, x = decoder.position_bias(fed.shape[1]), embedded
         for layer in decoder.layers:
-            x = layer.attention(x, bias)
+            x, _ = layer.attention(x, bias)
             frame = layer.cross_attention
             normed, block = frame.norm(x), frame.block
             query = normed if selector.by_layer else embedded
@@ -324,14 +324,14 @@ def test_selection_is_reported(name):
 
 def test_selection_begins_at_what_is_being_written_and_is_not_saturated():
     torch.manual_seed(0)
-    selector = T5MemSelector(T5MemSizes(64, 8, 4, 16, 64, slots=4))
-    query, slots, sequences = (torch.randn(1, *shape, 64) for shape in [(4000,), (3, 4), (3, 5)])
+    selector = T5MemSelector(T5MemSizes(embed_dim=64, slots=4))
+    query, slots = (torch.randn(1, *shape, 64) for shape in [(4000,), (3, 4)])
     padding, ahead = torch.zeros(1, 3, 5, dtype=torch.bool), torch.zeros(1, 4000, dtype=torch.long)
     ahead[0, :3] = torch.tensor([9, 2, 1])  # 9: of a target context longer than the source's
     with torch.no_grad():
-        rest = (sequences, slots, padding, ahead)
-        whatever = selector(torch.zeros_like(query), *rest).weights
-        weights = selector(query, *rest).weights[:, 3:]
+        rest = (selector.write(slots, padding), selector.bias(3, ahead))
+        whatever = selector.select(torch.zeros_like(query), *rest)
+        weights = selector.select(query, *rest)[:, 3:]
     expected = torch.tensor([[1 / 3] * 3, [0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
     assert_close(whatever[0, :4], expected)
     odds = weights.log().diff(dim=2)  # of two logits
