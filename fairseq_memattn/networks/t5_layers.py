@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, relu, scaled_dot_product_attention
 
-from fairseq_memattn.attention.nn.checks import check_dropout, check_sizes
+from fairseq_memattn.attention.ops.checks import check_dropout, check_sizes
 from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.attention.ops.relative_position import (
     check_buckets,

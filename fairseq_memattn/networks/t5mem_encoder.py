@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.checks import check_sizes
 from fairseq_memattn.attention.nn.memory_slots import MemorySlotAttention, SlotPositionBias
+from fairseq_memattn.attention.ops.checks import check_sizes
 from fairseq_memattn.networks.t5 import Encoded, T5Encoder
 from fairseq_memattn.networks.t5_layers import (
     Residual,
