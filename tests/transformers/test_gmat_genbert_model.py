@@ -14,7 +14,7 @@ TARGET = torch.tensor([[2, 7, 9, 4, 6, 5], [2, 8, 4, 10, 1, 1]])
 
 @pytest.fixture
 def model():
-    torch.manual_seed(3)
+    torch.manual_seed(5)
     model = GenBERTForConditionalGeneration(GenBERTConfig(**TINY)).eval()
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5)

@@ -116,5 +116,5 @@ def test_options_that_cannot_be():
     with pytest.raises(MemAttnError, match="the model has `compress_after` 0"):
         model.compress(TOKENS[:, :5])
     compressed = GMATModel(config(compress_after=1))
-    with pytest.raises(MemAttnError, match="must have 3 vectors .* but has 2"):
+    with pytest.raises(MemAttnError, match="a memory of 3 vectors, but the given memories have 2"):
         compressed.decompress(torch.zeros(1, 2, 16), torch.tensor([4]))
