@@ -15,7 +15,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.layout import batch_first
 
@@ -118,7 +118,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         }
         return loss, size, logged
 
-    def _frozen(self, students: Iterable[BoundedAttention]) -> list[nn.Parameter]:
+    def _frozen(self, students: Iterable[ABCAttention]) -> list[nn.Parameter]:
         """The weights of the attentions that do not learn."""
         if self.weights == "attention":
             return []
@@ -131,9 +131,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         return [w for student in students for w in student.parameters() if w not in learning]
 
     @torch.no_grad()
-    def _calls(
-        self, students: dict[str, BoundedAttention], sample: dict[str, Any]
-    ) -> dict[str, Call]:
+    def _calls(self, students: dict[str, ABCAttention], sample: dict[str, Any]) -> dict[str, Call]:
         """The teacher's calls of the modules with the students' names."""
         (teacher,) = self._teacher
         dtype = next(iter(students.values())).q_proj.weight.dtype
@@ -164,7 +162,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         return True
 
 
-def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
+def bounded_attentions(model: nn.Module) -> dict[str, ABCAttention]:
     """The model's bounded attentions by name.
 
     Raises MemAttnError for a model without any, and for those that do not work alone.
@@ -172,7 +170,7 @@ def bounded_attentions(model: nn.Module) -> dict[str, BoundedAttention]:
     found = {
         name: module
         for name, module in _unwrapped(model).named_modules()
-        if isinstance(module, BoundedAttention)
+        if isinstance(module, ABCAttention)
     }
     if not found:
         raise MemAttnError(

@@ -1,7 +1,6 @@
 """ABC as a replacement of fairseq's `MultiheadAttention`: causal, cross and encoder attention."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -9,8 +8,8 @@ from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control, NormalisedControl, State, Tokens
-from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention import nn as layers
+from fairseq_memattn.attention.controls.base import State
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.common import MemoryState, is_immediate
@@ -58,7 +57,7 @@ class CrossMemory(NamedTuple):
         return self._replace(state=merge(rows, self.state))
 
 
-class ABCAttention(FairseqIncrementalState, BoundedAttention):
+class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
     """`attention.nn.ABCAttention` with the arguments, layout and decoding state of fairseq.
 
     embed_dim: E; num_heads: H
@@ -87,19 +86,18 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         qn_block_size: int = 8,
     ) -> None:
         super().__init__(
-            embed_dim, num_heads, causal=causal, source_dim=source_dim, dropout=dropout
+            *(embed_dim, num_heads),
+            control=control,
+            causal=causal,
+            source_dim=source_dim,
+            dropout=dropout,
         )
-        self.layer_control = control
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             quant_noise(projection, q_noise, qn_block_size)
         self.beam_size = 1
         self.return_source_weights = False
 
-    @property
-    def control(self) -> Control:  # type: ignore[override]
-        return self.layer_control.control
-
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         query: Tensor,
         key: Tensor,
@@ -124,26 +122,16 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
         if static_kv and incremental_state is not None:
             heads, weights = self._read_source(x, key, key_padding_mask, incremental_state)
         elif self.causal and incremental_state is not None:
-            heads = self._continue(x, key_padding_mask, incremental_state)
+            state = self.get_incremental_state(incremental_state, "memory")
+            heads, state = self.advance(x, state, key_padding_mask)
+            self.set_incremental_state(incremental_state, "memory", state)
         else:
-            source = x if key is query else self._source(key)
-            tokens = Tokens(source, key_padding_mask, self.layer_control.shared)
-            heads = self._attend(x, tokens)
+            tokens = self.tokens(x if key is query else self._source(key), key_padding_mask)
+            heads = self.attend(x, tokens)
             if need_head_weights and self.return_source_weights:
                 phi, p = self.inspect(x, tokens)
                 weights = (p @ phi.transpose(2, 3)).transpose(0, 1)
         return time_first(self.join(heads)), weights if need_head_weights else None
-
-    def _attend(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Attention over whole sequences (B, H, T, D), after those that the pass carries."""
-        carried = self.layer_control.carried
-        if carried is None:
-            return self.attend(x, tokens)
-        q, k, v = self.project(x, tokens.x)
-        begin = partial(carried.begin, self.layer_control.layer)
-        dropout = self.dropout if self.training else 0.0
-        assert isinstance(self.control, NormalisedControl)
-        return self.control.attend_from(q, k, v, tokens, begin, causal=self.causal, dropout=dropout)
 
     def begin(self, incremental_state: IncrementalState, memory: MemoryState) -> None:
         """Lets incremental decoding begin with the memory of earlier sentences."""
@@ -163,18 +151,8 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
 
     def _once(self, name: str, source: Tensor, make: Callable[[], T]) -> T:
         """The result of `make`, which is called once for all layers of a forward pass."""
-        shared = self.layer_control.shared
+        shared = self.layer_control.shared if self.layer_control else None
         return make() if shared is None else shared.once(name, source, make)
-
-    def _continue(
-        self, x: Tensor, key_padding_mask: Tensor | None, incremental_state: IncrementalState
-    ) -> Tensor:
-        """Causal attention of the positions after those of the state: (B, H, T, D)."""
-        q, k, v = self.project(x, x)
-        state = self.get_incremental_state(incremental_state, "memory")
-        heads, state = self.control.step(q, k, v, Tokens(x, key_padding_mask), state)
-        self.set_incremental_state(incremental_state, "memory", state)
-        return heads
 
     def _read_source(
         self,
@@ -216,7 +194,7 @@ class ABCAttention(FairseqIncrementalState, BoundedAttention):
             source = self._once("sentences", source, lambda: source[::copies])
             if key_padding_mask is not None:
                 key_padding_mask = key_padding_mask[::copies]
-        tokens = Tokens(source, key_padding_mask, self.layer_control.shared)
+        tokens = self.tokens(source, key_padding_mask)
         memory = self.write_memory(tokens)
         phi = None
         if self.return_source_weights:

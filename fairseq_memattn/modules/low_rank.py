@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.errors import MemAttnError, flag
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -98,8 +98,8 @@ def fit_updates(
     return {stem + part: own[stem + part] for stem in new for part in (UP, DOWN)}
 
 
-def _attentions(model: nn.Module) -> list[BoundedAttention]:
-    return [module for module in model.modules() if isinstance(module, BoundedAttention)]
+def _attentions(model: nn.Module) -> list[ABCAttention]:
+    return [module for module in model.modules() if isinstance(module, ABCAttention)]
 
 
 def _merged(projection: nn.Linear) -> nn.Linear:

@@ -83,7 +83,7 @@ def _memory(attention: ABCAttention, given: dict[str, Any]) -> Memory:
     elif attention.control.is_centred:
         writing, reading = _centred(attention, key)
     else:
-        tokens = Tokens(key, given["key_padding_mask"], attention.layer_control.shared)
+        tokens = attention.tokens(key, given["key_padding_mask"])
         writing, reading = attention.inspect(query, tokens)
     heads = attention.num_heads
     return Memory(*(tensor.expand(-1, heads, -1, -1)[0] for tensor in (writing, reading)))

@@ -29,23 +29,30 @@ class SoftmaxAttention(nn.Module):
             nn.Linear(size, embed_dim) for size in (embed_dim, source_dim, source_dim, embed_dim)
         )
 
-    def forward(self, x: Tensor, source: Tensor | None, padding: Tensor | None) -> Tensor:
-        """x: (B, T, E); source: (B, S, source_dim), x if None; padding: (B, S). (B, T, E)."""
-        return self._attend(x, self.write(x if source is None else source, padding), self.causal)
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """x: (B, T, E); source: (B, S, source_dim), x if None; mask: (B, S). (B, T, E)."""
+        memory = self.write(x if source is None else source, key_padding_mask)
+        return self._attend(x, memory, self.causal)
 
     def step(
-        self, x: Tensor, state: KeyValues | None, padding: Tensor | None
+        self, x: Tensor, state: KeyValues | None, *, key_padding_mask: Tensor | None = None
     ) -> tuple[Tensor, KeyValues]:
         """Continues causal attention with T positions: (B, T, E) and the keys and values so far."""
-        new = self.write(x, padding)
+        new = self.write(x, key_padding_mask)
         before = 0 if state is None else state.keys.shape[2]
         state = new if state is None else _joined(state, new)
         causal = x.shape[1] > 1 or state.visible is not None
         return self._attend(x, state, causal, before), state
 
-    def write(self, source: Tensor, padding: Tensor | None) -> KeyValues:
+    def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> KeyValues:
         """The keys and values of a source, for `read`."""
-        visible = None if padding is None else ~padding[:, None, None]
+        visible = None if key_padding_mask is None else ~key_padding_mask[:, None, None]
         return KeyValues(
             self._split(self.k_proj(source)), self._split(self.v_proj(source)), visible
         )

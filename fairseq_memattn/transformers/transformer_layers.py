@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.transformers.cache import MemoryLayer
-from fairseq_memattn.transformers.memory_attention import MemoryAttention
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import StackConfig
 
@@ -26,7 +26,7 @@ def attention(
     options["dropout"] = config.attention_dropout
     if control is None:
         return SoftmaxAttention(*sizes, **options)
-    return MemoryAttention(*sizes, control, **options)
+    return ABCAttention(*sizes, control=control, **options)
 
 
 class Layer(GradientCheckpointingLayer):
@@ -63,7 +63,7 @@ class EncoderLayer(Layer):
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """x: (B, S, E); padding: (B, S)."""
         norm = self.self_attn_layer_norm
-        x = self.residual(x, norm, lambda y: self.self_attn(y, None, padding))
+        x = self.residual(x, norm, lambda y: self.self_attn(y, key_padding_mask=padding))
         return self.residual(x, self.final_layer_norm, self.feed_forward)
 
 
@@ -102,9 +102,9 @@ class DecoderLayer(Layer):
 
     def _look_back(self, x: Tensor, padding: Tensor | None, cache: MemoryLayer | None) -> Tensor:
         if cache is None:
-            whole: Tensor = self.self_attn(x, None, padding)
+            whole: Tensor = self.self_attn(x, key_padding_mask=padding)
             return whole
-        out, cache.state = self.self_attn.step(x, cache.state, padding)
+        out, cache.state = self.self_attn.step(x, cache.state, key_padding_mask=padding)
         cache.length += x.shape[1]
         return out
 
@@ -117,7 +117,7 @@ class DecoderLayer(Layer):
     ) -> Tensor:
         assert self.encoder_attn is not None
         if cache is None:
-            whole: Tensor = self.encoder_attn(x, source, padding)
+            whole: Tensor = self.encoder_attn(x, source, key_padding_mask=padding)
             return whole
         if cache.memory is None:
             cache.memory = self.encoder_attn.write(source, padding)

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
-from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -53,7 +53,7 @@ class BoundedTransformer(PreTrainedModel):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
             if module.padding_idx is not None:
                 nn.init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, BoundedAttention):
+        elif isinstance(module, ABCAttention):
             module.reset_parameters()
         elif isinstance(module, SoftmaxAttention):
             for projection in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):

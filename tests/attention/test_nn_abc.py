@@ -536,7 +536,11 @@ def test_arguments_of_another_type():
         ("source", "a Tensor", lambda: cross.write([1])),
         ("key_padding_mask", "a Tensor or None", lambda: module(x, key_padding_mask=[1])),
         ("shared", "a Shared or None", lambda: module(x, shared=[])),
-        ("control", "a str or a Control", lambda: ABCAttention(E, H, slots=M, control=[1])),
+        (
+            "control",
+            "a str or a Control or a LayerControl",
+            lambda: ABCAttention(E, H, slots=M, control=[1]),
+        ),
     ):
         message = f"`{name}` must be {wanted}, but is of the type list instead"
         with pytest.raises(TypeError, match=message):

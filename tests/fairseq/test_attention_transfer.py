@@ -8,7 +8,7 @@ from fairseq import checkpoint_utils, tasks
 from harness import COMMON, attempt, flags_of, logged, run, train, train_on
 from test_modules import PAD, TINY, WORDS, build, language_model, prefix, source, translator
 
-from fairseq_memattn.attention.nn.abc import BoundedAttention
+from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.criterions.attention_transfer import (
     AttentionTransferCriterion,
     bounded_attentions,
@@ -118,9 +118,7 @@ def test_only_bounded_attentions_learn():
     teacher, student = pair()
     loss, _, _ = criterion(teacher)(student, sample())
     loss.backward()
-    own = {
-        id(p) for m in student.modules() if isinstance(m, BoundedAttention) for p in m.parameters()
-    }
+    own = {id(p) for m in student.modules() if isinstance(m, ABCAttention) for p in m.parameters()}
     learnt = {id(p) for p in student.parameters() if p.grad is not None}
     pools = {id(p) for n, p in student.named_parameters() if "controls" in n}
     assert learnt == own | pools

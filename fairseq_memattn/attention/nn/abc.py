@@ -3,15 +3,17 @@
 Source: Peng et al., "ABC: Attention with Bounded-memory Control", equations 3-5 and Table 1.
 """
 
+from functools import partial
 from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Control, Shared, Tokens
+from fairseq_memattn.attention.controls.base import Control, NormalisedControl, Shared, Tokens
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
+from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
@@ -23,24 +25,63 @@ from fairseq_memattn.attention.ops.checks import (
 from fairseq_memattn.attention.ops.common import MemoryState, is_written
 
 
-class BoundedAttention(nn.Module):
-    """The projections of `ABCAttention`, and its equations for a control that a subclass names.
+class ABCAttention(nn.Module):
+    """Multi-head attention over a memory of M slots, in time and memory O(S M).
 
-    Arguments as in `ABCAttention`.
+    embed_dim: E; num_heads: H, which divides E
+    slots: M, the memory slots; RFA and T2R have as many features, and ELU those of a head
+    control: the name of a registered control ("mlp", "window", "linformer", ..., `docs/controls.md`
+        has them all), or a `Control` that another layer has too: layers that share one tie their
+        phi, as in section 4 of the paper; or that of a layer in a `ControlPool`, which then owns it
+    causal: each position reads what the positions up to its own wrote. Otherwise all positions
+        read the memory of the whole source
+    source_dim: the size of the source's representations; None is E, and the only value for causal
+        attention
+    dropout: probability to omit a write, in training
+    bias: whether the projections have biases
+    share_control: one control for all heads in the place of one for each head; cheaper where H M
+        nears E. Refused for controls on which it has no effect
+    max_positions: the longest sequence of the model. Controls that need to know it (Linformer,
+        compressive) use it, the others ignore it
+    options: those of the control, by name, such as `activation="sigmoid"` of "mlp"
+
+    Encoder attention is `causal=False` without a source, cross attention is `causal=False` with
+    one. A window is centred on its query in encoder attention and holds the last tokens of the
+    source in cross attention; `source_dim` given, if only as E, selects cross attention.
+
+    `torch.compile` works. The graph breaks where numbers are read back from the device to choose
+    between equal forms:
+    - causal attention by PyTorch operations, but for windows and kernel attention: whether every
+      slot is written, and whether write logits rise slowly enough for the fast form. The Triton
+      kernels of a GPU decide this there
+    - windows and `local_global`, if there is a `key_padding_mask`: whether any padding is before
+      a token. On a GPU tokens move without looking
+    - sequences longer than the control's maximum, and steps of controls that have one: whether
+      the limit is exceeded. On a GPU that is a device-side assertion
+    All other forms compile to one graph.
+
+    Raises ValueError (OptionError for a control's options) for values out of range or an unknown
+    control, and TypeError for an option that the control does not have.
     """
 
-    control: Control
+    layer_control: LayerControl | None = None  # where a `ControlPool` owns the control
 
     def __init__(
         self,
         embed_dim: int,
         num_heads: int,
         *,
-        causal: bool,
-        source_dim: int | None,
-        dropout: float,
+        slots: int | None = None,
+        control: str | Control | LayerControl = "mlp",
+        causal: bool = False,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
         bias: bool = True,
+        share_control: bool = False,
+        max_positions: int = 1024,
+        **options: Any,
     ) -> None:
+        check_type("control", control, str, Control, LayerControl)
         super().__init__()
         check_heads(embed_dim, num_heads)
         check_type("causal", causal, bool)
@@ -62,6 +103,51 @@ class BoundedAttention(nn.Module):
             for size in (embed_dim, self.source_dim, self.source_dim, embed_dim)
         )
         self.reset_parameters()
+        if not isinstance(control, str):
+            made = control.control if isinstance(control, LayerControl) else control
+            if slots not in (None, made.slots):
+                raise ValueError(f"`slots` must be the {made.slots} of `control`, but is {slots}.")
+            if share_control and made.heads > 1:
+                raise ValueError(
+                    "`share_control` must be False where `control` is a Control, which has "
+                    f"{made.heads} heads, but is True instead."
+                )
+            if options:
+                raise TypeError(
+                    "options belong to the name of a control, but "
+                    f"{type(made).__name__} was given {', '.join(options)}"
+                )
+            if isinstance(control, LayerControl):
+                self.layer_control = control
+            else:
+                self._check_shared(made)
+                self.control = made  # type: ignore[misc]
+            return
+        if share_control and not control_class(control).uses_heads:
+            raise ValueError(
+                f"`share_control` must be False for the control {control!r}, on which it has no "
+                "effect, but is True instead."
+            )
+        if slots is None:
+            raise TypeError("`slots` is required, unless `control` is a Control that exists")
+        full = "encoder" if source_dim is None else "cross"
+        sizes = Sizes(
+            embed_dim=self.source_dim,
+            slots=slots,
+            heads=1 if share_control else num_heads,
+            attention_heads=num_heads,
+            head_dim=self.head_dim,
+            max_positions=max_positions,
+            kind="causal" if causal else full,
+        )
+        self.control = make_control(control, sizes, **options)  # type: ignore[misc]
+
+    @property
+    def control(self) -> Control:
+        """The control: a module of this layer, or of the pool that `layer_control` belongs to."""
+        if self.layer_control is not None:
+            return self.layer_control.control
+        return self._modules["control"]  # type: ignore[return-value]
 
     def reset_parameters(self) -> None:
         """Initialises the projections as fairseq does those of its attention."""
@@ -72,15 +158,116 @@ class BoundedAttention(nn.Module):
         if self.out_proj.bias is not None:
             nn.init.zeros_(self.out_proj.bias)
 
-    def attend(self, x: Tensor, source: Tokens) -> Tensor:
-        """Attention over whole sequences, (B, H, T, D)."""
-        dropout = self.dropout if self.training else 0.0
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
+    ) -> Tensor:
+        """Attention of x to a source, or to x itself.
+
+        x: (B, T, E); source: (B, S, source_dim), x itself if None
+        key_padding_mask: (B, S), True at padding, on either side; padding is never written
+        shared: what layers share within this forward pass; a model gives `shared.for_layer(n)` to
+            its layer n. A control that shares nothing ignores it
+
+        Returns (B, T, E).
+
+        Raises ValueError for shapes that do not fit, for a source of a causal layer or of a window
+        of encoder attention, and for cross attention without a source.
+        """
+        check_type("shared", shared, Shared, NoneType)
+        if source is not None:
+            check_floating("source", source, f"(B, S, {self.source_dim})")
+        if self.causal and source is not None:
+            raise ValueError("causal attention reads its own `x`, but was given a `source`.")
+        if source is not None:
+            self._check_not_centred()
+        elif self.is_cross:
+            raise ValueError("cross attention, which `source_dim` selects, needs a `source`.")
+        else:
+            source = x
+        self._check(x, source, key_padding_mask)
+        return self.join(self.attend(x, self.tokens(source, key_padding_mask, shared)))
+
+    def step(
+        self, x: Tensor, state: Any = None, *, key_padding_mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """Continues causal attention: T >= 1 further positions, such as a prompt or one token.
+
+        x: (B, T, E); key_padding_mask: (B, T)
+        state: of the positions before, None at the start. Its size is constant;
+            `state.reorder(new_order)` selects rows of the batch, as beam search does. The given
+            state is not changed.
+
+        Returns (B, T, E) and the state after the last position.
+
+        Raises ValueError for a layer that is not causal and for shapes that do not fit, and
+        TypeError for a state of another class than the control's.
+        """
         if not self.causal:
+            raise ValueError("`step` needs causal attention, but this layer has causal=False.")
+        self._check(x, x, key_padding_mask)
+        if state is not None:
+            self._check_state("state", state, x)
+        heads, state = self.advance(x, state, key_padding_mask)
+        return self.join(heads), state
+
+    def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Any:
+        """The memory of a source, for `read`: cross attention writes once and reads often.
+
+        source: (B, S, source_dim); key_padding_mask: (B, S). Returns a state with `reorder`.
+
+        Raises ValueError for a causal layer, for a window of encoder attention and for shapes
+        that do not fit.
+        """
+        if self.causal:
+            raise ValueError("`write` needs causal=False; a causal layer has `step`.")
+        self._check_not_centred()
+        check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
+        return self.write_memory(self.tokens(source, key_padding_mask))
+
+    def read(self, x: Tensor, memory: Any) -> Tensor:
+        """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
+
+        Raises ValueError for shapes that do not fit, and TypeError for a memory of another class
+        than the control's.
+        """
+        check_batch("x", x, self.embed_dim, projection=self.q_proj)
+        self._check_state("memory", memory, x)
+        return self.join(self.control.read(self.split(self.q_proj(x)), memory))
+
+    # --- Without checks, for models that have made their inputs.
+
+    def tokens(
+        self, x: Tensor, key_padding_mask: Tensor | None, shared: Shared | None = None
+    ) -> Tokens:
+        """What the control writes, with what the layers of its pool share if nothing is given."""
+        if shared is None and self.layer_control is not None:
+            shared = self.layer_control.shared
+        return Tokens(x, key_padding_mask, shared)
+
+    def attend(self, x: Tensor, source: Tokens) -> Tensor:
+        """Attention over whole sequences, (B, H, T, D), after those that a pool's pass carries."""
+        dropout = self.dropout if self.training else 0.0
+        carried = None if self.layer_control is None else self.layer_control.carried
+        if carried is None and not self.causal:
             memory = self.write_tokens(source, dropout)
             if memory is not None:
                 return self.control.read(self.split(self.q_proj(x)), memory)
         q, k, v = self.project(x, source.x)
-        return self.control.attend(q, k, v, source, causal=self.causal, dropout=dropout)
+        if self.layer_control is None or carried is None:
+            return self.control.attend(q, k, v, source, causal=self.causal, dropout=dropout)
+        assert isinstance(self.control, NormalisedControl)
+        begin = partial(carried.begin, self.layer_control.layer)
+        return self.control.attend_from(q, k, v, source, begin, causal=self.causal, dropout=dropout)
+
+    def advance(self, x: Tensor, state: Any, key_padding_mask: Tensor | None) -> tuple[Tensor, Any]:
+        """Causal attention of the positions after a state, (B, H, T, D), and the state after."""
+        q, k, v = self.project(x, x)
+        return self.control.step(q, k, v, self.tokens(x, key_padding_mask), state)
 
     def write_memory(self, source: Tokens) -> Any:
         """The memory of a whole source."""
@@ -137,189 +324,6 @@ class BoundedAttention(nn.Module):
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return out
 
-
-class ABCAttention(BoundedAttention):
-    """Multi-head attention over a memory of M slots, in time and memory O(S M).
-
-    embed_dim: E; num_heads: H, which divides E
-    slots: M, the memory slots; RFA and T2R have as many features, and ELU those of a head
-    control: the name of a registered control ("mlp", "window", "linformer", ..., `docs/controls.md`
-        has them all), or a `Control` that another layer has too: layers that share one tie their
-        phi, as in section 4 of the paper
-    causal: each position reads what the positions up to its own wrote. Otherwise all positions
-        read the memory of the whole source
-    source_dim: the size of the source's representations; None is E, and the only value for causal
-        attention
-    dropout: probability to omit a write, in training
-    bias: whether the projections have biases
-    share_control: one control for all heads in the place of one for each head; cheaper where H M
-        nears E. Refused for controls on which it has no effect
-    max_positions: the longest sequence of the model. Controls that need to know it (Linformer,
-        compressive) use it, the others ignore it
-    options: those of the control, by name, such as `activation="sigmoid"` of "mlp"
-
-    Encoder attention is `causal=False` without a source, cross attention is `causal=False` with
-    one. A window is centred on its query in encoder attention and holds the last tokens of the
-    source in cross attention; `source_dim` given, if only as E, selects cross attention.
-
-    `torch.compile` works. The graph breaks where numbers are read back from the device to choose
-    between equal forms:
-    - causal attention by PyTorch operations, but for windows and kernel attention: whether every
-      slot is written, and whether write logits rise slowly enough for the fast form. The Triton
-      kernels of a GPU decide this there
-    - windows and `local_global`, if there is a `key_padding_mask`: whether any padding is before
-      a token. On a GPU tokens move without looking
-    - sequences longer than the control's maximum, and steps of controls that have one: whether
-      the limit is exceeded. On a GPU that is a device-side assertion
-    All other forms compile to one graph.
-
-    Raises ValueError (OptionError for a control's options) for values out of range or an unknown
-    control, and TypeError for an option that the control does not have.
-    """
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        slots: int | None = None,
-        control: str | Control = "mlp",
-        causal: bool = False,
-        source_dim: int | None = None,
-        dropout: float = 0.0,
-        bias: bool = True,
-        share_control: bool = False,
-        max_positions: int = 1024,
-        **options: Any,
-    ) -> None:
-        check_type("control", control, str, Control)
-        super().__init__(
-            embed_dim,
-            num_heads,
-            causal=causal,
-            source_dim=source_dim,
-            dropout=dropout,
-            bias=bias,
-        )
-        if isinstance(control, Control):
-            if slots not in (None, control.slots):
-                raise ValueError(
-                    f"`slots` must be the {control.slots} of `control`, but is {slots}."
-                )
-            if share_control and control.heads > 1:
-                raise ValueError(
-                    "`share_control` must be False where `control` is a Control, which has "
-                    f"{control.heads} heads, but is True instead."
-                )
-            if options:
-                raise TypeError(
-                    "options belong to the name of a control, but "
-                    f"{type(control).__name__} was given {', '.join(options)}"
-                )
-            self._check_shared(control, is_cross=source_dim is not None)
-            self.control = control
-            return
-        if share_control and not control_class(control).uses_heads:
-            raise ValueError(
-                f"`share_control` must be False for the control {control!r}, on which it has no "
-                "effect, but is True instead."
-            )
-        if slots is None:
-            raise TypeError("`slots` is required, unless `control` is a Control that exists")
-        full = "encoder" if source_dim is None else "cross"
-        sizes = Sizes(
-            embed_dim=self.source_dim,
-            slots=slots,
-            heads=1 if share_control else num_heads,
-            attention_heads=num_heads,
-            head_dim=self.head_dim,
-            max_positions=max_positions,
-            kind="causal" if causal else full,
-        )
-        self.control = make_control(control, sizes, **options)
-
-    def forward(
-        self,
-        x: Tensor,
-        source: Tensor | None = None,
-        *,
-        key_padding_mask: Tensor | None = None,
-        shared: Shared | None = None,
-    ) -> Tensor:
-        """Attention of x to a source, or to x itself.
-
-        x: (B, T, E); source: (B, S, source_dim), x itself if None
-        key_padding_mask: (B, S), True at padding, on either side; padding is never written
-        shared: what layers share within this forward pass; a model gives `shared.for_layer(n)` to
-            its layer n. A control that shares nothing ignores it
-
-        Returns (B, T, E).
-
-        Raises ValueError for shapes that do not fit, for a source of a causal layer or of a window
-        of encoder attention, and for cross attention without a source.
-        """
-        check_type("shared", shared, Shared, NoneType)
-        if source is not None:
-            check_floating("source", source, f"(B, S, {self.source_dim})")
-        if self.causal and source is not None:
-            raise ValueError("causal attention reads its own `x`, but was given a `source`.")
-        if source is not None:
-            self._check_not_centred()
-        elif self.is_cross:
-            raise ValueError("cross attention, which `source_dim` selects, needs a `source`.")
-        else:
-            source = x
-        self._check(x, source, key_padding_mask)
-        return self.join(self.attend(x, Tokens(source, key_padding_mask, shared)))
-
-    def step(
-        self, x: Tensor, state: Any = None, *, key_padding_mask: Tensor | None = None
-    ) -> tuple[Tensor, Any]:
-        """Continues causal attention: T >= 1 further positions, such as a prompt or one token.
-
-        x: (B, T, E); key_padding_mask: (B, T)
-        state: of the positions before, None at the start. Its size is constant;
-            `state.reorder(new_order)` selects rows of the batch, as beam search does. The given
-            state is not changed.
-
-        Returns (B, T, E) and the state after the last position.
-
-        Raises ValueError for a layer that is not causal and for shapes that do not fit, and
-        TypeError for a state of another class than the control's.
-        """
-        if not self.causal:
-            raise ValueError("`step` needs causal attention, but this layer has causal=False.")
-        self._check(x, x, key_padding_mask)
-        if state is not None:
-            self._check_state("state", state, x)
-        q, k, v = self.project(x, x)
-        heads, state = self.control.step(q, k, v, Tokens(x, key_padding_mask), state)
-        return self.join(heads), state
-
-    def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Any:
-        """The memory of a source, for `read`: cross attention writes once and reads often.
-
-        source: (B, S, source_dim); key_padding_mask: (B, S). Returns a state with `reorder`.
-
-        Raises ValueError for a causal layer, for a window of encoder attention and for shapes
-        that do not fit.
-        """
-        if self.causal:
-            raise ValueError("`write` needs causal=False; a causal layer has `step`.")
-        self._check_not_centred()
-        check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
-        return self.write_memory(Tokens(source, key_padding_mask))
-
-    def read(self, x: Tensor, memory: Any) -> Tensor:
-        """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
-
-        Raises ValueError for shapes that do not fit, and TypeError for a memory of another class
-        than the control's.
-        """
-        check_batch("x", x, self.embed_dim, projection=self.q_proj)
-        self._check_state("memory", memory, x)
-        return self.join(self.control.read(self.split(self.q_proj(x)), memory))
-
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
         check_batch("x", x, self.embed_dim, projection=self.q_proj)
         check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
@@ -352,19 +356,19 @@ class ABCAttention(BoundedAttention):
                 "query of `x`; set `source_dim` in the constructor to give it a `source`."
             )
 
-    def _check_shared(self, control: Control, is_cross: bool) -> None:
+    def _check_shared(self, control: Control) -> None:
         """Raises ValueError where a control made for another layer does not fit this one."""
         name = type(control).__name__
         if not control.can_tie:
             raise ValueError(f"layers cannot share {name}; give its name instead.")
         if self.causal and control.causal_refusal:
             raise ValueError(f"{name} has no causal form: {control.causal_refusal}.")
-        if is_cross and control.is_centred:
+        if self.is_cross and control.is_centred:
             raise ValueError(
                 f"a {name} of encoder attention is centred on its query; cross attention needs "
                 "one of its own."
             )
-        if control.can_centre and not (control.is_centred or is_cross or self.causal):
+        if control.can_centre and not (control.is_centred or self.is_cross or self.causal):
             raise ValueError(
                 f"a {name} of causal or cross attention sees the last tokens alone; encoder "
                 "attention needs one of its own."
