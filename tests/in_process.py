@@ -38,7 +38,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.base import Metadata
 
-from fairseq_memattn.data_prep.commands import binarise
+from fairseq_memattn.data_prep.pipeline import binarise
 from fairseq_memattn.host.messages.handler import install_excepthook, install_hydra_excepthook
 from fairseq_memattn.host.messages.logs import quiet_known_warnings
 

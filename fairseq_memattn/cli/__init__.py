@@ -173,15 +173,23 @@ def _run(argv: Sequence[str]) -> None:
 
 @contextmanager
 def _unwinding_when_terminated() -> Iterator[None]:
-    """Lets SIGTERM end the command by an exception, so that it removes its temporary files."""
+    """SIGTERM and SIGHUP end the command by an exception, so that it removes its temporary files.
+
+    A signal that the caller ignores or handles keeps its effect, as under `nohup`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    ours = [
+        one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL
+    ]
+    for one in ours:
+        signal.signal(one, _terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one in ours:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def _terminate(number: int, frame: object) -> None:

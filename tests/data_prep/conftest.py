@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from in_process import preprocess_in_process
 
-from fairseq_memattn.data_prep.commands import binarise
+from fairseq_memattn.data_prep.pipeline import binarise
 
 IN_A_PROCESS = binarise.run_preprocess
 

@@ -51,8 +51,8 @@ def message(captured_err: str) -> str:
     """The error that ended a command, which is one line without a traceback."""
     assert "Traceback" not in captured_err
     last = captured_err.strip().splitlines()[-1]
-    assert last.startswith("error: ")
-    return last.removeprefix("error: ")
+    assert last.startswith("memattn prepare: error: ")
+    return last.removeprefix("memattn prepare: error: ")
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from fairseq_memattn import archive_limits
 from fairseq_memattn.data_prep.pipeline import download
 from fairseq_memattn.data_prep.pipeline.archives import extract, names, sources
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, obtain_all
-from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.errors import MemAttnError
 
 CONTENT = bytes(range(256)) * 40
 FILES = {"x/a.txt": "eins\n", "x/b.txt": "zwei\n", "y/a.txt": "drei\n"}
@@ -81,7 +81,7 @@ def test_a_broken_download_goes_on_where_it_stopped(site: Site, tmp_path: Path) 
     target = tmp_path / "new" / "corpus.tgz"
     site.sends = 4000
     for part in (4000, 8000):
-        with pytest.raises(DataError, match=f"ended after {part} of 10240 bytes; run .* again"):
+        with pytest.raises(MemAttnError, match=f"ended after {part} of 10240 bytes; run .* again"):
             download.fetch(site.url, target)
         assert not target.exists()
     download.fetch(site.url, target)
@@ -94,7 +94,7 @@ def test_a_broken_download_goes_on_where_it_stopped(site: Site, tmp_path: Path) 
 def test_what_cannot_go_on_starts_again(site: Site, tmp_path: Path, change: str) -> None:
     target = tmp_path / "corpus.tgz"
     site.sends = 100
-    with pytest.raises(DataError):
+    with pytest.raises(MemAttnError):
         download.fetch(site.url, target)
     site.sends = len(CONTENT)
     if change == "version":
@@ -109,7 +109,7 @@ def test_what_cannot_go_on_starts_again(site: Site, tmp_path: Path, change: str)
 def test_a_download_that_only_had_to_be_renamed(site: Site, tmp_path: Path) -> None:
     target = tmp_path / "corpus.tgz"
     site.sends = len(CONTENT) - 1
-    with pytest.raises(DataError):
+    with pytest.raises(MemAttnError):
         download.fetch(site.url, target)
     with open(tmp_path / "corpus.tgz.part", "ab") as file:
         file.write(CONTENT[-1:])
@@ -126,7 +126,7 @@ def test_a_download_of_unknown_size_with_nothing_left(
     part.write_bytes(CONTENT + extra)
     (tmp_path / "corpus.tgz.part.json").write_text(json.dumps({"version": '"1"', "size": None}))
     if extra:  # the part is not the server's file: it starts again
-        with pytest.raises(DataError, match="the server answered 416 .*; run the command again"):
+        with pytest.raises(MemAttnError, match="the server answered 416 .*; run the command again"):
             download.fetch(site.url, target)
         assert not part.exists()
     download.fetch(site.url, target)
@@ -138,20 +138,22 @@ def test_no_server(tmp_path: Path) -> None:
     with socket.socket() as taken:  # and does not listen
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/corpus.tgz"
-        with pytest.raises(DataError, match="cannot be downloaded .* --archive"):
+        with pytest.raises(MemAttnError, match="cannot be downloaded .* --archive"):
             download.fetch(url, tmp_path / "archives/corpus.tgz")
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_file_that_the_server_does_not_have(site: Site, tmp_path: Path) -> None:
     site.status = 404
-    with pytest.raises(DataError, match="corpus.tgz: the server answered 404 Not Found; run the"):
+    with pytest.raises(
+        MemAttnError, match="corpus.tgz: the server answered 404 Not Found; run the"
+    ):
         download.fetch(site.url, tmp_path / "archives/corpus.tgz")
     assert not [*tmp_path.iterdir()]
 
 
 def test_an_archive_that_the_user_does_not_have(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="--archive .*/a.tgz: no such file or folder"):
+    with pytest.raises(MemAttnError, match="--archive .*/a.tgz: no such file or folder"):
         obtain(Archive("a.tgz", "page"), tmp_path / "a.tgz", tmp_path)
 
 
@@ -175,7 +177,7 @@ def test_checksums(
     if expected is None:
         assert obtain(archive, path, tmp_path) == path
     else:
-        with pytest.raises(DataError, match=expected):
+        with pytest.raises(MemAttnError, match=expected):
             obtain(archive, path, tmp_path)
 
 
@@ -183,7 +185,7 @@ def test_a_wrong_download_is_not_kept(site: Site, tmp_path: Path) -> None:
     right = f"md5:{hashlib.md5(CONTENT).hexdigest()}"
     archive = Archive("corpus.tgz", "page", site.url, None, right)
     site.content = b"<html>the proxy is tired</html>"
-    with pytest.raises(DataError, match="download it again"):
+    with pytest.raises(MemAttnError, match="download it again"):
         obtain(archive, None, tmp_path)
     assert not [*tmp_path.iterdir()]
     site.content = CONTENT
@@ -197,9 +199,9 @@ def test_several_archives_are_known_by_their_names(site: Site, tmp_path: Path) -
     found = obtain_all(archives, [mine], tmp_path / "archives")
     assert found == [mine, tmp_path / "archives/b.tgz"]
     assert found[1].read_bytes() == CONTENT
-    with pytest.raises(DataError, match="c.tgz: the name must be one of a.tgz, b.tgz"):
+    with pytest.raises(MemAttnError, match="c.tgz: the name must be one of a.tgz, b.tgz"):
         obtain_all(archives, [tmp_path / "c.tgz"], tmp_path)
-    with pytest.raises(DataError, match="names a.tgz twice"):
+    with pytest.raises(MemAttnError, match="names a.tgz twice"):
         obtain_all(archives, [mine, tmp_path / "other/a.tgz"], tmp_path)
 
 
@@ -222,7 +224,7 @@ def test_files_are_found_by_the_end_of_their_path(kind: str, tmp_path: Path) -> 
         ("a.txt", "two files a.txt: .*x/a.txt and .*y/a.txt"),
         ("c", "no file c"),
     ):
-        with pytest.raises(DataError, match=f"{archive.name}: has {expected}"):
+        with pytest.raises(MemAttnError, match=f"{archive.name}: has {expected}"):
             extract(archive, {"b.txt": tmp_path / "new/b", end: tmp_path / "new/x"})
         assert not (tmp_path / "new").exists()
 
@@ -235,7 +237,7 @@ def test_paths_that_lead_out_of_the_folder_are_refused(
     kind: str, name: str, tmp_path: Path
 ) -> None:
     archive = WRITERS[kind](tmp_path / "archive", {name: "evil\n", "b.txt": "good\n"})
-    with pytest.raises(DataError, match="refused, because its path '.*evil.txt' leads out"):
+    with pytest.raises(MemAttnError, match="refused, because its path '.*evil.txt' leads out"):
         extract(archive, {"b.txt": tmp_path / "out" / "b"})
     assert not (tmp_path / "out").exists()
 
@@ -269,7 +271,9 @@ def special(path: Path, kind: str) -> Path:
 def test_links_and_devices(kind: str, tmp_path: Path) -> None:
     """An archive may have them, where they are not wanted."""
     archive = special(tmp_path / "archive", kind)
-    with pytest.raises(DataError, match="archive: refused, because 'a.txt' is neither a file nor"):
+    with pytest.raises(
+        MemAttnError, match="archive: refused, because 'a.txt' is neither a file nor"
+    ):
         extract(archive, {"a.txt": tmp_path / "out" / "a"})
     assert not (tmp_path / "out").exists()
     extract(archive, {"b.txt": tmp_path / "out" / "b"})
@@ -286,9 +290,9 @@ def test_archives_that_unpack_to_too_much(
     archive = WRITERS[kind](tmp_path / "archive", {"a.txt": plenty, "b.txt": plenty})
     refused = "archive: refused, because it unpacks to more than 100000 bytes, of which 'b.txt' has"
     for wanted in ("a.txt", "b.txt"):
-        with pytest.raises(DataError, match=refused):
+        with pytest.raises(MemAttnError, match=refused):
             extract(archive, {wanted: tmp_path / "out" / "a"})
-    with pytest.raises(DataError, match=refused):
+    with pytest.raises(MemAttnError, match=refused):
         names(archive)
     assert not (tmp_path / "out").exists()
     text = "".join(f"{i * i * 7919 % 10007}\n" for i in range(50_000))  # more than 100,000 bytes
@@ -300,7 +304,7 @@ def test_zeros_after_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(archive_limits, "UNPACKED", 100_000)
     content = gzip.decompress(write_tar(tmp_path / "archive", {"a.txt": "eins\n"}).read_bytes())
     (tmp_path / "archive").write_bytes(gzip.compress(content + bytes(10_000_000)))
-    with pytest.raises(DataError, match="of which 'what follows the last file' has"):
+    with pytest.raises(MemAttnError, match="of which 'what follows the last file' has"):
         extract(tmp_path / "archive", {"a.txt": tmp_path / "out" / "a"})
     assert not (tmp_path / "out").exists()
 
@@ -311,7 +315,9 @@ def test_a_header_that_would_fill_the_memory(kind: bytes, tmp_path: Path) -> Non
     header.type, header.size = kind, 1 << 40
     packed = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(10_000))
     (tmp_path / "archive").write_bytes(packed)
-    with pytest.raises(DataError, match="archive: refused, because the header of 'long' must have"):
+    with pytest.raises(
+        MemAttnError, match="archive: refused, because the header of 'long' must have"
+    ):
         names(tmp_path / "archive")
 
 
@@ -332,7 +338,7 @@ def test_broken_archives(kind: str, damage: str, tmp_path: Path) -> None:
         }[damage]
     )
     with pytest.raises(
-        DataError, match="/archive: cannot be unpacked .* damaged, or is not a tar or zip"
+        MemAttnError, match="/archive: cannot be unpacked .* damaged, or is not a tar or zip"
     ):
         extract(archive, {"a.txt": tmp_path / "out" / "a"})
     assert not (tmp_path / "out").exists()

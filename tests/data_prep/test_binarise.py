@@ -9,16 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from preparing import prepare
 
-from fairseq_memattn.data_prep.commands import binarise as script
-from fairseq_memattn.data_prep.commands.binarise import (
+from fairseq_memattn.data_prep.pipeline import binarise as script
+from fairseq_memattn.data_prep.pipeline.binarise import (
     RECORD,
     binarise,
     check_count,
     forget_other_parts,
 )
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.pipeline.splits import find_splits
+from fairseq_memattn.errors import MemAttnError
 
 SPLITS = ("train", "valid", "test")
 EN = ["the house is old", "it is big", "she sings", "the old letter", "it is hers"]
@@ -120,7 +121,7 @@ def test_other_data_or_options_are_refused(
     if file:
         (pieces / file).write_text("another line\n", encoding="utf-8")
     before = tree(output)
-    with pytest.raises(DataError, match="was made from other data or options: .*--force"):
+    with pytest.raises(MemAttnError, match="was made from other data or options .*--force"):
         binarise({split: pieces / split for split in SPLITS}, ["en", "es"], output, **options)
     assert tree(output) == before
 
@@ -150,7 +151,7 @@ def test_what_another_program_has_made_is_kept(
     (other / "binarised.json").write_text(record.replace('"es"', '"fr"'), encoding="utf-8")
     for force in (False, True):
         with pytest.raises(
-            DataError, match=f"has {name.split('/')[0]}, which this command has not"
+            MemAttnError, match=f"has {name.split('/')[0]}, which this command has not"
         ):
             binarise(text, ["en", "es"], other, force=force)
     assert (other / name).read_text() == "kept"
@@ -182,7 +183,7 @@ def killed_at(step: str, arguments: list[str]) -> int | None:
             from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
             MMapIndexedDatasetBuilder.finalize = die
-        sys.exit(script.main(arguments))
+        sys.exit(prepare(script, arguments))
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
@@ -203,7 +204,7 @@ def test_killed_and_started_again(
     lock, part = sorted(tmp_path.iterdir(), reverse=True)
     assert lock.name == ".bin.lock"
     assert part.name.startswith(".bin.binarising-") and (part / reached).exists()
-    assert script.main(words) == 0
+    assert prepare(script, words) == 0
     assert tree(output) == tree(uninterrupted)
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
@@ -238,7 +239,7 @@ def test_a_dictionary_for_each_language(
             assert content == written[name], name
     assert each["en"].read_bytes() != each["es"].read_bytes()
     for joined, wrong in ((True, each), (False, {"en": each["en"]})):
-        with pytest.raises(DataError, match="dictionaries are given for en.*, but needed for"):
+        with pytest.raises(MemAttnError, match="dictionaries are given for en.*, but needed for"):
             binarise(text, ["en", "es"], again, joined_dictionary=joined, dictionary=wrong)
 
 
@@ -259,11 +260,11 @@ def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
     (tmp_path / "dict.txt").write_text("not a dictionary\n", encoding="utf-8")
     options = ["--dictionary", str(tmp_path / "dict.txt")]
     output = tmp_path / "new" / "bin"
-    assert script.main([*map(str, arguments(text, output)), *options]) == 1
+    assert prepare(script, [*map(str, arguments(text, output)), *options]) == 1
     error = capfd.readouterr().err
     assert "ValueError: Incorrect dictionary format" in error and "Traceback" not in error
     assert error.splitlines()[-1] == (
-        "error: fairseq-preprocess ended with 1; its message is above"
+        "memattn prepare: error: fairseq-preprocess ended with 1; its message is above"
     )
     assert not (tmp_path / "new").exists()
 
@@ -272,7 +273,9 @@ def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Pa
     text, output = made
     splits = find_splits(text, ["en", "es"])
     check_count(splits, "valid", output, 5)
-    with pytest.raises(DataError, match="valid.en: 6 lines, but the binary data has 5 sentences"):
+    with pytest.raises(
+        MemAttnError, match="valid.en: 6 lines, but the binary data has 5 sentences"
+    ):
         check_count(splits, "valid", output, 6)
 
 
@@ -295,7 +298,7 @@ def test_wrong_data_is_refused_before_fairseq_starts(
 ) -> None:
     monkeypatch.setattr(script, "preprocess", None)
     text = write(tmp_path / "pieces", **changes)
-    with pytest.raises(DataError) as error:
+    with pytest.raises(MemAttnError) as error:
         binarise(text, ["en", "es"], tmp_path / "new" / "bin")
     assert message in str(error.value)
     assert not (tmp_path / "new").exists()
@@ -332,15 +335,15 @@ def test_impossible_options(
     text = write(tmp_path / "P")
     before = tree(tmp_path / "P")
     changed = [word.replace("P", str(tmp_path / "P"), 1) for word in change.split()]
-    assert script.main([*map(str, arguments(text, tmp_path / "bin")), *changed]) == 1
+    assert prepare(script, [*map(str, arguments(text, tmp_path / "bin")), *changed]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("error: ") and message in line
+    assert line.startswith("memattn prepare: error: ") and message in line
     assert tree(tmp_path / "P") == before and not (tmp_path / "bin").exists()
 
 
 def test_a_pair_that_is_no_split_and_prefix(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        script.main("--text train --langs en --output o".split())
+        prepare(script, "--text train --langs en --output o".split())
     assert "must be SPLIT=PREFIX, but is 'train'" in capsys.readouterr().err
 
 
@@ -351,7 +354,7 @@ def test_data_that_lost_a_file_is_not_taken_for_done(
     copy = copied(output, tmp_path / "bin")
     assert not binarise(text, ["en", "es"], copy)
     (copy / "test.en-es.docids").unlink()
-    with pytest.raises(DataError, match="was changed since.*--force"):
+    with pytest.raises(MemAttnError, match="was changed since.*--force"):
         binarise(text, ["en", "es"], copy)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_memattn.data_prep.commands import binarise as script
+from fairseq_memattn.data_prep.pipeline import binarise as script
 from fairseq_memattn.data_prep.pipeline.splits import find_splits
 
 ODD = ["a  b\tc", "", "b </s> <unk> b", "ü\u00a0e\u0301 \x1c b", " 中 文 ", "a <pad> <s>"]

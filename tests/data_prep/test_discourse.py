@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import discourse
 from fairseq_memattn.data_prep.generated import tsv_tables
@@ -30,7 +31,7 @@ from fairseq_memattn.data_prep.generated.discourse.generated_documents import do
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 from fairseq_memattn.data_prep.generated.discourse.stories import Story
 from fairseq_memattn.data_prep.generated.discourse.templates import read_templates
-from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.errors import MemAttnError
 
 SCRIPT = [sys.executable, "-m", "fairseq_memattn.cli", "prepare", "discourse"]
 SMALL = ["--train-docs", "60", "--valid-docs", "7", "--test-docs", "8", "--contrast-groups", "36"]
@@ -38,7 +39,7 @@ SMALL = ["--train-docs", "60", "--valid-docs", "7", "--test-docs", "8", "--contr
 
 def run(out: Path, *options: str) -> int:
     """The exit status of the command line."""
-    return discourse.main(["--output", str(out), *options])
+    return prepare(discourse, ["--output", str(out), *options])
 
 
 @pytest.fixture(scope="module")
@@ -567,7 +568,7 @@ def test_running_again_is_done_and_another_corpus_is_refused(
 
     assert run(out, *options, "--seed", "3") == 1
     told = capsys.readouterr().err
-    assert told.startswith("error: ") and "made with other options" in told
+    assert told.startswith("memattn prepare: error: ") and "made with other options" in told
     assert run(out, *options, "--seed", "3", "--force") == 0
     assert '"seed": 3' in (out / "corpus.json").read_text(encoding="utf-8")
 
@@ -580,14 +581,12 @@ def test_somebody_elses_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    assert discourse.main(["--output", str(tmp_path), *SMALL]) == 1
+    assert prepare(discourse, ["--output", str(tmp_path), *SMALL]) == 1
     told = capsys.readouterr().err
     assert told.startswith(
-        f"error: --output {tmp_path} is not empty and has no complete corpus.json"
+        f"memattn prepare: error: --output {tmp_path} is not empty and has no complete corpus.json"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-    assert discourse.main(["--output", str(tmp_path / "thesis.tex"), *SMALL]) == 1
-    assert "is a file; it must be a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("appeared", [0, 1, 5, 12])
@@ -604,7 +603,9 @@ def test_a_killed_command_is_continued(appeared: int, corpus: Path, tmp_path: Pa
         if number < appeared:
             path.write_bytes(whole[name])
         else:
-            path.with_name(f"{path.name}.part{process.pid}").write_bytes(whole[name][:9])
+            path.with_name(f"{path.name}.{process.pid}.tmp{path.suffix}").write_bytes(
+                whole[name][:9]
+            )
     assert run(out, *SMALL) == 0
     assert contents(out) == whole
 
@@ -641,8 +642,8 @@ def test_what_a_killed_command_has_not_written_is_refused(
 def test_impossible_options(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert discourse.main(["--output", str(tmp_path / "new"), *options]) == 1
-    assert capsys.readouterr().err == f"error: {message}\n"
+    assert prepare(discourse, ["--output", str(tmp_path / "new"), *options]) == 1
+    assert capsys.readouterr().err == f"memattn prepare: error: {message}\n"
     assert not (tmp_path / "new").exists()
 
 
@@ -656,7 +657,7 @@ def test_asking_for_more_than_there_is() -> None:
         return new
 
     assert len(distinct(lambda: rng.randrange(5), is_new, 5, "numbers")) == 5
-    with pytest.raises(DataError, match=f"numbers: 1 requested, but after 0 .* {MAX_REPEATS} "):
+    with pytest.raises(MemAttnError, match=f"numbers: 1 requested, but after 0 .* {MAX_REPEATS} "):
         distinct(lambda: rng.randrange(5), is_new, 1, "numbers")
 
 
@@ -679,5 +680,5 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_earlier_name_of_output(tmp_path: Path) -> None:
-    assert discourse.main(["--out", str(tmp_path / "corpus"), *SMALL]) == 0
+    assert prepare(discourse, ["--out", str(tmp_path / "corpus"), *SMALL]) == 0
     assert (tmp_path / "corpus" / "train.en").is_file()

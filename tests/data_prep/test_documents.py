@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpora import corpus, needs
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import documents
 from fairseq_memattn.data_prep.formats import FORMATS
@@ -65,14 +66,14 @@ def written(prefix: Path) -> dict[str, str]:
 
 def convert(direction: str, form: str, source: Path, target: Path, *options: object) -> int:
     arguments = [direction, form, "--input", source, "--output", target, "--langs", "en", "ru"]
-    return documents.main([str(argument) for argument in (*arguments, *options)])
+    return prepare(documents, [str(argument) for argument in (*arguments, *options)])
 
 
 def mistake(capsys: pytest.CaptureFixture[str], status: int) -> str:
     """The message of a run that failed."""
     captured = capsys.readouterr()
     assert (status, captured.out) == (1, "")
-    return captured.err.splitlines()[-1].removeprefix("error: ")
+    return captured.err.splitlines()[-1].removeprefix("memattn prepare: error: ")
 
 
 @pytest.mark.parametrize("form", WRITTEN)
@@ -297,7 +298,7 @@ MALFORMED = [
         {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"},
         "theirs.en, 1, but has 2",
     ),
-    ("jsonl", {}, "theirs.jsonl: cannot be read"),
+    ("jsonl", {}, "theirs.jsonl"),
     ("jsonl", {"jsonl": ""}, "jsonl: no sentences"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a"}\n'}, "jsonl, line 1: has no key 'ru'"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a", "ru": " "}\n'}, "line 1: the line is empty"),
@@ -382,7 +383,7 @@ def test_malformed_input_is_refused_and_nothing_is_written(
         ("voita", {}, "--boundaries x", "--boundaries x: voita has no such file"),
         ("han", {}, "--langs en en", "--langs must name each language once, but is en en"),
         ("han", {}, "--output ours", "would overwrite an input"),
-        ("han", {}, "--langs en fr", "ours.fr: cannot be read"),
+        ("han", {}, "--langs en fr", "ours.fr"),
     ],
 )
 def test_text_that_a_format_cannot_hold_and_impossible_options(
@@ -406,13 +407,13 @@ def test_check_counts_and_names_the_first_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours = write(tmp_path / "ours", NAMED | {"docid": "x\ny\ny\ny\nz\n"})
-    assert documents.main(["check", str(ours), "--langs", "en", "ru"]) == 0
+    assert prepare(documents, ["check", str(ours), "--langs", "en", "ru"]) == 0
     assert capsys.readouterr().out == "3 documents, 5 sentences, the longest document 3 (y)\n"
     write(ours, {"ru": "А\nБ\nВ\n\t\nД\n"})
-    status = documents.main(["check", str(ours), "--langs", "en", "ru"])
+    status = prepare(documents, ["check", str(ours), "--langs", "en", "ru"])
     assert mistake(capsys, status) == f"{ours}.ru, line 4: the line is empty"
     write(ours, {"en": "", "ru": "", "docid": ""})
-    status = documents.main(["check", str(ours), "--langs", "en", "ru"])
+    status = prepare(documents, ["check", str(ours), "--langs", "en", "ru"])
     assert mistake(capsys, status) == f"{ours}.en: no lines"
 
 
@@ -429,7 +430,7 @@ def corpus(order: list[int]) -> dict[str, str]:
 
 def split(prefix: Path, folder: Path, seed: int) -> dict[str, dict[str, str]]:
     places = ["--input", str(prefix), "--output", str(folder)]
-    assert documents.main(["split", *places, *SPLIT.split(), str(seed)]) == 0
+    assert prepare(documents, ["split", *places, *SPLIT.split(), str(seed)]) == 0
     return {name: written(folder / name) for name in documents.SPLITS}
 
 
@@ -467,10 +468,10 @@ def test_a_split_is_replaced_only_by_force(
     prefix = write(tmp_path / "all", corpus(list(range(20))))
     first = split(prefix, tmp_path / "s", seed=1)
     again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]
-    assert documents.main(again) == 1
+    assert prepare(documents, again) == 1
     assert "train.en exists; choose another --output" in capsys.readouterr().err
     assert written(tmp_path / "s" / "train") == first["train"]
-    assert documents.main([*again, "--force"]) == 0
+    assert prepare(documents, [*again, "--force"]) == 0
     assert written(tmp_path / "s" / "train") != first["train"]
 
 
@@ -479,7 +480,7 @@ def test_a_split_leaves_documents_to_train_on(
 ) -> None:
     prefix = write(tmp_path / "all", corpus(list(range(7))))
     places = ["--input", str(prefix), "--output", str(tmp_path / "new")]
-    status = documents.main(["split", *places, *SPLIT.split(), "1"])
+    status = prepare(documents, ["split", *places, *SPLIT.split(), "1"])
     assert mistake(capsys, status) == (
         f"--valid-docs and --test-docs must leave at least one of the 7 documents in "
         f"{prefix}.docid for training, but are 3 and 4"
@@ -489,7 +490,7 @@ def test_a_split_leaves_documents_to_train_on(
 
 def test_the_help_shows_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        documents.main(["from", "--help"])
+        prepare(documents, ["from", "--help"])
     shown = capsys.readouterr().out
     for name, form in FORMATS.items():
         assert f"  {name} " in shown and form.example in shown
@@ -508,6 +509,6 @@ def test_a_format_is_one_entry(
         f"{ours}.en, line 2: --max-tokens must be at least 10 for this sentence, but is 9"
     )
     with pytest.raises(SystemExit):
-        documents.main(["to", "--help"])
+        prepare(documents, ["to", "--help"])
     shown = capsys.readouterr().out
     assert "  limited         as it is\n" in shown and "limited: 9" in " ".join(shown.split())

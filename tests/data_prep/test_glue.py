@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from official_archives import encoded, lines, message, tree, write_zip
+from preparing import prepare
 from roberta_data import TINY, fairseq, write_gpt2_files
 
-from fairseq_memattn.data_prep.commands import glue, subword
-from fairseq_memattn.data_prep.pipeline.files import DataError
-from fairseq_memattn.data_prep.text import pretrained_subwords
-from fairseq_memattn.data_prep.text.pretrained_subwords import Subwords, find_subwords, write_pieces
+from fairseq_memattn.data_prep.commands import glue
+from fairseq_memattn.data_prep.pipeline import pretrained_subwords
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
+    Subwords,
+    find_subwords,
+    write_pieces,
+)
+from fairseq_memattn.data_prep.text import subword
+from fairseq_memattn.errors import MemAttnError
 
 MNLI_START = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "
 MNLI_START += "sentence1_parse sentence2_parse sentence1 sentence2"
@@ -86,7 +92,7 @@ def run(
 ) -> int:
     argv = ["--task", name, "--archive", str(archive), "--output", str(output), *more]
     argv += [] if gpt2 is None else ["--gpt2-bpe-dir", str(gpt2)]
-    return glue.main(argv if checked else [*argv, "--unchecked"])
+    return prepare(glue, argv if checked else [*argv, "--unchecked"])
 
 
 # ------------------------------------------------------------------------------------ fairseq
@@ -302,7 +308,7 @@ def test_broken_gpt2_files(
     monkeypatch.chdir(tmp_path)
     path = write_gpt2_files(Path("bpe")) / file
     path.unlink() if content is None else path.write_text(content)
-    with pytest.raises(DataError, match=re.escape(expected)):
+    with pytest.raises(MemAttnError, match=re.escape(expected)):
         pieces_of(Path("bpe"), tmp_path).make()("house")
 
 

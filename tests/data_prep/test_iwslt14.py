@@ -18,6 +18,7 @@ from official_archives import (
     tree,
     write_tar,
 )
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import iwslt14
 
@@ -36,7 +37,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("iwslt14") / "out"
-    assert iwslt14.main(argv(archive, output)) == 0
+    assert prepare(iwslt14, argv(archive, output)) == 0
     return output
 
 
@@ -88,7 +89,7 @@ def test_what_is_left_out_is_reported(
 ) -> None:
     """Also when everything is done already, and nothing is done again."""
     before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*")}
-    assert iwslt14.main(argv(archive, corpus)) == 0
+    assert prepare(iwslt14, argv(archive, corpus)) == 0
     printed = capsys.readouterr().out
     assert (
         "text-train: 8 pairs, 2 documents, 9 lines of mark-up left out, "
@@ -113,7 +114,7 @@ def killed(arguments: list[str], replacements: int) -> int:
             real(source, target)
 
         os.replace = replace
-        sys.exit(iwslt14.main(arguments))
+        sys.exit(prepare(iwslt14, arguments))
 
     process = multiprocessing.get_context("fork").Process(target=run)
     process.start()
@@ -181,12 +182,12 @@ def test_archives_that_are_not_as_they_should_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = write_tar(tmp_path / "es-en.tgz", files)
-    assert iwslt14.main(argv(broken, tmp_path / "out")) == 1
+    assert prepare(iwslt14, argv(broken, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)
 
 
 def test_without_an_archive_the_message_says_where_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert iwslt14.main(["--output", str(tmp_path / "out")]) == 1
+    assert prepare(iwslt14, ["--output", str(tmp_path / "out")]) == 1
     assert "download it from https://wit3.fbk.eu/2014-01" in message(capsys.readouterr().err)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines, message
+from preparing import prepare
 from roberta_data import TINY, fairseq, write_gpt2_files
 
 from fairseq_memattn.data_prep.commands import mlm_text
@@ -33,7 +34,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(texts: Path, output: Path, *options: str) -> int:
     argv = f"--train {texts}/a.txt {texts}/b.txt --valid {texts}/valid.txt --output {output}"
-    return mlm_text.main([*argv.split(), "--gpt2-bpe-dir", str(texts / "bpe"), *options])
+    return prepare(mlm_text, [*argv.split(), "--gpt2-bpe-dir", str(texts / "bpe"), *options])
 
 
 @pytest.fixture(scope="module")

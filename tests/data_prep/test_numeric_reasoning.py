@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from fairseq.data import Dictionary, data_utils
+from preparing import prepare as run_preparation
 
 from fairseq_memattn.data_prep.commands import numeric_reasoning
 from fairseq_memattn.data_prep.generated.numeric.examples import draw_example
@@ -123,7 +124,7 @@ def answer(passage: str, question: str) -> int:
 def prepare(folder: Path, *options: object, train=400) -> int:
     sizes = ["--train", train, "--valid", 20, "--test", 10]
     argv = ["--output", folder, *sizes, *options]
-    return numeric_reasoning.main([str(argument) for argument in argv])
+    return run_preparation(numeric_reasoning, [str(argument) for argument in argv])
 
 
 def lines(path: Path) -> list[str]:
@@ -251,16 +252,24 @@ def test_same_options_same_bytes(tmp_path, capsys):
 
 def test_options_that_cannot_be(tmp_path, capsys):
     assert prepare(tmp_path, "--reuse", 1.5) == 1
-    assert capsys.readouterr().err == "error: --reuse must be from 0 to 1, but is 1.5\n"
+    assert (
+        capsys.readouterr().err
+        == "memattn prepare: error: --reuse must be from 0 to 1, but is 1.5\n"
+    )
     assert prepare(tmp_path, "--largest", 8) == 1
-    assert capsys.readouterr().err == "error: --largest must be at least 9, but is 8\n"
+    assert (
+        capsys.readouterr().err
+        == "memattn prepare: error: --largest must be at least 9, but is 8\n"
+    )
     for sentences in (1, 31):
         assert prepare(tmp_path, "--sentences", sentences) == 1
-        message = f"error: --sentences must be from 2 to 30, but is {sentences}\n"
+        message = f"memattn prepare: error: --sentences must be from 2 to 30, but is {sentences}\n"
         assert capsys.readouterr().err == message
     missing = tmp_path / "dict.txt"
     assert prepare(tmp_path, "--dictionary", missing) == 1
-    assert capsys.readouterr().err == f"error: --dictionary {missing}: no such file\n"
+    assert (
+        capsys.readouterr().err == f"memattn prepare: error: --dictionary {missing}: no such file\n"
+    )
 
 
 def test_shorter_passages_of_the_same_dictionary(numbers, tmp_path, capsys):

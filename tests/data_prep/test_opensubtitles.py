@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from official_archives import lines, message, write_zip
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import opensubtitles_en_ru
 
@@ -48,7 +49,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("opensubtitles") / "out"
-    assert opensubtitles_en_ru.main(argv(archive, output)) == 0
+    assert prepare(opensubtitles_en_ru, argv(archive, output)) == 0
     return output
 
 
@@ -83,7 +84,7 @@ def test_both_sets_share_one_dictionary(corpus: Path) -> None:
 
 def test_sentencepiece_of_each_language(archive: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert opensubtitles_en_ru.main(argv(archive, output, subwords="--sentencepiece 27")) == 0
+    assert prepare(opensubtitles_en_ru, argv(archive, output, subwords="--sentencepiece 27")) == 0
     agnostic, aware = (output / f"context_{name}" for name in ("agnostic", "aware"))
     for language, other in (("en", "ru"), ("ru", "en")):
         model = str(agnostic / f"spm.{language}.model")
@@ -114,14 +115,14 @@ def test_sentencepiece_of_each_language(archive: Path, tmp_path: Path) -> None:
 def test_sentencepiece_that_cannot_be(
     subwords: str, expected: str, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert opensubtitles_en_ru.main(argv(archive, tmp_path / "out", subwords=subwords)) == 1
+    assert prepare(opensubtitles_en_ru, argv(archive, tmp_path / "out", subwords=subwords)) == 1
     assert expected in message(capsys.readouterr().err)
 
 
 def test_what_is_left_out_is_reported(
     archive: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert opensubtitles_en_ru.main(argv(archive, corpus)) == 0
+    assert prepare(opensubtitles_en_ru, argv(archive, corpus)) == 0
     printed = capsys.readouterr().out
     assert "text-train: 7 pairs, 7 documents, 1 pairs with an empty side dropped" in printed
     assert ("text-train: 8 pairs, 2 documents, 1 groups with an empty sentence dropped") in printed
@@ -137,7 +138,7 @@ def test_options(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     other = write_zip(tmp_path / "other.zip", {f"context_{n}": t for n, t in renamed.items()})
     output = tmp_path / "out"
     options = ["--layout", "{set}/{language}.{split}", "--bpe", "each", "--lowercase"]
-    assert opensubtitles_en_ru.main(argv(other, output, *options)) == 0
+    assert prepare(opensubtitles_en_ru, argv(other, output, *options)) == 0
     assert lines(output / "context_aware/text/valid.ru")[:4] == [line.lower() for line in RUSSIAN]
     codes = [(output / f"context_agnostic/codes.{x}").read_text("utf-8") for x in ("en", "ru")]
     assert "c a" in codes[0] and "к о" not in codes[0]
@@ -156,14 +157,14 @@ def test_groups_of_another_size(
 ) -> None:
     files = archive_files() | {"data_to_publish/context_aware/en_dev": f"{line}\n{line}\n"}
     archive = write_zip(tmp_path / "broken.zip", files)
-    assert opensubtitles_en_ru.main(argv(archive, tmp_path / "out")) == 1
+    assert prepare(opensubtitles_en_ru, argv(archive, tmp_path / "out")) == 1
     assert expected.split("|")[-1] in message(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("layout", ["{lang}", "{set}/{language}", "{language}_{split}"])
 def test_layouts_that_cannot_be(layout: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        opensubtitles_en_ru.main(argv(Path("a"), Path("o"), "--layout", layout))
+        prepare(opensubtitles_en_ru, argv(Path("a"), Path("o"), "--layout", layout))
     assert "must contain {set}, {language} and {split}" in capsys.readouterr().err
 
 
@@ -177,13 +178,13 @@ def test_another_layout_is_another_text(
     both = archive_files()
     both |= {f"{name}.v2": content.upper() for name, content in archive_files().items()}
     both_archive = write_zip(tmp_path / "both.zip", both)
-    assert opensubtitles_en_ru.main(argv(both_archive, tmp_path / "out")) == 0
+    assert prepare(opensubtitles_en_ru, argv(both_archive, tmp_path / "out")) == 0
     options = ["--layout", "{set}/{language}_{split}.v2"]
-    assert opensubtitles_en_ru.main(argv(both_archive, tmp_path / "out", *options)) == 1
+    assert prepare(opensubtitles_en_ru, argv(both_archive, tmp_path / "out", *options)) == 1
     assert "was made from other input or options" in message(capsys.readouterr().err)
 
 
 def test_a_normalization_without_sentencepiece(capsys: pytest.CaptureFixture[str]) -> None:
     given = argv(Path("a"), Path("o"), "--normalization", "nfkc")
-    assert opensubtitles_en_ru.main(given) == 1
+    assert prepare(opensubtitles_en_ru, given) == 1
     assert "--normalization nfkc needs --sentencepiece" in message(capsys.readouterr().err)

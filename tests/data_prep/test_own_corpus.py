@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from official_archives import lines, message
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import own_corpus
 
@@ -34,8 +35,8 @@ def mine(tmp_path: Path) -> Path:
 
 def run(mine: Path, *options: str, langs: str = "en es") -> int:
     argv = f"--text train={mine / 'train'} valid={mine / 'dev'} --langs {langs}"
-    return own_corpus.main(
-        [*argv.split(), "--output", str(mine / "data"), "--vocab-size", "30", *options]
+    return prepare(
+        own_corpus, [*argv.split(), "--output", str(mine / "data"), "--vocab-size", "30", *options]
     )
 
 
@@ -57,7 +58,7 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run(mine, "--model-type", "bpe") == 1
     told = message(capsys.readouterr().err)
-    assert f"options: model_type was unigram and is bpe (see {data}/stages/spm.json);" in told
+    assert f"made from other input or options (see {data}/stages/spm.json);" in told
     assert run(mine, "--seed", "2") == 1
     assert "or replace it with --force" in message(capsys.readouterr().err)
 
@@ -191,7 +192,7 @@ def test_splits_that_cannot_be(
     text: str, expected: str, mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = f"--text {text.format(mine)} --langs en es --output {mine / 'data'}"
-    assert own_corpus.main(argv.split()) == 1
+    assert prepare(own_corpus, argv.split()) == 1
     assert expected in message(capsys.readouterr().err)
 
 
@@ -201,7 +202,7 @@ def test_the_users_own_files_are_never_overwritten(
     text = mine.rename(mine.with_name("text"))
     before = {path: path.read_bytes() for path in text.iterdir()}
     argv = f"--text train={text / 'train'} valid={text / 'dev'} --langs en es"
-    assert own_corpus.main([*argv.split(), "--output", str(text.parent)]) == 1
+    assert prepare(own_corpus, [*argv.split(), "--output", str(text.parent)]) == 1
     assert "train.en: the output would overwrite an input" in message(capsys.readouterr().err)
     assert {path: path.read_bytes() for path in text.iterdir()} == before
 
@@ -216,7 +217,7 @@ def test_validation_on_the_training_text_or_none(
     monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     text = [f"train={mine / 'train'}", *([f"valid={mine / valid}"] if valid else [])]
     options = ["--langs", "en", "es", "--output", str(mine / "data"), "--vocab-size", "30"]
-    assert own_corpus.main(["--text", *text, *options]) == 0
+    assert prepare(own_corpus, ["--text", *text, *options]) == 0
     told = capsys.readouterr()
     assert ("warning: --text: valid has the same text as train;" in told.err) == (valid == "train")
     assert ("fairseq-train needs --disable-validation" in told.out) == (valid is None)

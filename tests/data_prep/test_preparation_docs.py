@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_memattn.data_prep.commands import PREPARATIONS, load
+from fairseq_memattn.data_prep.commands import PREPARATIONS, make_parser
 from fairseq_memattn.data_prep.formats import FORMATS
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_commands_parse(capsys: pytest.CaptureFixture[str]) -> None:
         arguments = [word for word in shlex.split(words) if word != "..."]
         try:
             if arguments[0] != "--help":
-                load(name).parser().parse_args(arguments)
+                make_parser(name).parse_args(arguments)
         except SystemExit:
             wrong.append(f"{page}: {name} {words}\n{capsys.readouterr().err}")
     assert wrong == []

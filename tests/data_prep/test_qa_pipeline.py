@@ -8,6 +8,7 @@ import pytest
 import sentencepiece
 from corpora import corpus, needs
 from official_archives import lines, message
+from preparing import prepare
 from question_files import (
     hotpot_context,
     hotpot_record,
@@ -18,7 +19,7 @@ from question_files import (
 
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
 REAL = corpus("squad/dev-v1.1.json")
@@ -32,7 +33,7 @@ def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(script: Any, output: Path, options: str = PIECES, **files: Path) -> int:
     given = [f"{split}={path}" for split, path in files.items()]
-    return script.main(["--output", str(output), *options.split(), "--files", *given])
+    return prepare(script, ["--output", str(output), *options.split(), "--files", *given])
 
 
 def records(folder: Path, split: str) -> list[dict[str, Any]]:
@@ -251,7 +252,7 @@ def test_answers_are_public_for_all_questions_or_none(
 def test_broken_files(tmp_path: Path) -> None:
     for content, reason in ((b'[{"_id": "1"', "not JSON"), (b'["\xe4"]', "not UTF-8 at byte 3")):
         (tmp_path / "a.json").write_bytes(content)
-        with pytest.raises(DataError, match=f"a.json(, line 1)?: {reason}"):
+        with pytest.raises(MemAttnError, match=f"a.json(, line 1)?: {reason}"):
             list(qa_pipeline.questions("hotpotqa", tmp_path / "a.json"))
 
 
@@ -274,7 +275,7 @@ def test_options_that_cannot_be(
 ) -> None:
     file = write_json(tmp_path / "a.json", squad_file([[squad_question("q", "x")]]))
     argv = ["--output", str(tmp_path / "out"), *options.format(file=file).split()]
-    assert squad.main(argv) == 1
+    assert prepare(squad, argv) == 1
     assert expected in message(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
@@ -285,11 +286,11 @@ def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
         str(write_json(tmp_path / archive.name, content)) for archive in squad.ARCHIVES.values()
     ]
     argv = ["--output", str(tmp_path / "out"), "--archive", *archives]
-    assert squad.main(argv) == 1
+    assert prepare(squad, argv) == 1
     assert "but the official train-v1.1.json has 30288272" in message(capsys.readouterr().err)
     corpus = qa_pipeline.Corpus("squad", squad.ARCHIVES, squad.SIZES, squad.context)
     qa_pipeline.check_size(corpus, "valid", 10_570)
-    with pytest.raises(DataError, match="valid has 9 questions, but dev-v1.1.json has 10,"):
+    with pytest.raises(MemAttnError, match="valid has 9 questions, but dev-v1.1.json has 10,"):
         qa_pipeline.check_size(corpus, "valid", 9)
 
 

@@ -9,13 +9,14 @@ import pytest
 import sentencepiece
 from corpora import corpus, needs
 from official_archives import lines, message
+from preparing import prepare
 from question_files import hotpot_record, squad_file, squad_question, write_json
 
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.passages import hotpot_passage, squad_passage
 from fairseq_memattn.data_prep.text.token_offsets import bert_cut, cover, sentencepiece_cut
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import (
     HotpotQuestion,
     Paragraph,
@@ -37,7 +38,7 @@ def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(script: Any, output: Path, options: str = "--vocab-size 60", **files: Path) -> int:
     given = [f"{split}={path}" for split, path in files.items()]
     argv = ["--output", str(output), "--spans", *options.split(), "--files", *given]
-    return script.main(argv)
+    return prepare(script, argv)
 
 
 def train_pieces(path: Path, texts: Any, **options: object) -> Path:
@@ -151,7 +152,7 @@ def test_squads_passage_is_its_context() -> None:
         (("cat", 9), "answer 1: its 3 characters from answer_start 9 exceed the context"),
         (("cat", -1), "from answer_start -1 exceed the context, which has 11"),
     ):
-        with pytest.raises(DataError, match=reason.replace("(", "\\(")):
+        with pytest.raises(MemAttnError, match=reason.replace("(", "\\(")):
             squad_passage(asked(span))
 
 
@@ -212,7 +213,9 @@ def test_gold_paragraphs_are_separated() -> None:
     for size in (2, 3, 5):
         few = hotpot(facts=(("T0", 0), ("T1", 0)), size=size)
         assert len(hotpot_passage(few, gold_separated=True).sentences) == 3 * size
-    with pytest.raises(DataError, match="'h': --gold-separated needs 2 paragraphs with .* has 1"):
+    with pytest.raises(
+        MemAttnError, match="'h': --gold-separated needs 2 paragraphs with .* has 1"
+    ):
         hotpot_passage(hotpot(facts=(("T0", 0),)), gold_separated=True)
 
 
@@ -359,7 +362,7 @@ def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--setting", "fullwiki", "--spans", "--gold-separated"]
-    assert hotpotqa.main(["--output", str(tmp_path / "out"), *options]) == 1
+    assert prepare(hotpotqa, ["--output", str(tmp_path / "out"), *options]) == 1
     assert "the contexts of --setting fullwiki do not" in message(capsys.readouterr().err)
 
 
@@ -367,7 +370,7 @@ def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
 def test_options_of_spans_alone(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert hotpotqa.main(["--output", str(tmp_path / "out"), *option.split()]) == 1
+    assert prepare(hotpotqa, ["--output", str(tmp_path / "out"), *option.split()]) == 1
     assert f"{option.split()[0]} requires --spans" in message(capsys.readouterr().err)
 
 

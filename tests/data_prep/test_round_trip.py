@@ -9,11 +9,15 @@ from fairseq.data.data_utils import post_process
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, SentencepieceConfig
 from fairseq.tokenizer import tokenize_line
 from official_archives import lines
+from preparing import prepare
 
-from fairseq_memattn.data_prep.commands import own_corpus, subword
-from fairseq_memattn.data_prep.text import bpe
+from fairseq_memattn.data_prep.commands import own_corpus
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
+    sentencepiece_subwords,
+    write_pieces,
+)
+from fairseq_memattn.data_prep.text import bpe, subword
 from fairseq_memattn.data_prep.text.lines import rewrite
-from fairseq_memattn.data_prep.text.pretrained_subwords import sentencepiece_subwords, write_pieces
 from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_bpe, from_sentencepiece
 from fairseq_memattn.data_prep.text.token_offsets import sentencepiece_cut
 from fairseq_memattn.host.patches import prepare_fairseq
@@ -48,7 +52,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(text: Path, folder: Path, *options: str) -> Path:
     """The model of `memattn prepare subword train`."""
     argv = ["train", "--input", str(text), "--model", str(folder / "spm"), "--vocab-size", SIZE]
-    assert subword.main([*argv, *options]) == 0
+    assert prepare(subword, [*argv, *options]) == 0
     return folder / "spm.model"
 
 
@@ -170,15 +174,15 @@ def test_the_option_is_part_of_the_stages(
     argv = (
         f"--text train={prefix} valid={prefix} --langs xx --output {tmp_path} --vocab-size {SIZE}"
     )
-    assert own_corpus.main([*argv.split(), "--normalization", "nmt_nfkc"]) == 0
+    assert prepare(own_corpus, [*argv.split(), "--normalization", "nmt_nfkc"]) == 0
     first = capsys.readouterr()
     for split in ("train", "valid"):
         assert f"pieces-{split}: 11 lines, 5 lines of {split}.xx that their pieces do" in first.out
         assert f"warning: {tmp_path}/text/{split}.xx: 5 of 11 lines" in first.err
-    assert own_corpus.main([*argv.split(), "--normalization", "nmt_nfkc"]) == 0
+    assert prepare(own_corpus, [*argv.split(), "--normalization", "nmt_nfkc"]) == 0
     assert capsys.readouterr().out == first.out.replace("spm: done", "spm: done before")
-    assert own_corpus.main(argv.split()) == 1
+    assert prepare(own_corpus, argv.split()) == 1
     assert "was made from other input or options" in capsys.readouterr().err
-    assert own_corpus.main([*argv.split(), "--force"]) == 0
+    assert prepare(own_corpus, [*argv.split(), "--force"]) == 0
     again = capsys.readouterr()
     assert "pieces-valid: 11 lines\n" in again.out and "lines differ" not in again.err

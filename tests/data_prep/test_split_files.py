@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines, message, nist_set
+from preparing import prepare
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from fairseq_memattn.data_prep.commands import own_corpus
@@ -48,7 +49,7 @@ def run(folder: Path, kind: str, *options: str, langs: str = "en fr", file: str 
     if ":" in file:
         text = text.replace(":", f":{folder}/")
     argv = f"--format {kind} --text {text} --langs {langs} --output {folder / 'out'}"
-    return own_corpus.main([*argv.split(), "--vocab-size", "34", *options])
+    return prepare(own_corpus, [*argv.split(), "--vocab-size", "34", *options])
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +74,7 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "text-train: 6 pairs, 2 documents\n" in capsys.readouterr().out
     assert run(tmp_path, "tsv", *columns, "en=2") == 1
     told = message(capsys.readouterr().err)
-    assert "was made from other input or options: columns en was 4 and is 2 (see" in told
+    assert "was made from other input or options (see" in told
 
 
 def test_a_table_with_a_header(tmp_path: Path) -> None:

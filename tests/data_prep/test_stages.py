@@ -1,14 +1,11 @@
 """Stages, lines, Moses' and BPE's steps, each by itself."""
 
-import errno
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -16,14 +13,12 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines, message, nist_set
+from preparing import prepare
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
-from fairseq_memattn.data_prep.commands import moses
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs, read_segments
-from fairseq_memattn.data_prep.pipeline.files import DataError, run_command, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.record_differences import differences
 from fairseq_memattn.data_prep.pipeline.stages import Stages
-from fairseq_memattn.data_prep.text import bpe
+from fairseq_memattn.data_prep.text import bpe, moses
 from fairseq_memattn.data_prep.text.lines import (
     LineFunction,
     map_lines,
@@ -31,6 +26,8 @@ from fairseq_memattn.data_prep.text.lines import (
     raw_pairs,
     rewrite,
 )
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 TEXT = [
     "The US is big . The dog sleeps in the US .",
@@ -87,11 +84,11 @@ def test_a_record_removes_nothing_outside_of_the_folder(
     record = folder / "stages/copy.json"
     record.write_text(json.dumps({"outputs": {label.format(tmp_path): "x"}}))
     for work in (lambda: Stages(folder).forget("copy"), lambda: run_stage(folder, text, 2, True)):
-        with pytest.raises(DataError, match="copy.json: names .*, which is not in"):
+        with pytest.raises(MemAttnError, match="copy.json: names .*, which is not in"):
             work()
     for wrong in ([5], {"a\0b": "x"}):
         record.write_text(json.dumps({"outputs": wrong}))
-        with pytest.raises(DataError, match="copy.json: names .*, which is not in"):
+        with pytest.raises(MemAttnError, match="copy.json: names .*, which is not in"):
             Stages(folder).forget("copy")
     assert other.read_text() == "kept"
 
@@ -103,7 +100,7 @@ def test_an_input_that_is_there_twice(text: Path, tmp_path: Path) -> None:
         copy.write_text("once")
 
     stages.run("copy", [text], [copy], work)
-    with pytest.raises(DataError, match="was made from other input or options"):
+    with pytest.raises(MemAttnError, match="was made from other input or options"):
         stages.run("copy", [text, text], [copy], work)
 
 
@@ -121,16 +118,16 @@ def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
 
     stages().run("copy", sources, [copy], work)
     (tmp_path / changed / "train.sgm").write_text("new")
-    with pytest.raises(DataError, match="was made from other input or options"):
+    with pytest.raises(MemAttnError, match="was made from other input or options"):
         stages().run("copy", sources, [copy], work)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("input", "out was made from other input or options: text.en has changed (see "),
-        ("option", "out was made from other input or options: option was 1 and is 2 (see "),
-        ("output", "copy was changed since it was made (see "),
+        ("input", "out was made from other input or options (see "),
+        ("option", "out was made from other input or options (see "),
+        ("output", "copy was changed since (see "),
     ],
 )
 def test_what_was_made_otherwise_is_replaced_on_demand(
@@ -143,35 +140,13 @@ def test_what_was_made_otherwise_is_replaced_on_demand(
     else:
         path = text if change == "input" else folder / "copy"
         path.write_text("other\n")
-    with pytest.raises(DataError, match="choose another --output, or replace .* --force") as info:
+    with pytest.raises(
+        MemAttnError, match="choose another --output, or replace .* --force"
+    ) as info:
         run_stage(folder, text, option)
     assert told in str(info.value)
     assert run_stage(folder, text, option, force=True) == 1
     assert run_stage(folder, text, option) == 0
-
-
-@pytest.mark.parametrize(
-    ("files", "options", "told"),
-    [
-        (({"a": "1"}, {"b": "1"}), ({}, {}), "a is no longer read, b is now read as well"),
-        (({}, {}), ({"x": True}, {}), "x was true and is not given"),
-        (
-            ({}, {}),
-            ({"x": {"a": "1", "b": "2"}}, {"x": {"a": "1", "b": "3"}}),
-            "x b was 2 and is 3",
-        ),
-        (
-            ({}, {}),
-            ({}, dict.fromkeys("abcd", "x")),
-            "a was not given and is x, b was not given and is x, c was not given and is x, ...",
-        ),
-        (([], {}), ("damaged", {}), "the version of the command"),
-    ],
-)
-def test_what_differs(
-    files: tuple[object, object], options: tuple[object, object], told: str
-) -> None:
-    assert differences(files, options) == told
 
 
 def test_inputs_in_another_order(tmp_path: Path) -> None:
@@ -191,12 +166,12 @@ def test_inputs_in_another_order(tmp_path: Path) -> None:
 
     join(first, second)
     join(first, second)
-    with pytest.raises(DataError, match="order of the files was a.sgm, b.sgm and is b.sgm, a.sgm"):
+    with pytest.raises(MemAttnError, match="was made from other input or options"):
         join(second, first)
 
 
 def test_a_stage_refuses_to_overwrite_its_input(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="would overwrite an input; change --output"):
+    with pytest.raises(MemAttnError, match="would overwrite an input; change --output"):
         Stages(tmp_path).run("copy", [text], [text], dict)
 
 
@@ -204,7 +179,7 @@ def test_files_of_others_are_left_alone(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "copy").write_text("precious\n")
-    with pytest.raises(DataError, match="copy exists, but no stage has made it .* --force"):
+    with pytest.raises(MemAttnError, match="copy exists, but no stage has made it .* --force"):
         run_stage(folder, text)
     assert (folder / "copy").read_text() == "precious\n"
     assert run_stage(folder, text, force=True) == 1
@@ -244,9 +219,9 @@ def test_a_stage_that_fails_leaves_nothing(text: Path, tmp_path: Path) -> None:
 
     def fail() -> None:
         with write_all_or_nothing([folder / "sub/copy"]):
-            raise DataError("wrong")
+            raise MemAttnError("wrong")
 
-    with pytest.raises(DataError, match="wrong"):
+    with pytest.raises(MemAttnError, match="wrong"):
         Stages(folder).run("copy", [text], [folder / "sub/copy"], fail)
     assert [path.name for path in tmp_path.iterdir()] == [text.name]
 
@@ -256,10 +231,10 @@ def test_a_forced_stage_that_fails_can_be_run_again(text: Path, tmp_path: Path) 
     run_stage(folder, text)
 
     def fail() -> None:
-        raise DataError("wrong")
+        raise MemAttnError("wrong")
 
     stages = Stages(folder, force=True)
-    with pytest.raises(DataError, match="wrong"), stages.all_or_none():
+    with pytest.raises(MemAttnError, match="wrong"), stages.all_or_none():
         stages.run("copy", [text], [folder / "copy"], fail, option=2)
     assert run_stage(folder, text) == 1
 
@@ -275,85 +250,25 @@ def test_stages_that_are_undone_together(text: Path, tmp_path: Path) -> None:
 
     stages = Stages(folder)
     stages.run("0", [text], copies[:1], partial(copy, copies[0]))
-    with pytest.raises(DataError, match="wrong"), stages.all_or_none():
+    with pytest.raises(MemAttnError, match="wrong"), stages.all_or_none():
         for number in (0, 1, 2):
             stages.run(str(number), [text], [copies[number]], partial(copy, copies[number]))
-        raise DataError("wrong")
+        raise MemAttnError("wrong")
     left = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     assert left == ["0", "0/copy", "stages", "stages/0.json"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError), Stages(tmp_path / "empty").all_or_none():
-        raise DataError("wrong")
+    with pytest.raises(MemAttnError), Stages(tmp_path / "empty").all_or_none():
+        raise MemAttnError("wrong")
     assert (tmp_path / "empty").is_dir()
 
 
-def test_a_full_disk_is_named_with_its_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "full"
-
-    def work(_: Namespace) -> None:
-        with write_all_or_nothing([folder / "copy"]) as [file]:
-            file.write("text")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as write() raises it
-
-    assert run_command(work, Namespace()) == 1
-    assert message(capsys.readouterr().err) == (
-        f"{folder}/copy: cannot be written (No space left on device); free space for the folder "
-        f"{folder}"
-    )
-    assert not folder.exists()
-
-
-def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path) -> None:
-    """A device, such as /dev/null, would become a file for every program."""
-    os.mkfifo(tmp_path / "pipe")
-    with (
-        pytest.raises(DataError, match="pipe: cannot be written .not a regular file"),
-        write_all_or_nothing([tmp_path / "pipe"]),
-    ):
-        pass
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_other_errors_of_the_system_are_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(lambda _: (tmp_path / "gone").unlink(), Namespace()) == 1
-    assert message(capsys.readouterr().err) == f"{tmp_path}/gone: No such file or directory"
-
-
-@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device /dev/full")
-def test_a_full_standard_output_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with open("/dev/full", "wb", buffering=0) as full:
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
-        assert run_command(lambda _: print("text"), Namespace()) == 1
-        monkeypatch.undo()
-    told = message(capsys.readouterr().err)
-    assert told == "the standard output cannot be written: No space left on device"
-
-
-def test_half_a_surrogate_pair_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work(_: Namespace) -> None:
-        with write_all_or_nothing([tmp_path / "out"]) as [file]:
-            file.write("\ud800")
-
-    assert run_command(work, Namespace()) == 1
-    assert "out: the text contains U+D800, half of a surrogate" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def make_wrong() -> LineFunction:
-    raise DataError("wrong model")
+    raise MemAttnError("wrong model")
 
 
 def test_a_mistake_in_every_process_is_told_once(text: Path) -> None:
     """A pool would start its processes again and again."""
-    with pytest.raises(DataError, match="wrong model"):
+    with pytest.raises(MemAttnError, match="wrong model"):
         list(map_lines(make_wrong, TEXT, 2))
 
 
@@ -362,7 +277,7 @@ def test_leftovers_of_the_dead_are_removed(text: Path, tmp_path: Path) -> None:
     child.wait()
     folder = tmp_path / "out"
     folder.mkdir()
-    dead, alive = (folder / f"copy.part{process}" for process in (child.pid, os.getppid()))
+    dead, alive = (folder / f"copy.{process}.tmp" for process in (child.pid, os.getppid()))
     for path in (dead, alive):
         path.touch()
     run_stage(folder, text)
@@ -383,7 +298,7 @@ def test_raw_lines_mend_what_they_count(tmp_path: Path) -> None:
 def test_unequal_sides_are_told_with_the_line(text: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "text.de"
     shorter.write_text("Eins\nZwei\n")
-    with pytest.raises(DataError, match="text.de: ends before line 3, but .*text.en continues"):
+    with pytest.raises(MemAttnError, match="text.de: ends before line 3, but .*text.en continues"):
         list(raw_pairs([text, shorter], Counter()))
 
 
@@ -411,13 +326,15 @@ def started(work: str, *folders: Path) -> subprocess.Popen[str]:
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "import sys, test_stages\n"
-        "from fairseq_memattn.data_prep.pipeline.files import run_command\n"
+        "from types import SimpleNamespace; from fairseq_memattn import cli\n"
         "from pathlib import Path; from fairseq_memattn.data_prep.text.lines import rewrite\n"
-        "from fairseq_memattn.data_prep.commands.binarise import run_preprocess\n"
-        f"work = lambda _: {work}\n"
-        "sys.exit(run_command(work, None))"
+        "from fairseq_memattn.data_prep.pipeline.binarise import run_preprocess\n"
+        f"command = SimpleNamespace(add_arguments=lambda _: None, run=lambda _: {work})\n"
+        "cli._load = lambda name: command\n"
+        "sys.exit(cli.main(['score']))"
     )
-    path = os.pathsep.join(map(str, [*folders, Path(__file__).parent, Path(__file__).parents[2]]))
+    here = Path(__file__)
+    path = os.pathsep.join(map(str, [*folders, here.parent, here.parents[1], here.parents[2]]))
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path},
@@ -438,7 +355,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, shown
 
 
-STOPPED = "\ninterrupted; run the same command again to continue\n"
+STOPPED = {signal.SIGINT: "memattn score: interrupted\n"}
 
 
 @pytest.mark.parametrize(
@@ -463,7 +380,7 @@ def test_an_interrupt_ends_in_one_line(
     for _ in range(workers):
         assert process.stdout.readline()  # each of them is at work
     send(process.pid, stop)
-    assert ended(process) == (128 + stop, STOPPED)
+    assert ended(process) == (128 + stop, STOPPED.get(stop, ""))
     assert [path.name for path in tmp_path.iterdir()] == [text.name]
 
 
@@ -497,21 +414,11 @@ def test_an_interrupt_ends_fairseq_and_its_processes(tmp_path: Path) -> None:
     worker = int(process.stderr.readline())
     assert runs(worker)
     os.kill(process.pid, signal.SIGTERM)
-    assert ended(process) == (128 + signal.SIGTERM, STOPPED)
+    assert ended(process) == (128 + signal.SIGTERM, "")
     for _ in range(100):
         if runs(worker):
             time.sleep(0.1)
     assert not runs(worker)
-
-
-def test_a_signal_that_is_ignored_does_not_interrupt() -> None:
-    """As under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert run_command(lambda _: os.kill(os.getpid(), signal.SIGHUP), Namespace()) == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_tokens_and_back() -> None:
@@ -567,7 +474,7 @@ def test_bpe_is_that_of_subword_nmt(total: bool, text: Path, tmp_path: Path) -> 
 
 def test_nothing_to_learn_from(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a\n\n b c \n")
-    with pytest.raises(DataError, match="text: no text to learn from"):
+    with pytest.raises(MemAttnError, match="text: no text to learn from"):
         bpe.learn([tmp_path / "text"], tmp_path / "codes", 10, total=False)
 
 
@@ -577,7 +484,7 @@ def test_nothing_to_learn_from(tmp_path: Path) -> None:
 def test_missing_libraries(library: str, call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     name = library.replace("_", "-")
-    with pytest.raises(DataError, match=f"{name} is not installed; run `.* install {name}=="):
+    with pytest.raises(MemAttnError, match=f"{name} is not installed; run `.* install {name}=="):
         call()
 
 
@@ -585,9 +492,9 @@ def test_the_command_makes_plain_text(tmp_path: Path, capsys: pytest.CaptureFixt
     source, target = tmp_path / "hyp", tmp_path / "plain"
     source.write_text("it &apos;s a do@@ g .\n\nand us ?\n", encoding="utf-8")
     argv = f"detokenise --lang en --capitalise --input {source} --output"
-    assert moses.main([*argv.split(), str(target)]) == 0
+    assert prepare(moses, [*argv.split(), str(target)]) == 0
     assert lines(target) == ["It's a dog.", "", "And us?"]
-    assert moses.main([*argv.split(), str(source)]) == 1
+    assert prepare(moses, [*argv.split(), str(source)]) == 1
     assert "would overwrite an input" in message(capsys.readouterr().err)
 
 
@@ -612,7 +519,7 @@ def test_test_sets_that_are_not_as_they_should_be(
     paths = tmp_path / "src", tmp_path / "ref"
     for path, content in zip(paths, (source, target), strict=True):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=expected):
+    with pytest.raises(MemAttnError, match=expected):
         list(read_segment_pairs(*paths, Counter()))
 
 

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
+from preparing import prepare as run_preparation
 
 from fairseq_memattn.data.chunks import Chunking
 from fairseq_memattn.data_prep.commands import squad, stories
@@ -100,7 +101,7 @@ def check(story: str, question: str, answer: str, facts: Collection[int]) -> Non
 def prepare(folder: Path, *options: object, train: int = 60) -> int:
     sizes = ["--train", train, "--valid", 20, "--test", 10]
     argv = ["--output", folder, *sizes, *options]
-    return stories.main([str(argument) for argument in argv])
+    return run_preparation(stories, [str(argument) for argument in argv])
 
 
 def paragraphs(folder: Path, split: str) -> list[tuple[str, dict]]:
@@ -269,7 +270,7 @@ def test_the_files_are_squad_s(corpus: Path, tmp_path: Path) -> None:
     assert [one.context for one in found] == [story for story, _ in paragraphs(corpus, "test")]
     files = [f"{split}={corpus}/json/{split}.json" for split in ("train", "valid")]
     argv = ["--output", str(tmp_path / "squad"), "--vocab-size", "70", "--files", *files]
-    assert squad.main(argv) == 0
+    assert run_preparation(squad, argv) == 0
     assert lines(tmp_path / "squad/text/valid.answer") == lines(corpus / "text/valid.answer")
 
 
@@ -340,7 +341,7 @@ def test_options_that_cannot_be(
     options: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert prepare(tmp_path / "out", *options) == 1
-    assert capsys.readouterr().err == f"error: {message}\n"
+    assert capsys.readouterr().err == f"memattn prepare: error: {message}\n"
     assert not (tmp_path / "out").exists()
 
 

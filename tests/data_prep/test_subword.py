@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+from preparing import prepare
 
-from fairseq_memattn.data_prep.commands import subword
+from fairseq_memattn.data_prep.text import subword
 
 SIZES, THINGS, PLACES = ("old", "new", "big"), ("house", "garden", "letter"), ("town", "valley")
 TEXT = [f"The {a} {b} is in the {c}." for a, b, c in product(SIZES, THINGS, PLACES)]
 
 
 def run(*args: object) -> int:
-    return subword.main([*map(str, args)])
+    return prepare(subword, [*map(str, args)])
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_model_types(text, tmp_path, model_type):
     ("args", "message"),
     [
         ("train --input TEXT --model spm --vocab-size 9999", "9999 does not fit the text"),
-        ("train --input missing.en --model spm", "missing.en: cannot be read"),
+        ("train --input missing.en --model spm", "missing.en"),
         ("train --input empty.en --model spm", "empty.en: no text"),
         ("encode --model no.model --input TEXT --output o", "no.model: no such"),
         ("encode --model TEXT --input TEXT --output o", "not a SentencePiece model"),
@@ -90,7 +91,7 @@ def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, capsys, args,
     assert run(*(text if arg == "TEXT" else arg for arg in args.split())) == 1
     error = capsys.readouterr().err
     assert message in error.splitlines()[-1]
-    assert error.splitlines()[-1].startswith("error: ")
+    assert error.splitlines()[-1].startswith("memattn prepare: error: ")
     assert "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.en", "latin.en"]
 
@@ -111,7 +112,10 @@ def test_lines_that_are_too_long_to_learn_from(text, tmp_path, capsys):
     path.write_text("a b " * 5000, encoding="utf-8")
     assert run(*argv) == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"error: {path}, line 1: has 19999 bytes") and "--max-sent" in said
+    assert (
+        said.startswith(f"memattn prepare: error: {path}, line 1: has 19999 bytes")
+        and "--max-sent" in said
+    )
 
 
 def test_an_input_is_never_overwritten(text, model, capsys):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from corpora import corpus, needs
 from official_archives import lines, message, write_zip
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import wikitext
 
@@ -29,7 +30,7 @@ def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(archive: Path, output: Path, *options: str) -> int:
     corpus = f"--corpus wikitext-103 --archive {archive} --output {output}"
-    return wikitext.main([*corpus.split(), *options])
+    return prepare(wikitext, [*corpus.split(), *options])
 
 
 def test_from_the_archive_to_binary_data(
@@ -83,7 +84,7 @@ def test_the_vocabulary_is_checked() -> None:
     corpus = wikitext.CORPORA["wikitext-2"]
     wikitext.check_sizes(corpus, "wikitext-2", corpus.tokens, 33_278)
     with pytest.raises(
-        wikitext.DataError, match="33,277 words, but train of wikitext-2 has 33,278"
+        wikitext.MemAttnError, match="33,277 words, but train of wikitext-2 has 33,278"
     ):
         wikitext.check_sizes(corpus, "wikitext-2", corpus.tokens, 33_277)
 
@@ -92,7 +93,7 @@ def test_the_vocabulary_is_checked() -> None:
 @needs("wikitext-2")
 def test_the_released_corpus_has_the_published_sizes(tmp_path: Path) -> None:
     argv = f"--corpus wikitext-2 --archive {REAL} --output {tmp_path / 'out'}"
-    assert wikitext.main(argv.split()) == 0
+    assert prepare(wikitext, argv.split()) == 0
     for split, articles in (("train", 600), ("valid", 60), ("test", 60)):
         assert (tmp_path / f"out/text/{split}.en").read_bytes() == (
             REAL / f"{split}.txt"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines, message, nist_set, tree, write_tar
+from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import wmt14
 
@@ -65,7 +66,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="module")
 def corpus(archives: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("wmt14") / "out"
-    assert wmt14.main(arguments(archives, output)) == 0
+    assert prepare(wmt14, arguments(archives, output)) == 0
     return output
 
 
@@ -81,7 +82,7 @@ def test_text_is_what_was_released(corpus: Path) -> None:
 def test_uneven_and_long_pairs_are_left_out(
     archives: list[str], corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert wmt14.main(arguments(archives, corpus)) == 0  # and all is done already
+    assert prepare(wmt14, arguments(archives, corpus)) == 0  # and all is done already
     printed = capsys.readouterr().out
     assert (
         "text-train: 6 pairs, 1 control characters replaced by spaces, "
@@ -120,7 +121,7 @@ def test_processes_do_not_change_the_result(
 ) -> None:
     monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     output = tmp_path / "out"
-    assert wmt14.main(arguments(archives, output, "--workers", "2")) == 0
+    assert prepare(wmt14, arguments(archives, output, "--workers", "2")) == 0
     expected = {name: data for name, data in tree(corpus).items() if not name.startswith("bin/")}
     assert tree(output) == expected
 
@@ -141,7 +142,7 @@ def test_archives_that_are_not_as_they_should_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = write_archives(tmp_path, {name: content})
-    assert wmt14.main(arguments(options, tmp_path / "out")) == 1
+    assert prepare(wmt14, arguments(options, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)
 
 
@@ -149,6 +150,6 @@ def test_an_archive_that_is_not_the_official_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = write_archives(tmp_path)[1:]
-    assert wmt14.main(arguments(options, tmp_path / "out")) == 1
+    assert prepare(wmt14, arguments(options, tmp_path / "out")) == 1
     expected = "training-parallel-europarl-v7.tgz has 657632379; download it again, or accept it"
     assert expected in message(capsys.readouterr().err)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from corpora import corpus, needs
+from preparing import prepare
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.data_prep.commands import discourse
@@ -111,7 +112,7 @@ def test_contrapro():
 def test_the_projects_own_sets(tmp_path):
     out = tmp_path / "corpus"
     small = "--train-docs 1 --valid-docs 1 --test-docs 1 --contrast-groups 6".split()
-    assert discourse.main(["--output", str(out), *small]) == 0
+    assert prepare(discourse, ["--output", str(out), *small]) == 0
     names = ("pronoun", "deixis", "ellipsis", "cohesion")
     found = [each for name in names for each in read_set(out / f"contrast/{name}.json")]
     assert handle_exchanged(found).sentence == ""

@@ -13,9 +13,10 @@ from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 from in_process import preprocess_in_process
 
-from fairseq_memattn.data_prep.commands import moses, own_corpus
+from fairseq_memattn.data_prep.commands import own_corpus
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import gpt2_subwords, segment
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.pretrained_subwords import gpt2_subwords, segment
+from fairseq_memattn.data_prep.text import moses
 from fairseq_memattn.data_prep.text.round_trip import from_sentencepiece
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.prepared import Prepared, find, given

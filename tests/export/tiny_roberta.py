@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from in_process import hydra_in_less_time, preprocess_in_process
+from preparing import prepare as run_preparation
 from transformers import RobertaConfig, RobertaForMaskedLM
 from transformers.models.auto import tokenization_auto
 
@@ -89,7 +90,7 @@ def prepare(folder: Path) -> Path:
     (folder / "train.en").write_text("\n".join(LINES * 3) + "\n")
     text = f"--text train={folder}/train valid={folder}/train --langs en --vocab-size 20"
     with preprocess_in_process():
-        assert own_corpus.main([*text.split(), "--output", str(folder / "data")]) == 0
+        assert run_preparation(own_corpus, [*text.split(), "--output", str(folder / "data")]) == 0
     argv = [str(folder / "data/bin"), *FLAGS.split()]
     args = options.parse_args_and_arch(options.get_training_parser(), argv)
     task = tasks.setup_task(args)

@@ -22,7 +22,7 @@ from once import Once
 from questions import prepare, records
 
 import fairseq_memattn
-from fairseq_memattn.data_prep.commands.binarise import binarise
+from fairseq_memattn.data_prep.pipeline.binarise import binarise
 
 fairseq_memattn.register()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from fairseq_memattn.data_prep.commands.subword import train
+from fairseq_memattn.data_prep.text.subword import train
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.transformers.auto_classes import register
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer

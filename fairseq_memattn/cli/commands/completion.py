@@ -40,11 +40,11 @@ def run(args: argparse.Namespace) -> None:
 
 def add_preparations(parser: argparse.ArgumentParser) -> None:
     """The corpora of `memattn prepare` as commands of their own, with their options."""
-    from fairseq_memattn.data_prep.commands import PREPARATIONS, load
+    from fairseq_memattn.data_prep.commands import PREPARATIONS, make_parser
 
     corpora = parser.add_subparsers(metavar="CORPUS")
     for name, summary in PREPARATIONS.items():
-        own = load(name).parser()
+        own = make_parser(name)
         corpora.add_parser(name, help=summary, parents=[own], add_help=False)
 
 

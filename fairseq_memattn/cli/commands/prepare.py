@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fairseq_memattn.data_prep.commands import PREPARATIONS, load
+from fairseq_memattn.data_prep.commands import PREPARATIONS, prepare
 
 EPILOG = "`memattn prepare CORPUS --help` lists the options of a preparation."
 
@@ -24,7 +24,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run a preparation. Raises SystemExit with its status unless that is 0."""
-    status = load(args.corpus).main(args.arguments, f"memattn prepare {args.corpus}")
-    if status:
-        raise SystemExit(status)
+    prepare(args.corpus, args.arguments)

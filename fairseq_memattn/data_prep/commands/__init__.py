@@ -1,8 +1,11 @@
-"""The preparations, one a module with `parser(prog)` and `main(argv, prog)`.
+"""The preparations, which `memattn prepare NAME` runs.
 
-`memattn prepare NAME` runs one.
+A preparation is a module with a DESCRIPTION, `add_arguments(parser)` and `run(args)`, as the other
+commands of memattn are, and an entry in PREPARATIONS.
 """
 
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -33,3 +36,20 @@ PREPARATIONS = {
 def load(name: str) -> ModuleType:
     """The module of a preparation."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def make_parser(name: str) -> ArgumentParser:
+    """The parser of a preparation."""
+    module = load(name)
+    parser = ArgumentParser(
+        prog=f"memattn prepare {name}",
+        description=module.DESCRIPTION,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def prepare(name: str, arguments: Sequence[str]) -> None:
+    """Run a preparation. Raises MemAttnError or OSError for wrong input, files and options."""
+    load(name).run(make_parser(name).parse_args(arguments))

@@ -3,16 +3,16 @@
 import argparse
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import SPLITS, Corpus, Options
 from fairseq_memattn.data_prep.generated.discourse.generated_documents import DISTANCES
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
-from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import LOCK, run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import LOCK, locks_output
 from fairseq_memattn.data_prep.pipeline.stages import remove_leftovers
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 VERSION = 2  # increase it when the same options give other text
 RECORD = "corpus.json"
@@ -67,7 +67,7 @@ def checksum(text: bytes) -> str:
 def is_done(out: Path, options: Options, force: bool) -> bool:
     """Whether `out` contains exactly this corpus.
 
-    Raises DataError for other contents, but not for those that a killed command has left.
+    Raises MemAttnError for other contents, but not for those that a killed command has left.
     """
     record = out / RECORD
     if not out.exists() or not any(out.iterdir()):
@@ -89,7 +89,7 @@ def is_done(out: Path, options: Options, force: bool) -> bool:
         reason = f"is not empty and has no complete {RECORD}"
     if force or (not record.exists() and is_begun(out, options)):
         return False
-    raise DataError(f"--output {out} {reason}; choose another folder or add --force")
+    raise MemAttnError(f"--output {out} {reason}; choose another folder or add --force")
 
 
 def is_begun(out: Path, options: Options) -> bool:
@@ -124,33 +124,29 @@ def write_corpus(out: Path, options: Options) -> dict[str, dict[str, int]]:
 
 
 def check(options: Options) -> None:
-    """Raise DataError for options outside of their range."""
+    """Raise MemAttnError for options outside of their range."""
     numbers = asdict(options)
     distances = numbers.pop("distances")
     for name, value in numbers.items():
         if value < 1 and name != "seed":
-            raise DataError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
+            raise MemAttnError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
     if min(distances) < 1 or len(set(distances)) < len(distances):
         given = " ".join(map(str, distances))
-        raise DataError(f"--distances must be different numbers from 1, but are {given}")
+        raise MemAttnError(f"--distances must be different numbers from 1, but are {given}")
     if options.min_sentences <= options.context:
-        raise DataError(
+        raise MemAttnError(
             f"--min-sentences must be at least {options.context + 1}, one more than the largest of "
             f"--distances, but is {options.min_sentences}"
         )
     if options.max_sentences < options.min_sentences:
-        raise DataError(
+        raise MemAttnError(
             f"--max-sentences must be at least --min-sentences {options.min_sentences}, "
             f"but is {options.max_sentences}"
         )
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         *("--output", "--out"),
         required=True,
         type=Path,
@@ -182,10 +178,10 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         ),
         ("--noun-weight", 3, "weight of repeated nouns with two translations"),
     ):
-        top.add_argument(
+        parser.add_argument(
             option, type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
-    top.add_argument(
+    parser.add_argument(
         "--distances",
         type=int,
         nargs="+",
@@ -195,10 +191,10 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         "frequent in the contrastive sets; in documents, short ones are more frequent "
         "(default: 1 2 3)",
     )
-    top.add_argument("--force", action="store_true", help="replace the contents of --output")
-    return top
+    parser.add_argument("--force", action="store_true", help="replace the contents of --output")
 
 
+@locks_output
 def run(args: argparse.Namespace) -> None:
     """Run the command line."""
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
@@ -208,8 +204,3 @@ def run(args: argparse.Namespace) -> None:
         return
     for name, count in write_corpus(args.output, options).items():
         print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(run, parser(prog).parse_args(argv))

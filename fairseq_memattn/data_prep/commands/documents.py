@@ -12,13 +12,10 @@ from tqdm import tqdm
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
 from fairseq_memattn.data_prep.formats.conversion import Counts, convert_from, convert_to
 from fairseq_memattn.data_prep.pipeline.argument_types import name_and_column, positive
-from fairseq_memattn.data_prep.pipeline.files import (
-    DataError,
-    refuse_overwriting,
-    run_command,
-    write_all_or_nothing,
-)
+from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import read_documents
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 SPLITS = ("train", "valid", "test")
 DESCRIPTION = """\
@@ -38,13 +35,13 @@ PREFIX.docid with one document id a line. The lines of a document are contiguous
 
 
 def check(prefix: str, languages: Sequence[str]) -> Counts:
-    """The counts of PREFIX. Raises DataError for wrong input."""
+    """The counts of PREFIX. Raises MemAttnError for wrong input."""
     inputs = OURS.paths(prefix, languages)
     counts = Counts()
     for _ in counts.of(tqdm(read_documents(inputs), unit=" sentences", disable=None)):
         pass
     if counts.sentences == 0:
-        raise DataError(f"{inputs[0]}: no lines")
+        raise MemAttnError(f"{inputs[0]}: no lines")
     return counts
 
 
@@ -62,7 +59,7 @@ def split(
     The documents with the smallest SHA-256 of seed and id form the validation set, the next ones
     the test set, and the rest the training set. The same ids and options therefore give the same
     split on every machine, whatever the order of the documents, which each split keeps. Raises
-    DataError where no document remains for training.
+    MemAttnError where no document remains for training.
     """
     inputs = OURS.paths(prefix, languages)
     outputs = {name: OURS.paths(str(folder / name), languages) for name in SPLITS}
@@ -70,7 +67,7 @@ def split(
     refuse_overwriting(inputs, everything, force)
     documents = list(dict.fromkeys(sentence.document for sentence in read_documents(inputs)))
     if valid_docs + test_docs >= len(documents):
-        raise DataError(
+        raise MemAttnError(
             f"--valid-docs and --test-docs must leave at least one of the {len(documents)} "
             f"documents in {inputs[-1]} for training, but are {valid_docs} and {test_docs}"
         )
@@ -94,13 +91,10 @@ def formats_help() -> str:
     return "formats (| is the end of a line):\n" + "\n".join(rows)
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, epilog=formats_help(), formatter_class=formatter
-    )
-    commands = top.add_subparsers(dest="command", required=True)
+    parser.epilog = formats_help()
+    commands = parser.add_subparsers(dest="command", required=True)
     reading = commands.add_parser(
         "from", help="convert from another format", epilog=formats_help(), formatter_class=formatter
     )
@@ -165,13 +159,12 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     splitting.add_argument(
         "--force", action="store_true", help="replace an existing split in --output"
     )
-    return top
 
 
 def report(args: argparse.Namespace) -> list[str]:
     """Run the command line; returns the lines to print."""
     if len(set(args.langs)) < len(args.langs):
-        raise DataError(f"--langs must name each language once, but is {' '.join(args.langs)}")
+        raise MemAttnError(f"--langs must name each language once, but is {' '.join(args.langs)}")
     if args.command == "check":
         return [str(check(args.input, args.langs))]
     if args.command == "split":
@@ -187,10 +180,10 @@ def report(args: argparse.Namespace) -> list[str]:
         return [f"{name:5} {count}" for name, count in counts.items()]
     form = FORMATS[args.format]
     if args.boundaries and not form.boundaries:
-        raise DataError(f"--boundaries {args.boundaries}: {args.format} has no such file")
+        raise MemAttnError(f"--boundaries {args.boundaries}: {args.format} has no such file")
     if args.command == "from" and args.columns:
         if args.format != "tsv":
-            raise DataError("--columns requires the format tsv")
+            raise MemAttnError("--columns requires the format tsv")
         form = replace(form, read=partial(form.read, columns=args.columns))
     places = (form, args.input, args.langs, args.output)
     if args.command == "from":
@@ -198,7 +191,7 @@ def report(args: argparse.Namespace) -> list[str]:
             *places, boundaries=args.boundaries, drop_empty=args.drop_empty, force=args.force
         )
     if args.max_tokens and not form.max_tokens:
-        raise DataError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
+        raise MemAttnError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
     return convert_to(
         *places, boundaries=args.boundaries, max_tokens=args.max_tokens, force=args.force
     )
@@ -207,8 +200,3 @@ def report(args: argparse.Namespace) -> list[str]:
 def run(args: argparse.Namespace) -> None:
     """Run the command line."""
     print("\n".join(report(args)))
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(run, parser(prog).parse_args(argv))

@@ -8,22 +8,23 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.commands.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
+from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
+    add_subword_arguments,
+    find_subwords,
+    segment,
+)
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
 )
 from fairseq_memattn.data_prep.text.lines import raw_lines
-from fairseq_memattn.data_prep.text.pretrained_subwords import (
-    add_subword_arguments,
-    find_subwords,
-    segment,
-)
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 HOST = "https://dl.fbaipublicfiles.com/glue/data"
 PAGE = "https://gluebenchmark.com/tasks"
@@ -147,8 +148,8 @@ def wanted_files(name: str, archive: Path) -> dict[str, str]:
 def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
     """The sentences and the label of each row. Tabs separate fields; quotes have no meaning.
 
-    Raises DataError for a header without a needed column, for a row whose number of fields differs
-    from the header's unless the task drops it, and for a label that the task does not have.
+    Raises MemAttnError for a header without a needed column, for a row whose number of fields
+    differs from the header's unless the task drops it, and for a label that the task does not have.
     """
     rows = (line.split("\t") for line in raw_lines(path, counts))
     header = next(rows, [])
@@ -156,14 +157,14 @@ def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str
     for number, fields in enumerate(rows, start=2):
         if len(fields) != len(header):
             if not task.drop_uneven:
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line {number}: {len(fields)} fields, but the header has {len(header)}"
                 )
             counts["rows with more or fewer fields than the header left out"] += 1
             continue
         *sentences, label = (fields[index].strip() for index in columns)
         if label not in task.labels:
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line {number}: the label must be one of {', '.join(task.labels)}, "
                 f"but is {label!r}"
             )
@@ -173,9 +174,9 @@ def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str
 
 
 def column(path: Path, header: Sequence[str], name: str) -> int:
-    """The number of a column, from 0. Raises DataError where the header does not have it."""
+    """The number of a column, from 0. Raises MemAttnError where the header does not have it."""
     if name not in header:
-        raise DataError(f"{path}, line 1: no column {name} in the header {' '.join(header)!r}")
+        raise MemAttnError(f"{path}, line 1: no column {name} in the header {' '.join(header)!r}")
     return header.index(name)
 
 
@@ -192,17 +193,17 @@ def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
                 for file, text in zip(files, row, strict=True):
                     file.write(text + "\n")
             if not counts["examples"]:
-                raise DataError(f"{source}: no examples below its header")
+                raise MemAttnError(f"{source}: no examples below its header")
         return counts
 
     return pipeline.stages.run(f"text-{split}", [source], outputs, work)["examples"]
 
 
 def check_size(name: str, split: str, size: int) -> None:
-    """Raise DataError if the number of examples in a split differs from the published ones."""
+    """Raise MemAttnError if the number of examples in a split differs from the published ones."""
     published = TASKS[name].sizes[split]
     if size not in published:
-        raise DataError(
+        raise MemAttnError(
             f"{split} has {size:,} examples, but {split} of {name} has "
             f"{' or '.join(f'{number:,}' for number in published)}; accept it with --unchecked"
         )
@@ -220,7 +221,8 @@ def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
     return path
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From the archive to bin/."""
     task = TASKS[args.task]
     inputs = [f"input{number}" for number in range(len(task.sentences))]
@@ -257,18 +259,8 @@ def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictiona
     print(f"bin: {target} {'is ready' if made else 'was ready'}")
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    top.add_argument("--task", required=True, choices=[*TASKS])
-    add_archive_arguments(top)
-    add_subword_arguments(top)
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", required=True, choices=[*TASKS])
+    add_archive_arguments(parser)
+    add_subword_arguments(parser)
+    add_common_arguments(parser)

@@ -1,15 +1,14 @@
 """HotpotQA (Yang et al., 2018) for the tasks question_answering and span_answering."""
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
 from fairseq_memattn.data_prep.pipeline.download import Archive
-from fairseq_memattn.data_prep.pipeline.files import DataError
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.text.passages import hotpot_passage
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import HOTPOTQA
 from fairseq_memattn.qa.question_sets import HotpotQuestion
 
@@ -39,6 +38,7 @@ with records of the same format and other distractors, is passed with --files.
   %(prog)s --output hotpotqa --spans --gold-separated --repeat-question
 
 """
+DESCRIPTION += qa_pipeline.LAYOUT
 
 
 def official(name: str, size: int, digest: str) -> Archive:
@@ -90,7 +90,8 @@ def context(question: HotpotQuestion, titles: bool = False) -> str:
     return " ".join(texts)
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
     corpus = qa_pipeline.Corpus(
         HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
@@ -105,9 +106,9 @@ def prepare(args: argparse.Namespace) -> None:
 def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
     """From JSON to data for span_answering."""
     if args.titles:
-        raise DataError("--titles is not needed with --spans, which includes the titles")
+        raise MemAttnError("--titles is not needed with --spans, which includes the titles")
     if args.gold_separated and args.setting == "fullwiki" and not args.files:
-        raise DataError(
+        raise MemAttnError(
             "--gold-separated needs two paragraphs with supporting facts in every context; the "
             "contexts of --setting fullwiki do not always have them"
         )
@@ -119,17 +120,16 @@ def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
     qa_spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = qa_pipeline.parser(DESCRIPTION, prog)
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    qa_pipeline.add_arguments(parser)
+    parser.add_argument(
         "--setting",
         choices=[*SETTINGS],
         default="distractor",
         help="the contexts of valid and test (default: %(default)s)",
     )
-    top.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
-    group = qa_spans.add_arguments(top)
+    parser.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
+    group = qa_spans.add_arguments(parser)
     group.add_argument(
         "--gold-separated",
         action="store_true",
@@ -141,9 +141,3 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         action="store_true",
         help="repeat the question after every paragraph (GMAT's QR)",
     )
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))

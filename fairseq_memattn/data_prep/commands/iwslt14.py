@@ -11,14 +11,14 @@ from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
 from fairseq_memattn.data_prep.pipeline.archives import extract, is_at, names, sources
 from fairseq_memattn.data_prep.pipeline.argument_types import positive
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.files import DataError
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
 )
 from fairseq_memattn.data_prep.text.lines import raw_pairs
+from fairseq_memattn.errors import MemAttnError
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
@@ -72,7 +72,7 @@ def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[st
     """Spanish, English and document id of each pair of lines of text.
 
     A document begins with the first text after a <title>; its id is the number in <talkid>.
-    Raises DataError where only one side is mark-up, and for text before the first title.
+    Raises MemAttnError where only one side is mark-up, and for text before the first title.
     """
     talk, title, document = "", False, ""
     taken: Counter[str] = Counter()
@@ -87,7 +87,7 @@ def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[st
             document = new_id(talk, taken)
             talk, title = "", False
         if any(row) and not document:
-            raise DataError(f"{files[0]}, line {number}: text before the first <title>")
+            raise MemAttnError(f"{files[0]}, line {number}: text before the first <title>")
         yield row[0], row[1], document
 
 
@@ -95,7 +95,7 @@ def kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str 
     """The tag at the beginning of both lines; None where they are text."""
     kinds = [mark and mark[1] for mark in map(TAG.match, row)]
     if kinds[0] != kinds[1]:
-        raise DataError(
+        raise MemAttnError(
             f"{files[0]}, line {number}: {row[0][:40]!r}, but {files[1]} has {row[1][:40]!r}; "
             "mark-up must be the same on both sides"
         )
@@ -119,7 +119,8 @@ def test_rows(
             yield spanish, english, f"{name}.{document}"
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From the archive to bin/."""
     pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
     archive = obtain(ARCHIVE, args.archive, args.output / "archives", args.unchecked)
@@ -145,23 +146,13 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise()
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_archive_arguments(top)
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_archive_arguments(parser)
+    parser.add_argument(
         "--bpe-merges",
         type=positive,
         default=30_000,
         metavar="N",
         help="BPE merges (default: %(default)s)",
     )
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    add_common_arguments(parser)

@@ -11,17 +11,18 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.commands.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.argument_types import positive
-from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
-from fairseq_memattn.data_prep.text.lines import raw_lines
-from fairseq_memattn.data_prep.text.pretrained_subwords import (
+from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     add_subword_arguments,
     find_subwords,
     segment,
 )
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.text.lines import raw_lines
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 SUFFIX = "txt"
 DESCRIPTION = """\
@@ -44,7 +45,7 @@ FOLDER/bin/       fairseq's data: 0/, 1/, ...
 def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) -> Counter[str]:
     """Write each document and an empty line to one of the targets; returns the counts.
 
-    Raises DataError for a target without a document.
+    Raises MemAttnError for a target without a document.
     """
     random = Random(seed)
     counts = Counter({"documents": 0, "lines": 0})
@@ -57,7 +58,7 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
                     counts["lines"] += write_document(random.choice(files), document)
         for target, file in zip(targets, files, strict=True):
             if file.tell() == 0:
-                raise DataError(
+                raise MemAttnError(
                     f"{target}: none of the {counts['documents']} documents is in this shard; "
                     "choose fewer --shards (an empty line ends a document)"
                 )
@@ -74,7 +75,8 @@ def write_document(file: TextIO, document: Iterable[str]) -> int:
     return count
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From text to bin/."""
     pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
     subwords = find_subwords(args, args.output / "archives")
@@ -107,29 +109,19 @@ def prepare(args: argparse.Namespace) -> None:
     print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, what in (("--train", "training text"), ("--valid", "validation text")):
-        top.add_argument(
+        parser.add_argument(
             option, nargs="+", type=Path, required=True, metavar="FILE", help=f"{what}, UTF-8"
         )
-    top.add_argument(
+    parser.add_argument(
         "--shards", type=positive, default=1, metavar="N", help="number of shards (default: 1)"
     )
-    top.add_argument(
+    parser.add_argument(
         "--seed",
         type=int,
         default=1,
         help="seed of the assignment to shards (default: %(default)s)",
     )
-    add_subword_arguments(top)
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    add_subword_arguments(parser)
+    add_common_arguments(parser)

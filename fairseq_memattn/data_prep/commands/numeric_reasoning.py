@@ -2,7 +2,6 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,13 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
     split_sizes,
 )
 from fairseq_memattn.data_prep.generated.numeric.examples import Example, draw_example
-from fairseq_memattn.data_prep.pipeline.dictionary import read_words
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.text.dictionary import read_words
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 VERSION = 1  # increase it when the same options give other text
 SEPARATOR = "</s>"
@@ -70,7 +71,7 @@ def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: An
 
 
 def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> None:
-    """text/ to pieces/ for one split. Raises DataError for a word that the dictionary lacks."""
+    """text/ to pieces/ for one split. Raises MemAttnError for a word that the dictionary lacks."""
     known = read_words(dictionary) if dictionary else set()
     texts = [pipeline.path("text", split, part) for part in Example._fields]
     outputs = pipeline.paths("pieces", split)
@@ -85,7 +86,7 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
                 longest = max(longest, len(line.split()) + 1)
                 unknown = set(f"{question} {passage} {answer}".split()) - known
                 if dictionary and unknown:
-                    raise DataError(
+                    raise MemAttnError(
                         f"--dictionary {dictionary} lacks {min(unknown)!r}, which is in line "
                         f"{number} of {texts[0]}, or in its question or answer"
                     )
@@ -97,19 +98,20 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
     pipeline.stages.run(f"pieces-{split}", inputs, outputs, work)
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """Generate the corpus and binarise it."""
     if not 0 <= args.reuse <= 1:
-        raise DataError(f"--reuse must be from 0 to 1, but is {args.reuse}")
+        raise MemAttnError(f"--reuse must be from 0 to 1, but is {args.reuse}")
     if args.largest < SMALLEST_LARGEST:
-        raise DataError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
+        raise MemAttnError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
     if not FEWEST_SENTENCES <= args.sentences <= MOST_SENTENCES:
-        raise DataError(
+        raise MemAttnError(
             f"--sentences must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}, but is "
             f"{args.sentences}"
         )
     if args.dictionary and not args.dictionary.is_file():
-        raise DataError(f"--dictionary {args.dictionary}: no such file")
+        raise MemAttnError(f"--dictionary {args.dictionary}: no such file")
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
     drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
     write_text(pipeline, split_sizes(args), args.seed, **drawn)
@@ -118,13 +120,9 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(dictionary=args.dictionary)
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_size_arguments(top, 223067, 5146)
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_size_arguments(parser, 223067, 5146)
+    parser.add_argument(
         "--reuse",
         type=float,
         default=0.999,
@@ -132,31 +130,25 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         help="probability that a template takes a word that the passage has used before, if one "
         "fits (default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--largest",
         type=int,
         default=9999,
         metavar="N",
         help="greatest number of people that somebody has or gains at once (default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--sentences",
         type=int,
         default=5,
         metavar="N",
         help="sentences in a passage, at most 30 (default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--dictionary",
         type=Path,
         metavar="FILE",
         help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model that reads both "
         "(default: made from train)",
     )
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    add_common_arguments(parser)

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.commands import subword
 from fairseq_memattn.data_prep.formats.voita import SENTENCES, SEPARATOR
 from fairseq_memattn.data_prep.pipeline.argument_types import positive
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.files import DataError
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     SPLITS,
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
 )
+from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.lines import raw_pairs
+from fairseq_memattn.errors import MemAttnError
 
 LANGUAGES = ("en", "ru")
 AGNOSTIC, AWARE = "context_agnostic", "context_aware"
@@ -72,13 +72,13 @@ def group_rows(
     """The sentence pairs of the groups, and the line of their group, from 1, as document id.
 
     Groups with an empty sentence are left out and counted.
-    Raises DataError for a side that does not have four sentences.
+    Raises MemAttnError for a side that does not have four sentences.
     """
     for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
         sides = [[part.strip() for part in f" {line} ".split(f" {SEPARATOR} ")] for line in row]
         for path, side in zip(files, sides, strict=True):
             if len(side) != SENTENCES:
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line {number}: {len(side)} sentences joined by {SEPARATOR}, "
                     f"but a group has {SENTENCES}"
                 )
@@ -151,12 +151,13 @@ def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normaliz
                 pipeline.stages.run(name, [source, model], [pieces], work)
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From the archive to bin/ of both sets."""
     if args.normalization != subword.IDENTITY and not args.sentencepiece:
-        raise DataError(f"--normalization {args.normalization} needs --sentencepiece")
+        raise MemAttnError(f"--normalization {args.normalization} needs --sentencepiece")
     if args.sentencepiece and (args.bpe or args.bpe_merges):
-        raise DataError("--sentencepiece replaces BPE; leave out --bpe and --bpe-merges")
+        raise MemAttnError("--sentencepiece replaces BPE; leave out --bpe and --bpe-merges")
     sets = {
         name: Pipeline(args.output / name, LANGUAGES, workers=args.workers, force=args.force)
         for name in (AGNOSTIC, AWARE)
@@ -200,13 +201,9 @@ def layout(value: str) -> str:
     return value
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_archive_arguments(top)
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_archive_arguments(parser)
+    parser.add_argument(
         "--layout",
         type=layout,
         default=LAYOUT,
@@ -214,25 +211,21 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         help="paths of the files in the archive; {split} is train, dev or test "
         "(default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--bpe",
         choices=("joint", "each"),
         help="learn merges from both languages together or from each (default: joint)",
     )
-    top.add_argument("--bpe-merges", type=positive, metavar="N", help="BPE merges (default: 32000)")
-    top.add_argument(
+    parser.add_argument(
+        "--bpe-merges", type=positive, metavar="N", help="BPE merges (default: 32000)"
+    )
+    parser.add_argument(
         "--sentencepiece",
         type=positive,
         metavar="N",
         help="use SentencePiece instead of BPE: a model of N symbols and a dictionary for each "
         "language; 4 of the symbols are <unk>, <s>, </s> and the separator; T5Mem has 32128",
     )
-    subword.add_normalization(top)
-    top.add_argument("--lowercase", action="store_true", help="convert all text to lower case")
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    subword.add_normalization(parser)
+    parser.add_argument("--lowercase", action="store_true", help="convert all text to lower case")
+    add_common_arguments(parser)

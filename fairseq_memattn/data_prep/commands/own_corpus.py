@@ -8,8 +8,6 @@ from filecmp import cmp
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.commands import subword
-from fairseq_memattn.data_prep.commands.binarise import add_text_arguments
 from fairseq_memattn.data_prep.formats.split_files import (
     DOCID,
     FORMATS,
@@ -22,10 +20,11 @@ from fairseq_memattn.data_prep.pipeline.argument_types import (
     positive,
     separator_token,
 )
-from fairseq_memattn.data_prep.pipeline.files import DataError
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.binarise import add_text_arguments
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.splits import check_languages, check_name, find_splits
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
     aligned_lines,
@@ -34,6 +33,7 @@ from fairseq_memattn.data_prep.text.aligned import (
     refuse_empty,
     with_unique_ids,
 )
+from fairseq_memattn.errors import MemAttnError
 
 DESCRIPTION = """\
 Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
@@ -78,8 +78,8 @@ def rows(
     """The texts of a split and, with `docids`, the document id last.
 
     texts: the file of each language, for errors; docids: that of the ids, if there are ids
-    Raises DataError for a pair with an empty side and for a document that continues after its end,
-    unless the rules allow them; in a single language lines may be empty.
+    Raises MemAttnError for a pair with an empty side and for a document that continues after its
+    end, unless the rules allow them; in a single language lines may be empty.
     """
     if docids and "unique_ids" in rules:
         sentences = with_unique_ids(sentences, counts)
@@ -151,17 +151,18 @@ def warn_of_training_text(pipeline: Pipeline, splits: Sequence[str]) -> None:
             )
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From the user's files to bin/."""
     text = dict(args.text)
     if len(text) < len(args.text):
-        raise DataError("--text names a split twice")
+        raise MemAttnError("--text names a split twice")
     for split, path in text.items():
         check_name(split, path, text)
     if "train" not in text:
-        raise DataError("--text has no train, from which the segmentation is learnt")
+        raise MemAttnError("--text has no train, from which the segmentation is learnt")
     if args.columns and args.format == "lines":
-        raise DataError("--columns requires --format tsv or jsonl")
+        raise MemAttnError("--columns requires --format tsv or jsonl")
     subword.check_training(args.seed, args.max_sentence_length)
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
     rules = {name: True for name in ("drop_empty", "unique_ids") if getattr(args, name)}
@@ -199,20 +200,16 @@ def prepare(args: argparse.Namespace) -> None:
         )
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_text_arguments(top)
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_text_arguments(parser)
+    parser.add_argument(
         "--format",
         choices=("lines", *READERS),
         default="lines",
         help="lines: PREFIX.LANG and PREFIX.docid; tsv, jsonl: one file for each split; sgm: one "
         "XML file for each split with all languages, or SRC.sgm:REF.sgm (default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--columns",
         nargs="+",
         type=name_and_column,
@@ -222,45 +219,39 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         "are the names of the languages and docid; the fields of a table without a header are in "
         "the order of --langs)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--drop-empty",
         action="store_true",
         help="leave out and count lines without text in some language, instead of refusing them",
     )
-    top.add_argument(
+    parser.add_argument(
         "--unique-ids",
         action="store_true",
         help="number document ids that occur again (talk, talk.2), instead of refusing them",
     )
-    top.add_argument(
+    parser.add_argument(
         "--tokenise",
         action="store_true",
         help="normalise punctuation and tokenise with Moses' rules before segmenting",
     )
-    top.add_argument(
+    parser.add_argument(
         "--vocab-size",
         type=positive,
         default=8000,
         metavar="N",
         help="symbols of the model (default: %(default)s)",
     )
-    subword.add_model_type(top)
-    subword.add_normalization(top)
-    subword.add_max_sentence_length(top)
-    top.add_argument(
+    subword.add_model_type(parser)
+    subword.add_normalization(parser)
+    subword.add_max_sentence_length(parser)
+    parser.add_argument(
         "--separator",
         type=separator_token,
         default="_eos",
         metavar="TOKEN",
         help="a token that is not segmented, for windows of sentences (default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
     )
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    add_common_arguments(parser)

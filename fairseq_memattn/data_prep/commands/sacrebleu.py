@@ -29,8 +29,7 @@ from fairseq_memattn.data_prep.formats.sacrebleu_sets import (
 )
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.files import DataError, run_command, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     Pipeline,
@@ -38,8 +37,10 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     copy_file,
 )
 from fairseq_memattn.data_prep.text.aligned import Sentence, with_unique_ids
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.text_columns import FORMATS, table_lines
+from fairseq_memattn.files import write_all_or_nothing
 
 FACTS = (DOCID, "origlang", "genre", "domain")  # about a line; other fields are text
 Fields = Mapping[str, Sequence[str]]
@@ -72,11 +73,23 @@ def print_sets(args: argparse.Namespace) -> None:
                 fields = ",".join(known_fields(one, pair))
                 rows.setdefault((one.name, fields), []).append(pair)
     if not rows:
-        raise DataError(f"--langs {args.langs}: no set of sacreBLEU has this pair")
+        raise MemAttnError(f"--langs {args.langs}: no set of sacreBLEU has this pair")
     header = ("set", "fields", "pairs")
     print(table([header, *((*row, " ".join(pairs)) for row, pairs in rows.items())], left=3))
 
 
+def run(args: argparse.Namespace) -> None:
+    """Print the sets, or prepare one."""
+    missing = [f"--{name}" for name in ("set", "langs", "output") if getattr(args, name) is None]
+    if args.list:
+        print_sets(args)
+    elif missing:
+        raise MemAttnError(f"the following arguments are required: {', '.join(missing)}")
+    else:
+        prepare(args)
+
+
+@locks_output
 def prepare(args: argparse.Namespace) -> None:
     """From the archive to text."""
     dataset = find_set(args.set)
@@ -99,11 +112,11 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def check_docids(dataset: Dataset, pair: str, without: bool) -> None:
-    """Raises DataError for a set without document ids, unless they are not wanted."""
+    """Raises MemAttnError for a set without document ids, unless they are not wanted."""
     if without or DOCID in known_fields(dataset, pair):
         return
     sets = ", ".join(with_docids(pair)) or "none; --list shows the other pairs"
-    raise DataError(
+    raise MemAttnError(
         f"--set {dataset.name}: sacreBLEU has no document ids for it; --without-docids prepares "
         f"its text alone; sets with document ids for {pair}: {sets}"
     )
@@ -123,7 +136,7 @@ def unpack(pipeline: Pipeline, dataset: Dataset, args: argparse.Namespace) -> li
     ]
     missing = sorted(set(wanted).difference(*inside))
     if missing:
-        raise DataError(f"{' and '.join(map(str, paths))}: no file {missing[0]}")
+        raise MemAttnError(f"{' and '.join(map(str, paths))}: no file {missing[0]}")
     for archive, path, files in zip(needed, paths, inside, strict=True):
         if archive.name.endswith(PACKED):
             pipeline.unpack(path, {name: name for name in files})
@@ -153,7 +166,7 @@ def given_paths(
         fitting = [one.name for one in needed if path.name in (one.name, raw_name(dataset, one))]
         if not fitting:
             expected = ", ".join(one.name for one in needed)
-            raise DataError(f"--archive {path}: the name must be one of {expected}")
+            raise MemAttnError(f"--archive {path}: the name must be one of {expected}")
         found[fitting[0]] = path
     return [found.get(one.name) for one in needed]
 
@@ -162,7 +175,7 @@ def unique_ids(docids: Sequence[str], path: Path, counts: Counter[str]) -> list[
     """The ids; an id that occurs again after its document has ended gets a number."""
     for number, docid in enumerate(docids, start=1):
         if not docid.strip():
-            raise DataError(f"{path}: the id of the document of segment {number} is empty")
+            raise MemAttnError(f"{path}: the id of the document of segment {number} is empty")
     rows = (Sentence((), docid.strip(), 0) for docid in docids)
     return [row.document for row in with_unique_ids(rows, counts)]
 
@@ -223,7 +236,7 @@ def write(
     files: TextFiles,
     counts: Counts,
 ) -> None:
-    """Write all files as one stage. Raises DataError for text that the format cannot store."""
+    """Write all files as one stage. Raises MemAttnError for text that the format cannot store."""
     outputs = [pipeline.folder / name for name in files]
 
     def work() -> Counts:
@@ -232,7 +245,7 @@ def write(
                 try:
                     file.writelines(f"{line}\n" for line in lines)
                 except ValueError as error:
-                    raise DataError(f"--format {args.format}: {error}") from None
+                    raise MemAttnError(f"--format {args.format}: {error}") from None
         return counts
 
     options = {name: getattr(args, name) for name in ("set", "langs", "format", "without_docids")}
@@ -248,48 +261,31 @@ def report_references(fields: Fields, defaults: Sequence[str]) -> None:
             print(f"note: {empty} of {len(fields[name])} lines of {name} have no text")
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    top.add_argument("--set", metavar="NAME", help="sacreBLEU's name of the set, such as wmt23")
-    top.add_argument("--langs", metavar="PAIR", help="the pair of languages, such as en-de")
-    top.add_argument("--output", type=Path, metavar="FOLDER", help="folder for all output")
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", metavar="NAME", help="sacreBLEU's name of the set, such as wmt23")
+    parser.add_argument("--langs", metavar="PAIR", help="the pair of languages, such as en-de")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for all output")
+    parser.add_argument(
         "--list",
         action="store_true",
         help="print sets, fields and pairs, those of --set and --langs if given; WMT's XML may "
         "have more references, and systems",
     )
-    top.add_argument(
+    parser.add_argument(
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
         help="text: a file for each field; jsonl, tsv: text/test.jsonl or text/test.tsv with all "
         "fields (default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--without-docids",
         action="store_true",
         help="leave document ids out, also for sets that have none",
     )
-    add_archive_arguments(top, several=True, aliases=["--from-archive"])
-    top.add_argument(
+    add_archive_arguments(parser, several=True, aliases=["--from-archive"])
+    parser.add_argument(
         "--force",
         action="store_true",
         help="replace output that was made from other input or options",
     )
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    top = parser(prog)
-    args = top.parse_args(argv)
-    if args.list:
-        return run_command(print_sets, args)
-    missing = [f"--{name}" for name in ("set", "langs", "output") if getattr(args, name) is None]
-    if missing:
-        top.error(f"the following arguments are required: {', '.join(missing)}")
-    return run_locked(prepare, args)

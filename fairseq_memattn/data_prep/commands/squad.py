@@ -1,12 +1,11 @@
 """SQuAD 1.1 (Rajpurkar et al., 2016) for the tasks question_answering and span_answering."""
 
 import argparse
-from collections.abc import Sequence
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
 from fairseq_memattn.data_prep.pipeline.download import Archive
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.text.passages import squad_passage
 from fairseq_memattn.qa.answer_scores import SQUAD
 from fairseq_memattn.qa.question_sets import SquadQuestion
@@ -25,6 +24,7 @@ answer are left out and counted. With --spans the output is data for --task span
 predicts answers as spans of the context. An answer that is not at its answer_start is an error.
 
 """
+DESCRIPTION += qa_pipeline.LAYOUT
 
 
 def official(name: str, size: int, digest: str) -> Archive:
@@ -53,7 +53,8 @@ def context(question: SquadQuestion) -> str:
     return question.context
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From JSON to bin/."""
     corpus = qa_pipeline.Corpus(SQUAD, ARCHIVES, SIZES, context)
     if args.spans:
@@ -63,13 +64,6 @@ def prepare(args: argparse.Namespace) -> None:
     qa_pipeline.prepare(args, corpus)
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = qa_pipeline.parser(DESCRIPTION, prog)
-    qa_spans.add_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    qa_pipeline.add_arguments(parser)
+    qa_spans.add_arguments(parser)

@@ -25,12 +25,13 @@ from fairseq_memattn.data_prep.generated.stories.fact_questions import MOST_FACT
 from fairseq_memattn.data_prep.generated.stories.story_examples import Example, draw_example
 from fairseq_memattn.data_prep.generated.stories.vocabulary import all_texts
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import Subwords
 from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
-from fairseq_memattn.data_prep.text.lines import LineFunction
-from fairseq_memattn.data_prep.text.pretrained_subwords import Subwords
+from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.qa.answer_scores import SQUAD
 
 VERSION = 1  # increase it when the same options give other stories
@@ -150,36 +151,37 @@ def word_segmenter() -> LineFunction:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raise DataError for options that are wrong or do not fit together."""
+    """Raise MemAttnError for options that are wrong or do not fit together."""
     fewest = max(args.facts) + 1
     if not fewest <= args.sentences <= MOST_SENTENCES:
-        raise DataError(
+        raise MemAttnError(
             f"--sentences must be from {fewest} to {MOST_SENTENCES} with questions of "
             f"{max(args.facts)} --facts, but is {args.sentences}"
         )
     examples = sum(split_sizes(args).values())
     if args.sentences == 2 and examples > MOST_OF_TWO:
-        raise DataError(
+        raise MemAttnError(
             f"--train, --valid and --test must be at most {MOST_OF_TWO} together with --sentences "
             f"2, but are {examples}"
         )
     least = args.least_sentences
     if least is not None and not 1 <= least <= args.sentences:
-        raise DataError(
+        raise MemAttnError(
             f"--least-sentences must be from 1 to --sentences {args.sentences}, but is {least}"
         )
     most = min(args.sentences // 2, MOST_APART)
     if not 0 <= args.apart <= most:
-        raise DataError(
+        raise MemAttnError(
             f"--apart must be from 0 to {most} with --sentences {args.sentences}, but is "
             f"{args.apart}"
         )
     repeated = [kind for kind, times in Counter(args.facts).items() if times > 1]
     if repeated:
-        raise DataError(f"--facts names {repeated[0]} twice")
+        raise MemAttnError(f"--facts names {repeated[0]} twice")
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """Generate the corpus and binarise it."""
     check_options(args)
     pipeline = Pipeline(args.output, qa_pipeline.PARTS, workers=args.workers, force=args.force)
@@ -195,13 +197,9 @@ def prepare(args: argparse.Namespace) -> None:
         write_facts(pipeline, split)
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_size_arguments(top, 20_000, 1000)
-    top.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_size_arguments(parser, 20_000, 1000)
+    parser.add_argument(
         "--facts",
         type=int,
         nargs="+",
@@ -210,7 +208,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         metavar="N",
         help="numbers of facts that a question may need, of 1, 2 and 3 (default: all)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--sentences",
         type=int,
         default=18,
@@ -218,7 +216,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         help="sentences of a story, of 5 or 6 tokens each, more than --facts and at most 1000 "
         "(default: %(default)s)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--least-sentences",
         type=int,
         metavar="N",
@@ -226,7 +224,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         "because models learn from short stories first; valid and test have --sentences (default: "
         "all have --sentences)",
     )
-    top.add_argument(
+    parser.add_argument(
         "--apart",
         type=int,
         default=6,
@@ -235,10 +233,4 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         "are several, at most half of --sentences and at most 30 (default: %(default)s, which one "
         "chunk of 32 tokens cannot hold)",
     )
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    add_common_arguments(parser)

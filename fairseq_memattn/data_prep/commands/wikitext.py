@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -10,14 +10,15 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     SPLITS,
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
 )
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError
 
 LANGUAGE = "en"
 END = "<eos>"  # counted as a word of the vocabulary, and once a line
@@ -82,7 +83,7 @@ def wanted_files(archive: Path) -> dict[str, str]:
         wanted = {pattern.format(split): f"{split}.txt" for split in SPLITS}
         if any(is_at(name, end) for name in found for end in wanted):
             return wanted
-    raise DataError(f"{archive}: has neither wiki.train.tokens nor train.txt")
+    raise MemAttnError(f"{archive}: has neither wiki.train.tokens nor train.txt")
 
 
 def article_rows(path: Path, counts: Counter[str]) -> Iterator[tuple[str, str]]:
@@ -108,15 +109,15 @@ def is_title(line: str) -> bool:
 
 
 def check_sizes(corpus: Corpus, name: str, tokens: dict[str, int], vocabulary: int) -> None:
-    """Raise DataError if the sizes of the corpus differ from the published ones."""
+    """Raise MemAttnError if the sizes of the corpus differ from the published ones."""
     for split, expected in corpus.tokens.items():
         if tokens[split] != expected:
-            raise DataError(
+            raise MemAttnError(
                 f"{split} has {tokens[split]:,} tokens with the ends of lines, but {split} of "
                 f"{name} has {expected:,}; accept it with --unchecked"
             )
     if vocabulary != corpus.vocabulary:
-        raise DataError(
+        raise MemAttnError(
             f"train has {vocabulary:,} words, but train of {name} has {corpus.vocabulary:,}; "
             "accept it with --unchecked"
         )
@@ -130,7 +131,8 @@ def count_words(path: Path) -> int:
     return len(words)
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From the archive to bin/."""
     corpus = CORPORA[args.corpus]
     pipeline = Pipeline(args.output, [LANGUAGE], workers=args.workers, force=args.force)
@@ -146,17 +148,7 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise("text")
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    top.add_argument("--corpus", required=True, choices=[*CORPORA])
-    add_archive_arguments(top)
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--corpus", required=True, choices=[*CORPORA])
+    add_archive_arguments(parser)
+    add_common_arguments(parser)

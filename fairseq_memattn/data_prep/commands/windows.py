@@ -1,27 +1,25 @@
-"""Windows of n sentences from sentences with document ids, and the last sentence of a window.
-
-Line i of the output is line i of the input preceded by up to n - 1 earlier sentences of its
-document, joined by a separator token. Input and output have the same number of lines.
-"""
+"""`memattn prepare windows`: sentences to windows, and translated windows to sentences."""
 
 import argparse
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.argument_types import positive, separator_token
-from fairseq_memattn.data_prep.pipeline.files import (
-    DataError,
-    read_lines,
-    refuse_overwriting,
-    run_command,
-    write_all_or_nothing,
+from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
+from fairseq_memattn.data_prep.text.aligned import uneven_counts
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.data_prep.text.windows import (
+    checked_rows,
+    count_separators,
+    last_sentence,
+    windows,
 )
-from fairseq_memattn.data_prep.text.aligned import read_documents, uneven_counts
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 DESCRIPTION = """\
 Convert text with document ids to windows of n sentences, or translations of windows to sentences.
@@ -34,51 +32,6 @@ Convert text with document ids to windows of n sentences, or translations of win
 """
 
 
-def join_window(sentences: Iterable[str], separator: str) -> str:
-    """Sentences of one document, oldest first, as one line."""
-    return f" {separator} ".join(sentences)
-
-
-def last_sentence(line: str, separator: str = "_eos") -> str:
-    """The text after the last separator token of a line; the whole line if there is none."""
-    tokens = line.split(" ")
-    if separator not in tokens:
-        return line.strip()
-    after = len(tokens) - tokens[::-1].index(separator)
-    return " ".join(tokens[after:]).strip()
-
-
-def count_separators(line: str, separator: str = "_eos") -> int:
-    """The number of separator tokens in a line, one less than the number of its sentences."""
-    return line.split().count(separator)
-
-
-def checked_rows(paths: Sequence[Path], separator: str) -> Iterator[tuple[str, ...]]:
-    """Rows of line-aligned files, the document id last. Raises DataError for wrong input."""
-    for sentence in read_documents(paths):
-        for path, line in zip(paths[:-1], sentence.texts, strict=True):
-            if separator in line.split():
-                raise DataError(
-                    f"{path}, line {sentence.line}: the text already contains the separator "
-                    f"{separator!r}; choose another with --separator"
-                )
-        yield (*sentence.texts, sentence.document)
-
-
-def windows(
-    rows: Iterable[tuple[str, ...]], sentences: int = 4, separator: str = "_eos"
-) -> Iterator[tuple[str, ...]]:
-    """For each row (a sentence in each language, the document id last), a window a language."""
-    current = None
-    history: deque[tuple[str, ...]] = deque(maxlen=sentences)
-    for *texts, docid in rows:
-        if docid != current:
-            history.clear()
-            current = docid
-        history.append(tuple(texts))
-        yield tuple(join_window(language, separator) for language in zip(*history, strict=True))
-
-
 def make(
     prefix: str,
     languages: Sequence[str],
@@ -89,7 +42,7 @@ def make(
 ) -> int:
     """Write one file of windows a language; returns the number of lines."""
     if len(set(languages)) < len(languages):
-        raise DataError(f"--langs must name each language once, but is {' '.join(languages)}")
+        raise MemAttnError(f"--langs must name each language once, but is {' '.join(languages)}")
     inputs = [Path(f"{prefix}.{suffix}") for suffix in (*languages, "docid")]
     outputs = [Path(f"{output}.{language}") for language in languages]
     refuse_overwriting(inputs, outputs, force)
@@ -101,7 +54,7 @@ def make(
             for file, line in zip(files, row, strict=True):
                 file.write(line + "\n")
         if count == 0:
-            raise DataError(f"{inputs[0]}: no lines")
+            raise MemAttnError(f"{inputs[0]}: no lines")
     return count
 
 
@@ -119,18 +72,15 @@ def last(
     with write_all_or_nothing([output]) as [file]:
         for number, (hypothesis, window) in enumerate(pairs, start=1):
             if hypothesis is None or window is None:
-                raise DataError(uneven_counts([hypotheses, source]))
+                raise MemAttnError(uneven_counts([hypotheses, source]))
             if count_separators(hypothesis, separator) != count_separators(window, separator):
                 wrong.append(number)
             file.write(last_sentence(hypothesis, separator) + "\n")
     return wrong
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(prog=prog, description=DESCRIPTION, formatter_class=formatter)
-    commands = top.add_subparsers(dest="command", required=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="command", required=True)
 
     make_parser = commands.add_parser("make", help="convert sentences to windows")
     make_parser.add_argument(
@@ -181,7 +131,6 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
         command.add_argument(
             "--force", action="store_true", help="replace existing files of --output"
         )
-    return top
 
 
 def run(args: argparse.Namespace) -> None:
@@ -200,8 +149,3 @@ def run(args: argparse.Namespace) -> None:
                 "the text after the last one was kept",
                 file=sys.stderr,
             )
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_command(run, parser(prog).parse_args(argv))

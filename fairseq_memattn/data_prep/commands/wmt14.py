@@ -11,8 +11,7 @@ from tqdm import tqdm
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
 from fairseq_memattn.data_prep.pipeline.argument_types import positive
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
-from fairseq_memattn.data_prep.pipeline.files import write_all_or_nothing
-from fairseq_memattn.data_prep.pipeline.output_lock import run_locked
+from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     SPLITS,
     Pipeline,
@@ -21,6 +20,7 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import (
 )
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
 from fairseq_memattn.data_prep.text.lines import raw_pairs
+from fairseq_memattn.files import write_all_or_nothing
 
 LANGUAGES = ("en", "de")
 PAGE = "https://www.statmt.org/wmt14/translation-task.html"
@@ -137,7 +137,8 @@ def write_texts(pipeline: Pipeline, raw: Mapping[str, Path]) -> None:
         pipeline.write_text(split, files, partial(test_rows, files), documents=False)
 
 
-def prepare(args: argparse.Namespace) -> None:
+@locks_output
+def run(args: argparse.Namespace) -> None:
     """From the archives to bin/."""
     pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
     found = obtain_all(
@@ -166,12 +167,8 @@ def prepare(args: argparse.Namespace) -> None:
     pipeline.binarise(splits=SPLITS)
 
 
-def parser(prog: str | None = None) -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_archive_arguments(top, several=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_archive_arguments(parser, several=True)
     for option, kind, default, what in (
         ("--bpe-symbols", positive, 32_768, "size of the vocabulary"),
         ("--max-subwords", positive, 250, "the most subwords in a training sentence"),
@@ -182,13 +179,7 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
             "the greatest ratio of the longer side to the shorter one, in subwords",
         ),
     ):
-        top.add_argument(
+        parser.add_argument(
             option, type=kind, default=default, metavar="N", help=f"{what} (default: {default})"
         )
-    add_common_arguments(top)
-    return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run the command line; returns the exit status. prog: the name that help shows."""
-    return run_locked(prepare, parser(prog).parse_args(argv))
+    add_common_arguments(parser)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TextIO
 
 from fairseq_memattn.data_prep.formats.document_format import Format, by_document, write_texts
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence, read_with_ids
+from fairseq_memattn.errors import MemAttnError
 
 
 def read_integers(paths: Sequence[Path]) -> Iterator[Sentence]:
     """Sentences with ids that are integers; `007` becomes `7`."""
     for sentence in read_with_ids(paths):
         if not re.fullmatch("-?[0-9]+", sentence.document):
-            raise DataError(
+            raise MemAttnError(
                 f"{paths[-1]}, line {sentence.line}: the document id must be an integer, "
                 f"but is {sentence.document!r}"
             )

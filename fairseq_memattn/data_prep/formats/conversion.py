@@ -9,17 +9,15 @@ from tqdm import tqdm
 
 from fairseq_memattn.data_prep.formats.document_format import Format, Writer
 from fairseq_memattn.data_prep.formats.ours import OURS
-from fairseq_memattn.data_prep.pipeline.files import (
-    DataError,
-    refuse_overwriting,
-    write_all_or_nothing,
-)
+from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
     contiguous,
     read_documents,
     refuse_empty,
 )
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 
 @dataclass
@@ -69,7 +67,7 @@ class Dropped:
 
 
 def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
-    """The same sentences; raises DataError where a language has no text."""
+    """The same sentences; raises MemAttnError where a language has no text."""
     for sentence in sentences:
         for path, text in zip(texts, sentence.texts, strict=True):
             refuse_empty(path, sentence.line, text)
@@ -90,7 +88,7 @@ def convert_from(
 
     boundaries: the file of ids or first lines, where it does not have the name of the format
     drop_empty: leave out and count sentences without text in some language
-    Returns lines to print: the counts, and what was dropped or is unknown. Raises DataError for
+    Returns lines to print: the counts, and what was dropped or is unknown. Raises MemAttnError for
     malformed input, and then writes nothing.
     """
     form = form.of(languages)
@@ -122,7 +120,7 @@ def convert_to(
 
     boundaries: the file of ids or first lines, where it should not have the name of the format
     max_tokens: replaces the format's limit on the tokens of a line
-    Returns lines to print: the counts, and what the format cannot store. Raises DataError for
+    Returns lines to print: the counts, and what the format cannot store. Raises MemAttnError for
     malformed input and for text that the format cannot store, and then writes nothing.
     """
     form = form.of(languages)
@@ -137,19 +135,19 @@ def convert_to(
 def fitting(
     sentences: Iterable[Sentence], texts: Sequence[Path], form: Format, limit: int | None
 ) -> Iterator[Sentence]:
-    """The same sentences; raises DataError for one that the format cannot store."""
+    """The same sentences; raises MemAttnError for one that the format cannot store."""
     for sentence in sentences:
         for path, text in zip(texts, sentence.texts, strict=True):
             tokens = text.split()
             marks = form.reserved.intersection([*tokens, *text])
             if marks:
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line {sentence.line}: the text contains {min(marks)!r}, "
                     "which marks a boundary in this format"
                 )
             length = len(tokens) + form.marks
             if limit is not None and length > limit:
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line {sentence.line}: --max-tokens must be at least {length} for "
                     f"this sentence, but is {limit}"
                 )
@@ -170,5 +168,5 @@ def write_sentences(
         counted = counts.of(tqdm(sentences, unit=" sentences", disable=None))
         note = write(counted, files)
         if counts.sentences == 0:
-            raise DataError(f"{inputs[0]}: no sentences")
+            raise MemAttnError(f"{inputs[0]}: no sentences")
     return [str(counts)] + [f"note: {note}"] * bool(note)

@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TextIO
 
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence
+from fairseq_memattn.errors import MemAttnError
 
 DOCID = "docid"
 Reader = Callable[..., Iterator[Sentence]]
@@ -22,7 +22,7 @@ class Format:
     """How files store text in one or several languages and the boundaries of its documents.
 
     read: takes one file a language, and the file of boundaries last where the format has one.
-        Raises DataError for what the format does not allow; the caller refuses empty sentences
+        Raises MemAttnError for what the format does not allow; the caller refuses empty sentences
         and documents that come back.
     write: takes sentences and open files in the same order, and `max_tokens` where the format has
         a limit. Returns what the format could not store, or "".
@@ -49,12 +49,12 @@ class Format:
     def of(self, languages: Sequence[str]) -> Format:
         """The format whose `read` and `write` know the languages.
 
-        Raises DataError for a language with the name of the ids.
+        Raises MemAttnError for a language with the name of the ids.
         """
         if not self.one_file:
             return self
         if DOCID in languages:
-            raise DataError(f"--langs: {DOCID} is the name of the document ids in this format")
+            raise MemAttnError(f"--langs: {DOCID} is the name of the document ids in this format")
         known = {"languages": tuple(languages)}
         return replace(self, read=partial(self.read, **known), write=partial(self.write, **known))
 
@@ -90,6 +90,6 @@ def lost_ids(documents: Sequence[str]) -> str:
     return f"the document ids are not kept; they are read back as 1 to {len(documents)}"
 
 
-def without_sentence(path: Path, line: int) -> DataError:
+def without_sentence(path: Path, line: int) -> MemAttnError:
     """The error for a document without a sentence."""
-    return DataError(f"{path}, line {line}: the document before this boundary has no sentence")
+    return MemAttnError(f"{path}, line {line}: the document before this boundary has no sentence")

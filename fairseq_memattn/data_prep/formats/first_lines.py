@@ -9,36 +9,37 @@ from pathlib import Path
 from typing import TextIO
 
 from fairseq_memattn.data_prep.formats.document_format import by_document, lost_ids, write_texts
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
 from fairseq_memattn.data_prep.text.aligned import Sentence, aligned_lines
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError
 
 
 def read_first_lines(path: Path, bases: Sequence[int]) -> list[int]:
     """The numbers of a list, which increase and begin with one of `bases`.
 
-    Raises DataError for any other list.
+    Raises MemAttnError for any other list.
     """
     numbers: list[int] = []
     for line, text in enumerate(read_lines(path), start=1):
         if not re.fullmatch("[0-9]{1,18}", text.strip()):
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line {line}: must be the number of a line, but is {text!r:.60}"
             )
         number = int(text)
         if not numbers and number not in bases:
             allowed = " or ".join(map(str, bases))
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line {line}: the first document must begin at {allowed}, "
                 f"but begins at {number}"
             )
         if numbers and number <= numbers[-1]:
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line {line}: must be greater than the number before, {numbers[-1]}, "
                 f"but is {number}"
             )
         numbers.append(number)
     if not numbers:
-        raise DataError(f"{path}: no lines")
+        raise MemAttnError(f"{path}: no lines")
     return numbers
 
 
@@ -53,9 +54,9 @@ def read(paths: Sequence[Path], bases: Sequence[int]) -> Iterator[Sentence]:
             document += 1
         yield Sentence(row, str(document), lines)
     if lines == 0:
-        raise DataError(f"{texts[0]}: no lines")
+        raise MemAttnError(f"{texts[0]}: no lines")
     if document < len(firsts):
-        raise DataError(
+        raise MemAttnError(
             f"{boundaries}, line {document + 1}: a document must begin at {lines - 1 + base} or "
             f"before, for the text has {lines} lines counted from {base}, "
             f"but begins at {firsts[document]}"

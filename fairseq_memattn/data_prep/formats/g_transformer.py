@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from fairseq_memattn.data_prep.formats.document_format import Format, by_document, lost_ids
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence, aligned_lines
+from fairseq_memattn.errors import MemAttnError
 
 BEGIN, END = "<s>", "</s>"
 MARKS = 2  # tokens that a sentence has besides its text
@@ -26,7 +26,7 @@ def segment_sentences(line: str, path: Path, number: int) -> list[str]:
     if not marked or any(
         not sentence.strip() or {BEGIN, END} & set(sentence.split()) for sentence in sentences
     ):
-        raise DataError(
+        raise MemAttnError(
             f"{path}, line {number}: must be sentences {BEGIN} ... {END}, one after the other, "
             f"but is {line[:60]!r}"
         )
@@ -41,7 +41,7 @@ def read(paths: Sequence[Path]) -> Iterator[Sentence]:
         ]
         for path, column in zip(paths, columns, strict=True):
             if len(column) != len(columns[0]):
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line {number}: must have as many sentences as {paths[0]}, "
                     f"{len(columns[0])}, but has {len(column)}"
                 )

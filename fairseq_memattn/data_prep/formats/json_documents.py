@@ -13,14 +13,15 @@ from fairseq_memattn.data_prep.formats.split_files import (
     the_keys,
     warn_of_unused,
 )
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
 from fairseq_memattn.data_prep.text.aligned import Sentence
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError
 
 
 def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
     """Sentences of the documents.
 
-    Raises DataError for a key that is missing, for what is no list of texts without line breaks,
+    Raises MemAttnError for a key that is missing, for what is no list of texts without line breaks,
     and for lists that are empty or of different lengths.
     """
     unused: set[str] = set()
@@ -29,14 +30,16 @@ def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
         entry = json_object(line, where)
         missing = [name for name in (DOCID, *languages) if name not in entry]
         if missing:
-            raise DataError(f"{where}: has no key {missing[0]!r}; {the_keys(entry)}")
+            raise MemAttnError(f"{where}: has no key {missing[0]!r}; {the_keys(entry)}")
         document = text_of(entry[DOCID], True, f"{where}: {DOCID!r}", Counter()).strip()
         if not document:
-            raise DataError(f"{where}: the id of the document is empty")
+            raise MemAttnError(f"{where}: the id of the document is empty")
         columns = [texts_of(entry[name], f"{where}: {name!r}") for name in languages]
         if len(set(map(len, columns))) > 1:
             sizes = ", ".join(f"{n} has {len(c)}" for n, c in zip(languages, columns, strict=True))
-            raise DataError(f"{where}: the languages differ in their numbers of sentences: {sizes}")
+            raise MemAttnError(
+                f"{where}: the languages differ in their numbers of sentences: {sizes}"
+            )
         unused |= entry.keys() - {DOCID, *languages}
         for place, texts in enumerate(zip(*columns, strict=True)):
             yield Sentence(texts, document, number, begins=place == 0)
@@ -46,13 +49,13 @@ def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
 def texts_of(value: object, where: str) -> list[str]:
     """A value of JSON as sentences."""
     if not isinstance(value, list) or not value:
-        raise DataError(f"{where} must be a list of sentences, but is {json.dumps(value):.40}")
+        raise MemAttnError(f"{where} must be a list of sentences, but is {json.dumps(value):.40}")
     breaks: Counter[str] = Counter()
     texts = []
     for number, item in enumerate(value, start=1):
         texts.append(text_of(item, False, f"{where}, sentence {number}", breaks))
         if breaks:
-            raise DataError(f"{where}, sentence {number} has a line break")
+            raise MemAttnError(f"{where}, sentence {number} has a line break")
     return texts
 
 

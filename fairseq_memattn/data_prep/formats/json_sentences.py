@@ -8,17 +8,17 @@ from typing import TextIO
 
 from fairseq_memattn.data_prep.formats.document_format import DOCID, Format
 from fairseq_memattn.data_prep.formats.split_files import read_jsonl
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence
+from fairseq_memattn.errors import MemAttnError
 
 
 def read(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
-    """Sentences of the objects. Raises DataError for a text with a line break."""
+    """Sentences of the objects. Raises MemAttnError for a text with a line break."""
     breaks: Counter[str] = Counter()
     keys = {name: name for name in (*languages, DOCID)}
     for sentence in read_jsonl(paths[0], languages, keys, breaks):
         if breaks:
-            raise DataError(f"{paths[0]}, line {sentence.line}: a text has a line break")
+            raise MemAttnError(f"{paths[0]}, line {sentence.line}: a text has a line break")
         yield sentence
 
 

@@ -13,8 +13,8 @@ from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 from sacrebleu.utils import SACREBLEU_DIR
 
 from fairseq_memattn.data_prep.pipeline.download import Archive
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
-from fairseq_memattn.errors import like
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError, like
 
 DOCID = "docid"
 PACKED = (".tar.gz", ".tgz", ".zip")  # what sacreBLEU unpacks; other files are the text itself
@@ -22,9 +22,9 @@ COLUMN = re.compile("^[0-9]+:")  # before the path of a table
 
 
 def find_set(name: str) -> Dataset:
-    """A test set. Raises DataError for a name that sacreBLEU does not have."""
+    """A test set. Raises MemAttnError for a name that sacreBLEU does not have."""
     if name not in DATASETS:
-        raise DataError(
+        raise MemAttnError(
             f"--set {name}: sacreBLEU {__version__} has no such set{like(name, DATASETS)}; "
             "--list shows all"
         )
@@ -32,10 +32,10 @@ def find_set(name: str) -> Dataset:
 
 
 def check_pair(dataset: Dataset, pair: str) -> None:
-    """Raises DataError for a pair of languages that a set does not have."""
+    """Raises MemAttnError for a pair of languages that a set does not have."""
     if pair not in dataset.langpairs:
         pairs = ", ".join(sorted(dataset.langpairs))
-        raise DataError(f"--langs {pair}: the pairs of {dataset.name} are {pairs}")
+        raise MemAttnError(f"--langs {pair}: the pairs of {dataset.name} are {pairs}")
 
 
 def known_fields(dataset: Dataset, pair: str) -> list[str]:
@@ -108,8 +108,8 @@ def read_fields(dataset: Dataset, pair: str, raw: Path) -> dict[str, list[str]]:
 
     raw: the folder with `raw_files`. sacreBLEU's own folder is neither read nor written
 
-    Raises DataError for files that sacreBLEU cannot read, for fields of different lengths, and for
-    a set without text or without the references with which sacreBLEU scores.
+    Raises MemAttnError for files that sacreBLEU cannot read, for fields of different lengths, and
+    for a set without text or without the references with which sacreBLEU scores.
     """
     with TemporaryDirectory() as folder:
         local = copy(dataset)
@@ -119,25 +119,27 @@ def read_fields(dataset: Dataset, pair: str, raw: Path) -> dict[str, list[str]]:
             names = local.fieldnames(pair)
             _refuse_paths(names, raw)
             files = dict(zip(names, local.get_files(pair), strict=True))
-        except DataError:
+        except MemAttnError:
             raise
         except Exception as error:  # sacreBLEU has no errors of its own for malformed files
             reason = str(error).partition("\n")[0]
-            raise DataError(
+            raise MemAttnError(
                 f"{raw / raw_files(dataset, pair)[0]}: sacreBLEU cannot read the set "
                 f"({type(error).__name__}: {reason})"
             ) from None
         fields = {name: list(read_lines(Path(path))) for name, path in files.items()}
     if len(set(map(len, fields.values()))) > 1:
         sizes = ", ".join(f"{name} has {len(lines)}" for name, lines in fields.items())
-        raise DataError(
+        raise MemAttnError(
             f"{raw}: the fields of {dataset.name} differ in their numbers of lines: {sizes}"
         )
     if not fields["src"]:
-        raise DataError(f"{raw}: {dataset.name} has no text for {pair}")
+        raise MemAttnError(f"{raw}: {dataset.name} has no text for {pair}")
     wanted = default_references(dataset, pair)
     if not fields.keys() & {*wanted}:
-        raise DataError(f"{raw}: {dataset.name} has no reference {' or '.join(wanted)} for {pair}")
+        raise MemAttnError(
+            f"{raw}: {dataset.name} has no reference {' or '.join(wanted)} for {pair}"
+        )
     return fields
 
 
@@ -145,4 +147,4 @@ def _refuse_paths(names: Sequence[str], raw: Path) -> None:
     """sacreBLEU makes the names of files from the names of translators and systems."""
     for name in names:
         if "/" in name or "\0" in name:
-            raise DataError(f"{raw}: the name {name!r} of a translator or system has a slash")
+            raise MemAttnError(f"{raw}: the name {name!r} of a translator or system has a slash")

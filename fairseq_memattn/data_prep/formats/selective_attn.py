@@ -15,8 +15,8 @@ from fairseq_memattn.data_prep.formats.document_format import (
     without_sentence,
     write_texts,
 )
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence, aligned_lines
+from fairseq_memattn.errors import MemAttnError
 
 MARK = "<d>"
 
@@ -33,17 +33,17 @@ def read_marks(paths: Sequence[Path]) -> Iterator[Sentence]:
             document += 1
             empty = True
         elif any(marked):
-            raise DataError(
+            raise MemAttnError(
                 f"{paths[marked.index(False)]}, line {lines}: must be {MARK} as in "
                 f"{paths[marked.index(True)]}, but is {row[marked.index(False)]!r}"
             )
         elif document == 0:
-            raise DataError(f"{paths[0]}, line {lines}: text before the first {MARK}")
+            raise MemAttnError(f"{paths[0]}, line {lines}: text before the first {MARK}")
         else:
             empty = False
             yield Sentence(row, str(document), lines)
     if empty:
-        raise DataError(f"{paths[0]}, line {lines}: no sentence after the last {MARK}")
+        raise MemAttnError(f"{paths[0]}, line {lines}: no sentence after the last {MARK}")
 
 
 def write_marks(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:

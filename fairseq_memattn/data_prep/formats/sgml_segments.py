@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.data_prep.text.lines import raw_lines
+from fairseq_memattn.errors import MemAttnError
 
 MARK = re.compile(
     r"<doc\b[^>]*\bdocid\s*=\s*[\"']([^\"']*)[\"'][^>]*>|<seg\b[^>]*>(.*?)</seg>", re.I | re.S
@@ -44,8 +44,8 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     sacreBLEU's reader is not used, because it requires every <seg> to begin a line and to end on
     it, does not resolve entities, and skips unexpected text.
 
-    Raises DataError, with the line, for a segment outside of a document or without an end, and for
-    a file without segments.
+    Raises MemAttnError, with the line, for a segment outside of a document or without an end, and
+    for a file without segments.
     """
     text = "\n".join(raw_lines(path, counts))
     document = None
@@ -58,19 +58,19 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
         if mark[2] is None:
             document, begins = " ".join(mark[1].split()), True
             if not document:
-                raise DataError(f"{path}, line {line}: the id of the document is empty")
+                raise MemAttnError(f"{path}, line {line}: the id of the document is empty")
             continue
         if document is None:
-            raise DataError(f"{path}, line {line}: a <seg> outside of a <doc docid=...>")
+            raise MemAttnError(f"{path}, line {line}: a <seg> outside of a <doc docid=...>")
         if BEGIN.search(mark[2]):
-            raise DataError(f"{path}, line {line}: a <seg> without </seg>")
+            raise MemAttnError(f"{path}, line {line}: a <seg> without </seg>")
         found += 1
         yield Segment(document, _content(mark[2]), line, begins)
         begins = False
     if found < len(BEGIN.findall(text)):
-        raise DataError(f"{path}: the last <seg> has no </seg>")
+        raise MemAttnError(f"{path}: the last <seg> has no </seg>")
     if not found:
-        raise DataError(f"{path}: no <seg>")
+        raise MemAttnError(f"{path}: no <seg>")
 
 
 def has_sides(path: Path) -> bool:
@@ -85,22 +85,22 @@ def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) ->
     outputs are left out and counted. A segment that the other language does not have is empty
     there.
 
-    Raises DataError, with the line, for a segment without an end or outside of a document, and for
-    one that the first language does not have; and for a document without text in a language.
+    Raises MemAttnError, with the line, for a segment without an end or outside of a document, and
+    for one that the first language does not have; and for a document without text in a language.
     """
     text = "\n".join(raw_lines(path, counts))
     for document, line, part in _documents(path, text):
         sides = _sides(path, part, line, counts)
         missing = [language for language in languages if language not in sides]
         if missing:
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line {line}: document {document!r} has no <src> or <ref> with the "
                 f"language {missing[0]}"
             )
         source, target = (sides[language] for language in (languages[0], languages[-1]))
         for number, (_, at) in target.items():
             if number not in source:
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line {at}: segment {number!r} of document {document!r} is not in the "
                     f"language {languages[0]}"
                 )
@@ -115,9 +115,9 @@ def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
     outside = XML_MARK.search(text, 0, marks[0].start() if marks else len(text))
     if outside:
         line = text.count("\n", 0, outside.start()) + 1
-        raise DataError(f"{path}, line {line}: a segment or side outside of a <doc id=...>")
+        raise MemAttnError(f"{path}, line {line}: a segment or side outside of a <doc id=...>")
     if not marks:
-        raise DataError(f"{path}: no <doc id=...>")
+        raise MemAttnError(f"{path}: no <doc id=...>")
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     line, before = 1, 0
     for mark, end in zip(marks, ends, strict=True):
@@ -125,7 +125,7 @@ def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
         before = mark.start()
         document = " ".join(mark[1].split())
         if not document:
-            raise DataError(f"{path}, line {line}: the id of the document is empty")
+            raise MemAttnError(f"{path}, line {line}: the id of the document is empty")
         yield document, line, text[before:end]
 
 
@@ -152,10 +152,10 @@ def _sides(
             if side is None or BEGIN.search(mark[5]) or number in side:
                 what = "outside of <src>, <ref> and <hyp>" if side is None else "without </seg>"
                 what = f"with the id {number!r} again" if side and number in side else what
-                raise DataError(f"{path}, line {line}: a <seg> {what}")
+                raise MemAttnError(f"{path}, line {line}: a <seg> {what}")
             side[number] = (_content(mark[5]), line)
     if found < len(BEGIN.findall(part)):
-        raise DataError(f"{path}, line {line}: the last <seg> of this document has no </seg>")
+        raise MemAttnError(f"{path}, line {line}: the last <seg> of this document has no </seg>")
     return sides
 
 
@@ -169,15 +169,17 @@ def read_segment_pairs(
 ) -> Iterator[tuple[str, str, str]]:
     """Document, source and target of each segment.
 
-    Raises DataError where the files differ in the numbers or documents of their segments.
+    Raises MemAttnError where the files differ in the numbers or documents of their segments.
     """
     sides = [list(read_segments(path, counts)) for path in (source, target)]
     for one, other in zip(*sides, strict=False):
         if one.document != other.document:
-            raise DataError(
+            raise MemAttnError(
                 f"{source}, line {one.line}: document {one.document}, but {target}, line "
                 f"{other.line}, has document {other.document}"
             )
         yield one.document, one.text, other.text
     if len(sides[0]) != len(sides[1]):
-        raise DataError(f"{source} has {len(sides[0])} segments, but {target} has {len(sides[1])}")
+        raise MemAttnError(
+            f"{source} has {len(sides[0])} segments, but {target} has {len(sides[1])}"
+        )

@@ -9,8 +9,9 @@ from itertools import count
 from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.sgml_segments import has_sides, read_parallel, read_segments
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
 from fairseq_memattn.data_prep.text.aligned import Sentence
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError
 
 DOCID = "docid"
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".sgm": "sgm", ".sgml": "sgm", ".xml": "sgm"}
@@ -33,7 +34,7 @@ def read_tsv(
         header = next(lines, (1, ""))[1].split("\t")
         for column in columns.values():
             if column not in header:
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line 1: no column {column} in {' '.join(header)!r:.60}; {NAMES}"
                 )
         places = {name: header.index(column) for name, column in columns.items()}
@@ -44,7 +45,7 @@ def read_tsv(
         fields = line.split("\t")
         most = max(most, len(fields))
         if len(fields) <= max(places.values()):
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line {number}: must have at least {max(places.values()) + 1} fields, "
                 f"which tabs separate, but has {len(fields)}"
             )
@@ -70,11 +71,11 @@ def read_jsonl(
         where = f"{path}, line {number}"
         entry = json_object(line, where)
         if DOCID in entry and DOCID not in columns:
-            raise DataError(f"{where}: has a {DOCID}, but line 1 has none; give all lines one")
+            raise MemAttnError(f"{where}: has a {DOCID}, but line 1 has none; give all lines one")
         row = {}
         for name, key in columns.items():
             if key not in entry:
-                raise DataError(f"{where}: has no key {key!r}; {the_keys(entry)}")
+                raise MemAttnError(f"{where}: has no key {key!r}; {the_keys(entry)}")
             row[name] = text_of(entry[key], name == DOCID, f"{where}: {key!r}", counts)
         unused |= entry.keys() - columns.values()
         yield sentence(path, number, row, languages)
@@ -87,15 +88,15 @@ def the_keys(entry: Iterable[str]) -> str:
 
 
 def json_object(line: str, where: str) -> dict[str, object]:
-    """A line of JSON lines. Raises DataError for what is not an object."""
+    """A line of JSON lines. Raises MemAttnError for what is not an object."""
     try:
         entry = json.loads(line)
     except ValueError as error:
-        raise DataError(f"{where}: not JSON ({error})") from None
+        raise MemAttnError(f"{where}: not JSON ({error})") from None
     except RecursionError:
-        raise DataError(f"{where}: the JSON is nested too deeply") from None
+        raise MemAttnError(f"{where}: the JSON is nested too deeply") from None
     if not isinstance(entry, dict):
-        raise DataError(f"{where}: must be an object, from {{ to }}")
+        raise MemAttnError(f"{where}: must be an object, from {{ to }}")
     return entry
 
 
@@ -114,11 +115,11 @@ def text_of(value: object, is_id: bool, where: str, counts: Counter[str]) -> str
     if is_id and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise DataError(f"{where} must be text, but is {type(value).__name__}")
+        raise MemAttnError(f"{where} must be text, but is {type(value).__name__}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError(f"{where} contains half of a surrogate pair") from None
+        raise MemAttnError(f"{where} contains half of a surrogate pair") from None
     if "\n" in value or "\r" in value:
         counts["texts with line breaks, which became spaces"] += 1
         return " ".join(value.split())
@@ -126,10 +127,10 @@ def text_of(value: object, is_id: bool, where: str, counts: Counter[str]) -> str
 
 
 def sentence(path: Path, line: int, row: Mapping[str, str], languages: Sequence[str]) -> Sentence:
-    """A row as a sentence. Raises DataError for an empty id of its document."""
+    """A row as a sentence. Raises MemAttnError for an empty id of its document."""
     document = row.get(DOCID, "").strip()
     if DOCID in row and not document:
-        raise DataError(f"{path}, line {line}: the id of the document is empty")
+        raise MemAttnError(f"{path}, line {line}: the id of the document is empty")
     return Sentence(tuple(row[language] for language in languages), document, line)
 
 
@@ -153,7 +154,7 @@ def read_sgm(
     for one, *others in zip(*sides, strict=False):
         for other, part in zip(others, paths[1:], strict=True):
             if one.document != other.document:
-                raise DataError(
+                raise MemAttnError(
                     f"{paths[0]}, line {one.line}: document {one.document}, but {part}, line "
                     f"{other.line}, has document {other.document}"
                 )
@@ -161,7 +162,7 @@ def read_sgm(
         yield Sentence(texts, one.document, one.line, one.begins)
     if len({len(side) for side in sides}) > 1:
         numbers = ", ".join(f"{p} has {len(s)}" for p, s in zip(paths, sides, strict=True))
-        raise DataError(f"the files must have the same number of segments: {numbers}")
+        raise MemAttnError(f"the files must have the same number of segments: {numbers}")
 
 
 READERS: dict[str, Reader] = {"tsv": read_tsv, "jsonl": read_jsonl, "sgm": read_sgm}
@@ -178,21 +179,21 @@ def find_columns(
     given: those of --columns; paths: the files, whose first lines may name columns that are not
         given: keys and the header of a table are the names of the languages and docid; the fields
         of a table without a header are the languages in their order
-    Raises DataError for columns that do not name each language once, or the document id alone, and
-    for fields that are neither named nor given.
+    Raises MemAttnError for columns that do not name each language once, or the document id alone,
+    and for fields that are neither named nor given.
     """
     if kind == "sgm":
         if given:
-            raise DataError("--columns requires --format tsv or jsonl")
+            raise MemAttnError("--columns requires --format tsv or jsonl")
         return {}
     columns = dict(given or ())
     if len(columns) < len(given or ()) or set(columns) - {DOCID} not in (set(), set(languages)):
-        raise DataError(
+        raise MemAttnError(
             f"--columns must name each of {', '.join(languages)} once, and {DOCID} where there are "
             f"document ids, but names {', '.join(name for name, _ in given or ())}"
         )
     if kind == "tsv" and "0" in columns.values():
-        raise DataError("--columns must be numbers from 1 or names, but one is 0")
+        raise MemAttnError("--columns must be numbers from 1 or names, but one is 0")
     first = {path: names_in_first_line(kind, path) for path in paths}
     has_header = any(set(languages) <= set(names) for names in first.values())
     if kind == "tsv" and numbered(columns) and (columns or not has_header):
@@ -227,12 +228,12 @@ def in_order(columns: Mapping[str, str], languages: Sequence[str]) -> dict[str, 
 
 
 def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]) -> None:
-    """Raises DataError for tables that have more fields than there are languages."""
+    """Raises MemAttnError for tables that have more fields than there are languages."""
     for path, fields in first.items():
         if len(fields) > len(languages):
             example = " ".join(f"{name}=N" for name in (*languages, DOCID))
             numbers = map(str, count(1))
-            raise DataError(
+            raise MemAttnError(
                 f"{path}, line 1: has {len(fields)} fields, but --langs names {len(languages)}; "
                 f"give the column of each, --columns {example}, by its name if the table has a "
                 "header and by its number if it has none; the fields are "
@@ -241,12 +242,12 @@ def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]
 
 
 def refuse_unknown_keys(first: Mapping[Path, Sequence[str]], columns: Mapping[str, str]) -> None:
-    """Raises DataError for a first object that lacks the key of a column."""
+    """Raises MemAttnError for a first object that lacks the key of a column."""
     for path, keys in first.items():
         for key in columns.values():
             if keys and key not in keys:
                 example = " ".join(f"{name}=KEY" for name in {**columns, DOCID: ""})
-                raise DataError(
+                raise MemAttnError(
                     f"{path}, line 1: has no key {key!r}; name the keys with --columns {example}; "
                     f"{the_keys(keys)}"
                 )
@@ -260,16 +261,16 @@ def shown(fields: Mapping[str, str]) -> str:
 def find_files(
     text: Mapping[str, Path], kind: str, languages: Sequence[str]
 ) -> dict[str, list[Path]]:
-    """The files of each split. Raises DataError for a file that is missing."""
+    """The files of each split. Raises MemAttnError for a file that is missing."""
     files = {}
     for split, path in text.items():
         files[split] = parts(path) if kind == "sgm" else [path]
         if len(files[split]) not in (1, len(languages)):
-            raise DataError(
+            raise MemAttnError(
                 f"--text {split}={path}: must be one file, or one for each of "
                 f"{', '.join(languages)}, but is {len(files[split])}"
             )
         for part in files[split]:
             if not part.is_file():
-                raise DataError(f"--text {split}={path}: {part}: no such file")
+                raise MemAttnError(f"--text {split}={path}: {part}: no such file")
     return files

@@ -7,8 +7,8 @@ from typing import TextIO
 
 from fairseq_memattn.data_prep.formats.document_format import DOCID, Format
 from fairseq_memattn.data_prep.formats.split_files import find_columns, read_tsv
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence
+from fairseq_memattn.errors import MemAttnError
 
 
 def read(
@@ -23,16 +23,16 @@ def read(
     if columns:
         names = find_columns("tsv", columns, languages, paths[:1])
         if DOCID not in names:
-            raise DataError(f"--columns must name the column of {DOCID}, such as {DOCID}=1")
+            raise MemAttnError(f"--columns must name the column of {DOCID}, such as {DOCID}=1")
     return read_tsv(paths[0], languages, names, Counter())
 
 
 def write(sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]) -> str:
-    """A header, and one row a sentence. Raises DataError for a document id with a tab."""
+    """A header, and one row a sentence. Raises MemAttnError for a document id with a tab."""
     files[0].write("\t".join((DOCID, *languages)) + "\n")
     for sentence in sentences:
         if "\t" in sentence.document:
-            raise DataError(
+            raise MemAttnError(
                 f"line {sentence.line}: the document id {sentence.document!r} contains a tab, "
                 "which separates fields in this format"
             )

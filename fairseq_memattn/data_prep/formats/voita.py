@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from fairseq_memattn.data_prep.commands.windows import count_separators, windows
 from fairseq_memattn.data_prep.formats.document_format import Format, by_document
-from fairseq_memattn.data_prep.pipeline.files import DataError
 from fairseq_memattn.data_prep.text.aligned import Sentence, aligned_lines
+from fairseq_memattn.data_prep.text.windows import count_separators, windows
+from fairseq_memattn.errors import MemAttnError
 
 SEPARATOR = "_eos"
 SENTENCES = 4
@@ -23,12 +23,12 @@ def window_sentences(line: str, path: Path, number: int) -> list[str]:
     count = count_separators(line, SEPARATOR) + 1
     sentences = line.split(f" {SEPARATOR} ")
     if count != SENTENCES:
-        raise DataError(
+        raise MemAttnError(
             f"{path}, line {number}: must be {SENTENCES} sentences joined by {SEPARATOR}, "
             f"but has {count}"
         )
     if len(sentences) != count or not all(sentence.strip() for sentence in sentences):
-        raise DataError(f"{path}, line {number}: a sentence next to {SEPARATOR} is empty")
+        raise MemAttnError(f"{path}, line {number}: a sentence next to {SEPARATOR} is empty")
     return sentences
 
 
@@ -57,7 +57,9 @@ def write(sentences: Iterable[Sentence], files: Sequence[TextIO]) -> str:
         documents += 1
         too_short += length < SENTENCES
     if too_short == documents:
-        raise DataError(f"no document has {SENTENCES} sentences, which a line in this format needs")
+        raise MemAttnError(
+            f"no document has {SENTENCES} sentences, which a line in this format needs"
+        )
     return (
         f"{never_current} sentences have fewer than {SENTENCES - 1} before them and no line of "
         f"their own; {too_short} documents of fewer than {SENTENCES} sentences are left out"

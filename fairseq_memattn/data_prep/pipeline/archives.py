@@ -1,5 +1,6 @@
 """Extraction of single files from tar and zip archives of any compression, and from folders."""
 
+import errno
 import lzma
 import shutil
 import stat
@@ -21,9 +22,11 @@ from fairseq_memattn.archive_limits import (
     refuse_special,
     safe_path,
 )
-from fairseq_memattn.data_prep.pipeline.files import FULL, DataError, write_all_or_nothing
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 BLOCK = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk or quota
 ZIP_MAGIC = b"PK"
 BROKEN = (
     tarfile.TarError,
@@ -41,7 +44,7 @@ Member = tuple[str, Callable[[], IO[bytes]]]
 def names(archive: Path) -> list[str]:
     """The files in an archive or a folder.
 
-    Raises DataError for a damaged archive, for a path that leads out of its folder, and for one
+    Raises MemAttnError for a damaged archive, for a path that leads out of its folder, and for one
     that unpacks to more than `fairseq_memattn.archive_limits` allows.
     """
     with _opened(archive) as members:
@@ -52,7 +55,7 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     """Write files of an archive or a folder, all of them or none.
 
     wanted: the end of each file's path in the archive, and the path to write the file to
-    Raises DataError as `names` does, and for a file that is missing, a link, or there twice.
+    Raises MemAttnError as `names` does, and for a file that is missing, a link, or there twice.
     """
     found: dict[str, str] = {}
     with (
@@ -64,13 +67,13 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
                 if not is_at(name, end):
                     continue
                 if end in found:
-                    raise DataError(f"{archive}: has two files {end}: {found[end]} and {name}")
+                    raise MemAttnError(f"{archive}: has two files {end}: {found[end]} and {name}")
                 found[end] = name
                 with stream() as content:
                     shutil.copyfileobj(content, file.buffer, BLOCK)
         missing = [end for end in wanted if end not in found]
         if missing:
-            raise DataError(f"{archive}: has no file {missing[0]}")
+            raise MemAttnError(f"{archive}: has no file {missing[0]}")
 
 
 def sources(archive: Path, wanted: Mapping[str, Path]) -> list[Path]:
@@ -88,7 +91,7 @@ def is_at(name: str, end: str) -> bool:
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[Iterator[Member]]:
-    """The members of an archive, in its order; errors in reading it become a DataError."""
+    """The members of an archive, in its order; errors in reading it become a MemAttnError."""
     if archive.is_dir():
         yield _folder_members(archive)
         return
@@ -102,14 +105,14 @@ def _opened(archive: Path) -> Iterator[Iterator[Member]]:
             file.seek(0)
             yield (_zip_members if is_zip else _tar_members)(cast(IO[bytes], bar), Budget(size))
     except RefusedArchive as error:
-        raise DataError(f"{archive}: {error}") from None
+        raise MemAttnError(f"{archive}: {error}") from None
     except BROKEN as error:
         if isinstance(error, OSError) and error.errno in FULL:  # of what is written
             raise
         if isinstance(error, OSError) and error.errno is not None:
-            raise DataError(f"{archive}: unpacking stopped ({error.strerror})") from None
+            raise MemAttnError(f"{archive}: unpacking stopped ({error.strerror})") from None
         reason = str(error).partition(":\n")[0] or type(error).__name__
-        raise DataError(
+        raise MemAttnError(
             f"{archive}: cannot be unpacked ({reason}); "
             "the file is damaged, or is not a tar or zip archive"
         ) from None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_memattn.data_prep.pipeline.dictionary import OVERWRITE, SPECIAL
-from fairseq_memattn.data_prep.pipeline.files import read_lines
+from fairseq_memattn.data_prep.text.dictionary import OVERWRITE, SPECIAL
+from fairseq_memattn.data_prep.text.lines import read_lines
 
 EOS, UNKNOWN = SPECIAL.index("</s>"), SPECIAL.index("<unk>")
 MULTIPLE = 8  # the number of symbols is one, for the sake of GPUs

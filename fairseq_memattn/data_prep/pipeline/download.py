@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.files import DataError, unwritten
+from fairseq_memattn.errors import MemAttnError
 
 BLOCK = 1 << 20
 UNSATISFIABLE = 416  # the server has nothing after the part that is there
@@ -46,24 +46,24 @@ def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool =
     """The path of an archive: the user's, or else the one downloaded to `folder`; checked.
 
     given: the user's file, or a folder with the contents of the archive, which is not checked
-    Raises DataError for an archive that is missing, cannot be downloaded, or is not the official
+    Raises MemAttnError for an archive that is missing, cannot be downloaded, or is not the official
     one.
     """
     path = folder / archive.name if given is None else given
     is_new = given is None and not path.exists()
     if is_new:
         if archive.url is None:
-            raise DataError(
+            raise MemAttnError(
                 f"{archive.name} can only be downloaded with a browser; download it from "
                 f"{archive.page} and pass it with --archive"
             )
         fetch(archive.url, path)
     if not path.exists():
-        raise DataError(f"--archive {path}: no such file or folder")
+        raise MemAttnError(f"--archive {path}: no such file or folder")
     if path.is_file() and not unchecked:
         try:
             check(path, archive)
-        except DataError:
+        except MemAttnError:
             if is_new:  # or the next run would take it for the archive
                 path.unlink()
             raise
@@ -75,42 +75,39 @@ def obtain_all(
 ) -> list[Path]:
     """The path of each archive: the given file of that name, or else the downloaded one.
 
-    Raises DataError as `obtain` does, and for a given file that has the name of no archive.
+    Raises MemAttnError as `obtain` does, and for a given file that has the name of no archive.
     """
     found: dict[str, Path] = {}
     for path in given:
         if path.name not in {archive.name for archive in archives}:
             names = ", ".join(archive.name for archive in archives)
-            raise DataError(f"--archive {path}: the name must be one of {names}")
+            raise MemAttnError(f"--archive {path}: the name must be one of {names}")
         if found.setdefault(path.name, path) != path:
-            raise DataError(f"--archive names {path.name} twice")
+            raise MemAttnError(f"--archive names {path.name} twice")
     return [obtain(archive, found.get(archive.name), folder, unchecked) for archive in archives]
 
 
 def check(path: Path, archive: Archive) -> None:
-    """Raise DataError if a file does not have the size and checksum of the official archive."""
+    """Raise MemAttnError if a file does not have the size and checksum of the official archive."""
     advice = "download it again, or accept it with --unchecked"
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
-        raise DataError(
+        raise MemAttnError(
             f"{path}: {size} bytes, but the official {archive.name} has {archive.size}; {advice}"
         )
     if archive.digest is not None:
         kind, expected = archive.digest.split(":")
         found = digest(path, kind)
         if found != expected:
-            raise DataError(
+            raise MemAttnError(
                 f"{path}: {kind} {found}, but the official {archive.name} has {expected}; {advice}"
             )
 
 
 def digest(path: Path, kind: str = "sha256") -> str:
-    """The checksum of a file in hexadecimal. Raises DataError where it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, kind).hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    """The checksum of a file in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
 
 
 def fetch(url: str, target: Path) -> None:
@@ -118,7 +115,7 @@ def fetch(url: str, target: Path) -> None:
 
     Until the download is complete, its data is in TARGET.part, and the version of the file (ETag
     or Last-Modified) in TARGET.part.json. If the server has another version, the download starts
-    again. Raises DataError where the download fails; the data that has arrived is kept.
+    again. Raises MemAttnError where the download fails; the data that has arrived is kept.
     """
     part = target.with_name(f"{target.name}.part")
     note = target.with_name(f"{target.name}.part.json")
@@ -173,17 +170,15 @@ def _receive(request: Request, part: Path, note: Path) -> None:
                 return  # all was there
             part.unlink()
             note.unlink(missing_ok=True)
-        raise DataError(
+        raise MemAttnError(
             f"{url}: the server answered {error.code} {error.reason}; {again}"
         ) from None
     except URLError as error:
-        raise DataError(f"{url}: cannot be downloaded ({error.reason}); {again}") from None
+        raise MemAttnError(f"{url}: cannot be downloaded ({error.reason}); {again}") from None
     except (HTTPException, TimeoutError, ConnectionError, SSLError) as error:
-        raise DataError(f"{url}: the connection failed ({error!r}); {again}") from None
-    except OSError as error:
-        raise unwritten(error, part) from None
+        raise MemAttnError(f"{url}: the connection failed ({error!r}); {again}") from None
     if size is not None and part.stat().st_size != size:
-        raise DataError(f"{url}: ended after {part.stat().st_size} of {size} bytes; {again}")
+        raise MemAttnError(f"{url}: ended after {part.stat().st_size} of {size} bytes; {again}")
 
 
 def _whole_size(response: HTTPResponse, have: int) -> int | None:

@@ -10,23 +10,24 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.commands import subword
-from fairseq_memattn.data_prep.commands.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.argument_types import positive, split_and_file
+from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
-from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
+    Subwords,
+    check_dictionary,
+    segment,
+    sentencepiece_subwords,
+)
 from fairseq_memattn.data_prep.pipeline.splits import check_name
 from fairseq_memattn.data_prep.pipeline.text_to_binary import (
     Pipeline,
     add_archive_arguments,
     add_common_arguments,
 )
-from fairseq_memattn.data_prep.text.pretrained_subwords import (
-    Subwords,
-    check_dictionary,
-    segment,
-    sentencepiece_subwords,
-)
+from fairseq_memattn.data_prep.text import subword
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")
@@ -62,11 +63,11 @@ def one_line(text: str) -> str:
 
 
 def questions(rules: str, path: Path) -> Iterator[Question]:
-    """The questions of a file. Raises DataError for a malformed file."""
+    """The questions of a file. Raises MemAttnError for a malformed file."""
     try:
         yield from READERS[rules](path)
     except ValueError as error:
-        raise DataError(str(error)) from None
+        raise MemAttnError(str(error)) from None
 
 
 def write_text(
@@ -77,7 +78,7 @@ def write_text(
     The answer is the first accepted one; the line is empty where no answer is public. Training
     questions with an empty question or answer are left out and counted. Other splits keep them,
     because the official evaluations count them.
-    Raises DataError if some questions have an answer and others do not, and for training
+    Raises MemAttnError if some questions have an answer and others do not, and for training
     questions without an answer.
     """
     outputs = [pipeline.path("text", split, part) for part in PARTS]
@@ -92,7 +93,9 @@ def write_text(
             for question in found:
                 has_answer = bool(question.answers)
                 if split == "train" and not has_answer:
-                    raise DataError(f"{source}: {question.id!r} has no answer, but train needs one")
+                    raise MemAttnError(
+                        f"{source}: {question.id!r} has no answer, but train needs one"
+                    )
                 answer = one_line(question.answers[0]) if has_answer else ""
                 row = [one_line(question.question), one_line(corpus.context(question)), answer]
                 missing = _missing(row, has_answer)
@@ -106,17 +109,17 @@ def write_text(
                 for file, text in zip(files, row, strict=True):
                     file.write(text + "\n")
             if not counts["questions"]:
-                raise DataError(f"{source}: no questions for {split}")
+                raise MemAttnError(f"{source}: no questions for {split}")
         return counts
 
     return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
 
 
 def count_public(counts: Counter[str], question: Question, source: Path) -> None:
-    """Count a question without an answer. Raises DataError if only some have none."""
+    """Count a question without an answer. Raises MemAttnError if only some have none."""
     counts.update([] if question.answers else ["without a public answer"])
     if counts["without a public answer"] not in (0, counts["questions"]):
-        raise DataError(
+        raise MemAttnError(
             f"{source}: the question {question.id!r} has "
             f"{'an answer' if question.answers else 'no answer'}, unlike the questions before it"
         )
@@ -198,23 +201,27 @@ def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
         found = obtain_all(archives, args.archive, args.output / "archives", args.unchecked)
         return dict(zip(corpus.archives, found, strict=True))
     if args.archive:
-        raise DataError("--archive and --files exclude each other; --archive is for official files")
+        raise MemAttnError(
+            "--archive and --files exclude each other; --archive is for official files"
+        )
     sources = dict(args.files)
     if len(sources) < len(args.files):
-        raise DataError("--files names a split twice")
+        raise MemAttnError("--files names a split twice")
     for split, path in sources.items():
         check_name(split, path, sources)
         if not path.is_file():
-            raise DataError(f"--files {split}={path}: no such file")
+            raise MemAttnError(f"--files {split}={path}: no such file")
     return sources
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    """Raise DataError for options that do not fit together, and for files that are wrong."""
+    """Raise MemAttnError for options that do not fit together, and for files that are wrong."""
     if args.dictionary and not args.sentencepiece_model:
-        raise DataError("--dictionary requires --sentencepiece-model, the model that it belongs to")
+        raise MemAttnError(
+            "--dictionary requires --sentencepiece-model, the model that it belongs to"
+        )
     if "train" not in sources and not args.sentencepiece_model:
-        raise DataError(
+        raise MemAttnError(
             "--files has no train, from which pieces are learnt; add --sentencepiece-model"
         )
     if args.sentencepiece_model:
@@ -265,10 +272,10 @@ def whole(counts: Mapping[str, int]) -> int:
 
 
 def check_size(corpus: Corpus, split: str, size: int) -> None:
-    """Raise DataError if the number of questions differs from the published one."""
+    """Raise MemAttnError if the number of questions differs from the published one."""
     published = corpus.sizes[split]
     if size != published:
-        raise DataError(
+        raise MemAttnError(
             f"{split} has {size:,} questions, but {corpus.archives[split].name} has "
             f"{published:,}; accept it with --unchecked"
         )
@@ -287,13 +294,8 @@ def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictiona
     print(f"bin: {pipeline.folder / 'bin' / part} {'is ready' if made else 'was ready'}")
 
 
-def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
-    """The command line, with the options that the corpora share."""
-    top = argparse.ArgumentParser(
-        prog=prog,
-        description=description + LAYOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(top: argparse.ArgumentParser) -> None:
+    """Add the options that the corpora share."""
     add_archive_arguments(top, several=True)
     top.add_argument(
         "--files",
@@ -337,4 +339,3 @@ def parser(description: str, prog: str | None) -> argparse.ArgumentParser:
         "--seed", type=int, default=1, help="seed of all random choices (default: %(default)s)"
     )
     add_common_arguments(top)
-    return top

@@ -12,12 +12,11 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.dictionary import read_words
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import check_dictionary
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines
+from fairseq_memattn.data_prep.text.dictionary import read_words
+from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.passages import Passage
-from fairseq_memattn.data_prep.text.pretrained_subwords import check_dictionary
 from fairseq_memattn.data_prep.text.token_offsets import (
     Cut,
     bert_cut,
@@ -25,6 +24,8 @@ from fairseq_memattn.data_prep.text.token_offsets import (
     cover,
     sentencepiece_cut,
 )
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.qa.question_sets import Question
 from fairseq_memattn.qa.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
 
@@ -48,7 +49,7 @@ def write_records(
 
     Training questions without text, or without an answer in their context, are left out and
     counted. Other splits keep them, because the official evaluations count them.
-    Raises DataError as `qa_pipeline.write_text` and `passage` do.
+    Raises MemAttnError as `qa_pipeline.write_text` and `passage` do.
     """
     outputs = [pipeline.path("bin/records", split, "jsonl"), *pipeline.paths("text", split)]
 
@@ -64,10 +65,12 @@ def write_records(
             for question in found:
                 try:
                     made = passage(question)
-                except DataError as error:
-                    raise DataError(f"{source}: {error}") from None
+                except MemAttnError as error:
+                    raise MemAttnError(f"{source}: {error}") from None
                 if split == "train" and not question.answers:
-                    raise DataError(f"{source}: {question.id!r} has no answer, but train needs one")
+                    raise MemAttnError(
+                        f"{source}: {question.id!r} has no answer, but train needs one"
+                    )
                 missing = _missing(question, made)
                 if missing and split == "train":
                     counts[f"without {missing}, left out"] += 1
@@ -81,7 +84,7 @@ def write_records(
                 for file, text in zip(texts, (question.question, made.text), strict=True):
                     file.write(qa_pipeline.one_line(text) + "\n")
             if not counts["questions"]:
-                raise DataError(f"{source}: no questions for {split}")
+                raise MemAttnError(f"{source}: no questions for {split}")
         return counts
 
     return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
@@ -130,8 +133,8 @@ def segmenter(make: Callable[[], Cut]) -> LineFunction:
         try:
             pieces, places = cut_context(record.context)
             question = cut(record.question).pieces
-        except DataError as error:
-            raise DataError(f"{record.id!r}: {error}") from None
+        except MemAttnError as error:
+            raise MemAttnError(f"{record.id!r}: {error}") from None
         answer = cover(places, record.places[0]) if record.places else None
         tags = np.zeros(len(pieces), dtype=np.uint8)
         for sentence in record.sentences:
@@ -220,20 +223,20 @@ def prepare(
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    """Raise DataError for options that do not fit together."""
+    """Raise MemAttnError for options that do not fit together."""
     if not args.bert_vocab:
         if args.cased:
-            raise DataError("--cased requires --bert-vocab")
+            raise MemAttnError("--cased requires --bert-vocab")
         qa_pipeline.check_options(args, sources)
         return
     if args.sentencepiece_model or not args.dictionary:
-        raise DataError(
+        raise MemAttnError(
             "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
             "import-bert writes, and excludes --sentencepiece-model"
         )
     check_tokenizers()
     if not args.bert_vocab.is_file():
-        raise DataError(f"--bert-vocab {args.bert_vocab}: no such file")
+        raise MemAttnError(f"--bert-vocab {args.bert_vocab}: no such file")
     bert_cut(args.bert_vocab, not args.cased)
     check_dictionary(args.dictionary)
 
@@ -272,7 +275,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def check_unused(args: argparse.Namespace) -> None:
-    """Raise DataError for options of spans without --spans."""
+    """Raise MemAttnError for options of spans without --spans."""
     for name in ("bert_vocab", "cased", "gold_separated", "repeat_question"):
         if getattr(args, name, None):
-            raise DataError(f"--{name.replace('_', '-')} requires --spans")
+            raise MemAttnError(f"--{name.replace('_', '-')} requires --spans")

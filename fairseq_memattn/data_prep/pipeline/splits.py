@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_memattn.data_prep.pipeline.files import DataError
-from fairseq_memattn.errors import like
+from fairseq_memattn.errors import MemAttnError, like
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def find_splits(
     """The splits, with document ids where they exist.
 
     formats: the value of --format for files with a suffix, if the command reads any
-    Raises DataError for names that fairseq does not support, for missing files, and for document
+    Raises MemAttnError for names that fairseq does not support, for missing files, and for document
     ids that only some of the splits have.
     """
     check_languages(languages)
@@ -71,10 +70,10 @@ def find_splits(
         for path in splits.texts(split):
             if not path.is_file():
                 advice = _advice(prefix, languages, formats or {})
-                raise DataError(f"--text {split}={prefix}: {path}: no such file{advice}")
+                raise MemAttnError(f"--text {split}={prefix}: {path}: no such file{advice}")
     if with_ids and len(with_ids) < len(text):
         missing = next(split for split in text if split not in with_ids)
-        raise DataError(
+        raise MemAttnError(
             f"{docid_path(text[missing])}: no such file, but {docid_path(text[with_ids[0]])} "
             "exists; document ids are given for all splits or for none"
         )
@@ -91,28 +90,28 @@ def _advice(prefix: Path, languages: Sequence[str], formats: Mapping[str, str]) 
 
 
 def check_languages(languages: Sequence[str]) -> None:
-    """Raise DataError unless there are one or two different languages, none called docid."""
+    """Raise MemAttnError unless there are one or two different languages, none called docid."""
     if len(languages) not in (1, 2) or len(set(languages)) < len(languages):
-        raise DataError(
+        raise MemAttnError(
             "--langs must be a source and a target, or one language, "
             f"but is {' '.join(languages) or 'empty'}"
         )
     if "docid" in languages:
-        raise DataError("--langs must not have docid, which is the suffix of the document ids")
+        raise MemAttnError("--langs must not have docid, which is the suffix of the document ids")
 
 
 def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
-    """Raise DataError for the name of a split that fairseq does not support."""
+    """Raise MemAttnError for the name of a split that fairseq does not support."""
     match = re.fullmatch("(train)|(valid|test)([1-9][0-9]*)?", split)
     if match is None:
-        raise DataError(
+        raise MemAttnError(
             f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
             f"but is {split}{like(split, ('train', 'valid', 'test'))}"
         )
     if "," in str(prefix.absolute()):  # fairseq would read two prefixes
-        raise DataError(f"--text {split}={prefix}: the path must not contain a comma")
+        raise MemAttnError(f"--text {split}={prefix}: the path must not contain a comma")
     _, family, number = match.groups()
     if number:
         before = f"{family}{int(number) - 1 or ''}"
         if before not in text:
-            raise DataError(f"--text has {split}, but no {before}")
+            raise MemAttnError(f"--text has {split}, but no {before}")

@@ -8,13 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.download import digest
-from fairseq_memattn.data_prep.pipeline.files import (
-    DataError,
-    make_folders,
-    refuse_overwriting,
-    write_all_or_nothing,
-)
-from fairseq_memattn.data_prep.pipeline.record_differences import differences
+from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import make_folders, write_all_or_nothing
 
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
@@ -45,13 +41,13 @@ class Stages:
     ) -> Counts:
         """Run `work`, which writes all `outputs` or none, unless it is done; print its counts.
 
-        Raises DataError for outputs that no stage has made, that were made from other input or
+        Raises MemAttnError for outputs that no stage has made, that were made from other input or
         options, or that were changed since, unless `force` is set; and for an output that is an
         input.
         """
         for path in inputs:
             if not path.is_file():
-                raise DataError(f"{path}: no such file")
+                raise MemAttnError(f"{path}: no such file")
         refuse_overwriting(inputs, outputs)
         record = self.folder / "stages" / f"{name}.json"
         remove_leftovers([*outputs, record])
@@ -120,7 +116,7 @@ class Stages:
     def _made(self, record: Path) -> list[str]:
         """The labels of the outputs that a record lists.
 
-        Raises DataError for one that is outside of the folder: it would be removed.
+        Raises MemAttnError for one that is outside of the folder: it would be removed.
         """
         try:
             labels = list(json.loads(record.read_text(encoding="utf-8"))["outputs"])
@@ -130,7 +126,7 @@ class Stages:
         for label in labels:
             is_name = isinstance(label, str) and "\0" not in label
             if not is_name or not (folder / label).resolve().is_relative_to(folder):
-                raise DataError(f"{record}: names {label!r:.80}, which is not in {self.folder}")
+                raise MemAttnError(f"{record}: names {label!r:.80}, which is not in {self.folder}")
         return labels
 
     def _done(
@@ -153,21 +149,18 @@ class Stages:
             return dict(found["counts"])
         if not self.force and (changed or not same):
             where = changed[0] if same else self.folder
-            reason = "was changed since it was made"
-            if not same:
-                pairs = ((found[key], made_from[key]) for key in ("inputs", "options"))
-                reason = f"was made from other input or options: {differences(*pairs)}"
-            raise DataError(
+            reason = "was changed since" if same else "was made from other input or options"
+            raise MemAttnError(
                 f"{where} {reason} (see {record}); choose another --output, or replace it with "
                 "--force"
             )
         return None
 
     def _refuse_foreign(self, record: Path, outputs: Sequence[Path]) -> None:
-        """Raise DataError for existing files that no stage has made or begun."""
+        """Raise MemAttnError for existing files that no stage has made or begun."""
         there = [path for path in outputs if path.exists()]
         if there and not record.exists() and not self.force:
-            raise DataError(
+            raise MemAttnError(
                 f"{there[0]} exists, but no stage has made it (no {record}); choose another "
                 "--output, or replace it with --force"
             )
@@ -215,8 +208,8 @@ def remove_empty(folder: Path, keep: bool) -> None:
 def remove_leftovers(outputs: Sequence[Path]) -> None:
     """Remove the temporary files that killed processes have left beside these files."""
     for path in outputs:
-        pattern = re.compile(re.escape(f"{path.name}.part") + "([0-9]{1,9})")
-        for leftover in path.parent.glob("*.part*"):
+        pattern = re.compile(f"{re.escape(path.name)}.([0-9]{{1,9}}).tmp{re.escape(path.suffix)}")
+        for leftover in path.parent.glob(f"*.tmp{path.suffix}"):
             found = pattern.fullmatch(leftover.name)
             if found and not _is_alive(int(found[1])):
                 leftover.unlink(missing_ok=True)

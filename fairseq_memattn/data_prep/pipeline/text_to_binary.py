@@ -11,15 +11,15 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.commands import moses, subword
-from fairseq_memattn.data_prep.commands.binarise import binarise
 from fairseq_memattn.data_prep.pipeline.archives import extract, sources
 from fairseq_memattn.data_prep.pipeline.argument_types import positive
-from fairseq_memattn.data_prep.pipeline.files import DataError, write_all_or_nothing
+from fairseq_memattn.data_prep.pipeline.binarise import binarise
 from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
-from fairseq_memattn.data_prep.text import bpe
+from fairseq_memattn.data_prep.text import bpe, moses, subword
 from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
 from fairseq_memattn.data_prep.text.round_trip import from_bpe
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 SPLITS = ("train", "valid", "test")
 
@@ -35,7 +35,7 @@ class Pipeline:
         self, folder: Path, languages: Sequence[str], *, workers: int = 1, force: bool = False
     ) -> None:
         if "," in str(folder.absolute()):  # fairseq-preprocess would read two paths
-            raise DataError(f"--output {folder.absolute()}: the path must not contain a comma")
+            raise MemAttnError(f"--output {folder.absolute()}: the path must not contain a comma")
         self.folder = folder
         self.languages = tuple(languages)
         self.workers = workers
@@ -57,10 +57,11 @@ class Pipeline:
 
         wanted: the end of each file's path in the archive, and its name in raw/
         options: what else decides which files are extracted, for the stage's record
-        Raises DataError as `extract` does, and if the pipeline's folder is in that of the archive.
+        Raises MemAttnError as `extract` does, and if the pipeline's folder is in that of the
+        archive.
         """
         if archive.is_dir() and self.folder.resolve().is_relative_to(archive.resolve()):
-            raise DataError(
+            raise MemAttnError(
                 f"--output {self.folder} is in --archive {archive}; choose another --output"
             )
         targets = {end: self.folder / "raw" / name for end, name in wanted.items()}
@@ -103,7 +104,7 @@ class Pipeline:
                         counts["documents"] += 1
                         last = row[-1]
                 if not counts[unit]:
-                    raise DataError(f"{inputs[0]}: no text for {split}")
+                    raise MemAttnError(f"{inputs[0]}: no text for {split}")
             return counts
 
         return self.stages.run(f"text-{split}", inputs, outputs, work, **options)

@@ -6,7 +6,8 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.errors import MemAttnError
 
 
 class Sentence(NamedTuple):
@@ -22,10 +23,13 @@ class Sentence(NamedTuple):
 
 
 def aligned_lines(paths: Sequence[Path]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The number of each line and that line of every file. Raises DataError for uneven lengths."""
+    """The number of each line and that line of every file.
+
+    Raises MemAttnError for uneven lengths.
+    """
     for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
         if None in row:
-            raise DataError(uneven_counts(paths))
+            raise MemAttnError(uneven_counts(paths))
         yield number, row
 
 
@@ -36,19 +40,19 @@ def uneven_counts(paths: Sequence[Path]) -> str:
 
 
 def refuse_empty(path: Path, number: int, line: str, advice: str = "") -> None:
-    """Raise DataError if a line is empty or white space. advice: the end of the message"""
+    """Raise MemAttnError if a line is empty or white space. advice: the end of the message"""
     if not line.strip():
-        raise DataError(f"{path}, line {number}: the line is empty{advice}")
+        raise MemAttnError(f"{path}, line {number}: the line is empty{advice}")
 
 
 def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence]:
-    """The same sentences. Raises DataError where a document continues after it has ended."""
+    """The same sentences. Raises MemAttnError where a document continues after it has ended."""
     first_line: dict[str, int] = {}
     current = None
     for sentence in sentences:
         begins = sentence.begins or sentence.document != current
         if begins and sentence.document in first_line:
-            raise DataError(
+            raise MemAttnError(
                 f"{docids}, line {sentence.line}: document id {sentence.document!r} began at line "
                 f"{first_line[sentence.document]} and had already ended; "
                 "a document must be contiguous"

@@ -9,18 +9,22 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
-from fairseq_memattn.data_prep.text.lines import LineFunction
+from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 
 NEEDED = "subword-nmt==0.3.8"
 
 
 def subword_nmt() -> tuple[Any, Any]:
-    """The modules that learn and apply BPE. Raises DataError where subword-nmt is not installed."""
+    """The modules that learn and apply BPE.
+
+    Raises MemAttnError where subword-nmt is not installed.
+    """
     try:
         from subword_nmt import apply_bpe, learn_bpe
     except ImportError:
-        raise DataError(
+        raise MemAttnError(
             f"subword-nmt is not installed; run `python -m pip install {NEEDED}`"
         ) from None
     return learn_bpe, apply_bpe
@@ -36,12 +40,12 @@ def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Cou
     """Learn merges from all inputs together; returns their number.
 
     symbols: the number of merges or, with `total`, of merges and characters together
-    Raises DataError for inputs without text.
+    Raises MemAttnError for inputs without text.
     """
     library, _ = subword_nmt()
     library.tqdm = partial(tqdm, desc=str(codes), unit=" merges", disable=None)
     if not any(len(word) > 1 for line in _words(inputs) for word in line.split(" ")):
-        raise DataError(f"{inputs[0]}: no text to learn from")
+        raise MemAttnError(f"{inputs[0]}: no text to learn from")
     with write_all_or_nothing([codes]) as [file]:
         library.learn_bpe(_words(inputs), file, symbols, total_symbols=total)
     return Counter(merges=sum(1 for _ in read_lines(codes)) - 1)  # the first line is a header

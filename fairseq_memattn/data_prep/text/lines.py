@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, tee, zip_longest
@@ -14,47 +15,48 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.files import (
-    DataError,
-    decode_line,
-    read_lines,
-    write_all_or_nothing,
-)
 from fairseq_memattn.data_prep.text.round_trip import RoundTrip
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import decode_line, iterate_lines, write_all_or_nothing
 
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
-BYTE_ORDER_MARK = "\ufeff"
 BLOCK = 2000  # lines that a process gets at a time
 INTERVAL = 0.5  # seconds
 LineFunction = Callable[[str], str]
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file. A carriage return, where fairseq ends a line, is refused."""
+    return iterate_lines(path, returns=False)
 
 
 def raw_lines(path: Path, counts: Counter[str]) -> Iterator[str]:
     """The lines of a corpus as it was released, without white space around them.
 
     Control characters become spaces and are counted; fairseq would end a line at a carriage
-    return. Raises DataError, with the line, for bytes that are not UTF-8.
+    return. Raises MemAttnError, with the line, for bytes that are not UTF-8.
     """
-    try:
-        with open(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
-                line = decode_line(raw.rstrip(b"\r\n").replace(b"\r", b"\0"), path, number)
-                line, found = CONTROL.subn(" ", line)
-                if found:
-                    counts["control characters replaced by spaces"] += found
-                yield (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, start=1):
+            raw = raw.removeprefix(BOM_UTF8) if number == 1 else raw
+            line = decode_line(raw.rstrip(b"\r\n").replace(b"\r", b"\0"), path, number)
+            line, found = CONTROL.subn(" ", line)
+            if found:
+                counts["control characters replaced by spaces"] += found
+            yield line.strip()
 
 
 def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """`raw_lines` of line-aligned files, row by row. Raises DataError where one file is shorter."""
+    """`raw_lines` of line-aligned files, row by row.
+
+    Raises MemAttnError where one file is shorter.
+    """
     rows = zip_longest(*(raw_lines(path, counts) for path in paths))
     for number, row in enumerate(rows, start=1):
         for path, line in zip(paths, row, strict=True):
             if line is None:
                 others = " and ".join(str(other) for other in paths if other != path)
-                raise DataError(
+                raise MemAttnError(
                     f"{path}: ends before line {number}, but {others} continues; the files must "
                     "have the same number of lines"
                 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import HotpotQuestion, Paragraph, SquadQuestion
 
 VERDICTS = "<a> yes no </a>"  # answers that need not occur in a paragraph
@@ -41,18 +41,18 @@ class Passage:
 
 
 def squad_passage(question: SquadQuestion) -> Passage:
-    """SQuAD's context. Raises DataError for an answer that is not at its answer_start."""
+    """SQuAD's context. Raises MemAttnError for an answer that is not at its answer_start."""
     text = question.context
     places = []
     for number, span in enumerate(question.spans, start=1):
         end = span.start + len(span.text)
         if span.start < 0 or end > len(text):
-            raise DataError(
+            raise MemAttnError(
                 f"{question.id!r}, answer {number}: its {len(span.text)} characters from "
                 f"answer_start {span.start} exceed the context, which has {len(text)}"
             )
         if text[span.start : end] != span.text:
-            raise DataError(
+            raise MemAttnError(
                 f"{question.id!r}, answer {number}: its text is {span.text!r:.60}, but at "
                 f"answer_start {span.start} the context has {text[span.start : end]!r:.60}"
             )
@@ -129,12 +129,12 @@ def separated(question: HotpotQuestion, seed: int) -> list[Paragraph]:
     """The paragraphs with a gold one among the first three, the other among the last three.
 
     Seed and id determine their order and places; the other paragraphs keep their order (our
-    choice). Raises DataError unless there are two gold paragraphs.
+    choice). Raises MemAttnError unless there are two gold paragraphs.
     """
     titles = {title for title, _ in question.supporting_facts}
     gold = [paragraph for paragraph in question.paragraphs if paragraph.title in titles]
     if len(gold) != 2:
-        raise DataError(
+        raise MemAttnError(
             f"{question.id!r}: --gold-separated needs 2 paragraphs with supporting facts, but its "
             f"context has {len(gold)}"
         )

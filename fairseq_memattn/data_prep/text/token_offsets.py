@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_memattn.data_prep.commands.subword import load
-from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.data_prep.text.subword import load
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.white_space import with_spaces
 
 UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
@@ -39,7 +39,7 @@ def sentencepiece_cut(model: Path) -> Cut:
 
 
 def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
-    """BERT's segmentation, with its vocab.txt. Raises DataError for another file."""
+    """BERT's segmentation, with its vocab.txt. Raises MemAttnError for another file."""
     from tokenizers import BertWordPieceTokenizer
 
     try:
@@ -47,7 +47,9 @@ def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
             str(vocabulary), lowercase=lower_case, strip_accents=lower_case
         )
     except Exception as error:  # the library has no narrower one for a file that is not UTF-8
-        raise DataError(f"--bert-vocab {vocabulary}: not a vocabulary of BERT ({error})") from None
+        raise MemAttnError(
+            f"--bert-vocab {vocabulary}: not a vocabulary of BERT ({error})"
+        ) from None
 
     def cut(text: str) -> Pieces:
         found = tokenizer.encode(text, add_special_tokens=False)
@@ -58,9 +60,9 @@ def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
 
 
 def check_tokenizers() -> None:
-    """Raise DataError where the package for BERT's pieces is not installed."""
+    """Raise MemAttnError where the package for BERT's pieces is not installed."""
     if find_spec("tokenizers") is None:
-        raise DataError(
+        raise MemAttnError(
             "--bert-vocab needs the package tokenizers; install it, or transformers, with pip"
         )
 
@@ -72,7 +74,7 @@ def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
         places.append((begin, begin + len(text[begin:end].rstrip())))
     for piece in pieces:
         if piece.split() != [piece]:
-            raise DataError(
+            raise MemAttnError(
                 f"the piece {piece!r} contains white space, at which fairseq would split it"
             )
     return Pieces(pieces, places)

@@ -21,7 +21,7 @@ from fairseq_memattn.data_prep.generated.discourse.generated_documents import (
     training,
 )
 from fairseq_memattn.data_prep.generated.discourse.grammar import Pair
-from fairseq_memattn.data_prep.pipeline.files import DataError
+from fairseq_memattn.errors import MemAttnError
 
 Item = TypeVar("Item")
 MAX_REPEATS = 1000  # so many repetitions in a row mean that nothing new can be found
@@ -54,7 +54,7 @@ def distinct(
 ) -> list[Item]:
     """`count` items, each of which was new when it was made.
 
-    Raises DataError after MAX_REPEATS attempts in a row without a new one.
+    Raises MemAttnError after MAX_REPEATS attempts in a row without a new one.
     """
     items: list[Item] = []
     repeats = 0
@@ -66,7 +66,7 @@ def distinct(
         else:
             repeats += 1
             if repeats > MAX_REPEATS:
-                raise DataError(
+                raise MemAttnError(
                     f"{what}: {count} requested, but after {len(items)} no new one was found in "
                     f"{MAX_REPEATS} attempts; request fewer, or longer documents"
                 )

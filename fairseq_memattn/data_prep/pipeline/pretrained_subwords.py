@@ -11,14 +11,15 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.commands.subword import load
-from fairseq_memattn.data_prep.pipeline.dictionary import read_words
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.files import DataError, read_lines, write_all_or_nothing
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
+from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE
-from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines
+from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
+from fairseq_memattn.data_prep.text.subword import load
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.white_space import with_spaces
 
 HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
@@ -69,17 +70,17 @@ def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
 def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
     """The segmentation that the options choose; by default RoBERTa's files are downloaded.
 
-    Raises DataError for options that do not fit together, for files that are missing or damaged,
+    Raises MemAttnError for options that do not fit together, for files that are missing or damaged,
     and for a dictionary that lacks pieces of GPT-2's BPE.
     """
     if args.sentencepiece_model is not None:
         if args.dictionary is None:
-            raise DataError(
+            raise MemAttnError(
                 "--sentencepiece-model needs --dictionary, the dictionary of the same model"
             )
         return sentencepiece_subwords(args.sentencepiece_model, args.dictionary)
     if args.dictionary is not None:
-        raise DataError(
+        raise MemAttnError(
             "--dictionary requires --sentencepiece-model; GPT-2's BPE has its own dict.txt"
         )
     return gpt2_subwords([gpt2_file(name, args.gpt2_bpe_dir, downloads) for name in GPT2_FILES])
@@ -90,7 +91,7 @@ def gpt2_file(name: str, folder: Path | None, downloads: Path) -> Path:
     if folder is None:
         return obtain(Archive(name, PAGE, f"{HOST}/{name}"), None, downloads)
     if not (folder / name).is_file():
-        raise DataError(f"--gpt2-bpe-dir {folder}: has no file {name}")
+        raise MemAttnError(f"--gpt2-bpe-dir {folder}: has no file {name}")
     return folder / name
 
 
@@ -100,11 +101,11 @@ def gpt2_subwords(files: list[Path]) -> Subwords:
     try:
         numbers = json.loads(encoder.read_text(encoding="utf-8")).items()
     except (ValueError, AttributeError, RecursionError):
-        raise DataError(f"{encoder}: must be a JSON object from pieces to numbers") from None
+        raise MemAttnError(f"{encoder}: must be a JSON object from pieces to numbers") from None
     known = read_words(dictionary)
     for piece, number in numbers:
         if str(number) not in known:
-            raise DataError(
+            raise MemAttnError(
                 f"{dictionary}: has no {number}, the number of the piece {piece!r} in {encoder}; "
                 "the two files belong to different models"
             )
@@ -116,13 +117,13 @@ def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
     try:
         bpe = GPT2BPE(encoder, merges)
     except ValueError as error:
-        raise DataError(f"{merges}: not the merges of GPT-2's BPE ({error})") from None
+        raise MemAttnError(f"{merges}: not the merges of GPT-2's BPE ({error})") from None
 
     def segment_line(line: str) -> str:
         try:
             return " ".join(map(str, bpe.encode(line)))
         except KeyError as error:
-            raise DataError(
+            raise MemAttnError(
                 f"{encoder}: has no piece {error}, which {merges} creates; the two files belong to "
                 "different models"
             ) from None
@@ -139,14 +140,14 @@ def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
 
 
 def check_dictionary(dictionary: Path) -> None:
-    """Raise DataError for a file that is not a dictionary of fairseq."""
+    """Raise MemAttnError for a file that is not a dictionary of fairseq."""
     if not dictionary.is_file():
-        raise DataError(f"--dictionary {dictionary}: no such file")
+        raise MemAttnError(f"--dictionary {dictionary}: no such file")
     read_words(dictionary)
 
 
 def sentencepiece_segmenter(model: Path) -> LineFunction:
-    """The function from a line to its pieces. Raises DataError as `subword.load` does."""
+    """The function from a line to its pieces. Raises MemAttnError as `subword.load` does."""
     processor = load(model, "--sentencepiece-model")
     return lambda line: " ".join(processor.encode(with_spaces(line), out_type=str))
 

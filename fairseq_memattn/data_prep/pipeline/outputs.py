@@ -1,28 +1,44 @@
-"""A lock of the output folder: only one preparation writes to it."""
+"""The output of a preparation: one process writes to it, and it overwrites nothing by accident."""
 
 import argparse
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
 from typing import TextIO
 
-from fairseq_memattn.data_prep.pipeline.files import DataError, make_folders, run_command
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import make_folders
 
 LOCK = ".lock"
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems without locks
+Command = Callable[[argparse.Namespace], None]
 
 
-def run_locked(work: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """`run_command` for a preparation that writes to the folder --output."""
+def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path], force: bool = True) -> None:
+    """Raise MemAttnError if an output is also an input or, without `force`, if it exists."""
+    resolved = {os.path.realpath(path) for path in inputs}
+    for path in outputs:
+        if os.path.realpath(path) in resolved:
+            raise MemAttnError(f"{path}: the output would overwrite an input; change --output")
+        if path.exists() and not force:
+            raise MemAttnError(
+                f"{path} exists; choose another --output, or replace it with --force"
+            )
 
-    def locked_work(args: argparse.Namespace) -> None:
+
+def locks_output(work: Command) -> Command:
+    """A preparation that holds the lock of the folder --output."""
+
+    @wraps(work)
+    def run(args: argparse.Namespace) -> None:
         with locked(args.output, args.output / LOCK):
             work(args)
 
-    return run_command(locked_work, args)
+    return run
 
 
 @contextmanager
@@ -32,19 +48,15 @@ def locked(output: Path, lock: Path) -> Iterator[None]:
     lock: the file of the lock; it is removed after the body, and with it the folders that were made
         for it, if they are empty
 
-    Raises DataError if another process holds the lock, and if `output` cannot be a folder.
+    Raises MemAttnError if another process holds the lock.
     """
-    folders: list[Path] = []
+    folders = make_folders(lock.parent)
     try:
-        _refuse_files(output)
-        folders = make_folders(lock.parent)
         file = _acquire(lock)
     except (BlockingIOError, PermissionError) as error:
         if error.filename is None:  # the lock, unlike the file, is refused
-            raise DataError(f"another preparation is writing to --output {output}") from None
-        raise _unwritten(output, error) from None
-    except OSError as error:
-        raise _unwritten(output, error) from None
+            raise MemAttnError(f"another preparation is writing to --output {output}") from None
+        raise
     with file:
         try:
             yield
@@ -71,15 +83,3 @@ def _acquire(lock: Path) -> TextIO:
             file.close()
             raise
         file.close()
-
-
-def _refuse_files(output: Path) -> None:
-    """Raise DataError if `output`, or the innermost existing folder above it, is a file."""
-    found = next((path for path in (output, *output.parents) if path.exists()), None)
-    if found and not found.is_dir():
-        where = f"--output {output}" + (f": {found}" if found != output else "")
-        raise DataError(f"{where} is a file; it must be a folder")
-
-
-def _unwritten(output: Path, error: OSError) -> DataError:
-    return DataError(f"--output {output}: cannot be written ({error.strerror})")

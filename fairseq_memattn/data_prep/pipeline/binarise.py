@@ -1,0 +1,389 @@
+"""Conversion of segmented text to fairseq's binary data, with the document ids of each split."""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.pipeline.argument_types import split_and_prefix
+from fairseq_memattn.data_prep.pipeline.binary_data import (
+    Symbols,
+    count_symbols,
+    read_symbols,
+    write_binary,
+    write_symbols,
+)
+from fairseq_memattn.data_prep.pipeline.download import digest
+from fairseq_memattn.data_prep.pipeline.splits import Splits, find_splits
+from fairseq_memattn.data_prep.text.aligned import (
+    Sentence,
+    aligned_lines,
+    contiguous,
+    read_with_ids,
+    refuse_empty,
+)
+from fairseq_memattn.data_prep.text.dictionary import read_words
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import make_folders
+
+VERSION = 1  # increase it when the same input gives other bytes
+
+
+RECORD = "binarised.json"
+
+
+OWN = re.compile(r"(train|valid|test)[0-9]*\..*(bin|idx|docids)|dict\.(.*\.)?txt")
+
+
+HEADER = struct.Struct("<9sQBQ")
+
+
+STANDARD_ERROR = 2
+
+
+PREPROCESS = """\
+import logging, os, sys
+if not os.environ.get("MEMATTN_TRACEBACK"):
+    sys.excepthook = lambda kind, error, _: print(f"{kind.__name__}: {error}", file=sys.stderr)
+# all options, the folder, which is ".", and advice for speech
+left_out = ("Namespace(", "Wrote preprocessed data to .", "Please install tensorboardX")
+logging.basicConfig(level="INFO", format="fairseq-preprocess: %(message)s")
+for handler in logging.root.handlers:
+    handler.addFilter(lambda record: not str(record.msg).startswith(left_out))
+from fairseq_cli import preprocess
+preprocess.cli_main()
+"""
+
+
+def binarise(
+    text: Mapping[str, Path],
+    languages: Sequence[str],
+    output: Path,
+    *,
+    joined_dictionary: bool = True,
+    dictionary: Path | Mapping[str, Path] | None = None,
+    workers: int = 1,
+    force: bool = False,
+) -> bool:
+    """Binarise PREFIX.LANG of each split, and write the ids in PREFIX.docid beside it.
+
+    text: the prefix of each split; fairseq's splits are train, valid, test, valid1, test1, ...
+    languages: source and target, or one language for language modelling
+    joined_dictionary: whether both languages share a dictionary
+    dictionary: the dictionary or, without `joined_dictionary`, one for each language; by default
+        it is made from the training text
+    force: replace data that this function has made before; it never replaces anything else
+
+    Returns False if `output` already contains the same data, according to its `binarised.json`,
+    and True otherwise. Raises MemAttnError, before fairseq starts, for wrong input or options, and
+    for an `output` with other contents.
+    """
+    splits = find_splits(text, languages)
+    check_options(splits, joined_dictionary, dictionary, workers)
+    inputs = splits.inputs() | named(dictionary)
+    record = {
+        "version": VERSION,
+        "languages": list(languages),
+        "joined_dictionary": joined_dictionary and len(languages) == 2,
+        "sha256": {name: digest(path) for name, path in inputs.items()},
+    }
+    remove_leftovers(Path(os.path.realpath(output)))
+    if is_done(output, record, force):
+        return False
+    with replaced_when_done(output) as folder:
+        counts = {split: write_checked(splits, split, folder) for split in text}
+        if importlib.util.find_spec("fairseq") is None:
+            write_data(splits, folder, joined_dictionary, dictionary)
+        else:
+            preprocess(splits, folder, joined_dictionary, dictionary, workers)
+        for split, count in counts.items():
+            check_count(splits, split, folder, count)
+        sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+        contents = json.dumps({**record, "bytes": sizes}, indent=2, sort_keys=True) + "\n"
+        (folder / RECORD).write_text(contents, encoding="utf-8")
+    return True
+
+
+def named(dictionary: Path | Mapping[str, Path] | None) -> dict[str, Path]:
+    """The given dictionaries, by their names in the record."""
+    if isinstance(dictionary, Mapping):
+        return {f"dictionary.{language}": path for language, path in dictionary.items()}
+    return {} if dictionary is None else {"dictionary": dictionary}
+
+
+def check_options(
+    splits: Splits,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+    workers: int,
+) -> None:
+    """Raise MemAttnError for options that are wrong or do not fit together."""
+    if workers < 1:
+        raise MemAttnError(f"--workers must be at least 1, but is {workers}")
+    if dictionary is None:
+        if "train" not in splits.text:
+            raise MemAttnError(
+                "--text has no train, from which a dictionary is made; add it or --dictionary"
+            )
+        return
+    languages = tuple(splits.languages)
+    if isinstance(dictionary, Mapping):
+        if joined_dictionary or tuple(dictionary) != languages:
+            raise MemAttnError(
+                f"dictionaries are given for {', '.join(dictionary)}, but needed for "
+                f"{'both languages together' if joined_dictionary else ', '.join(languages)}"
+            )
+    elif len(languages) == 2 and not joined_dictionary:
+        raise MemAttnError(
+            f"--dictionary {dictionary} is for both languages; join the dictionaries"
+        )
+    for path in named(dictionary).values():
+        if not path.is_file():
+            raise MemAttnError(f"--dictionary {path}: no such file")
+        read_words(path)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file has a name that this command gives."""
+    return path.name in (RECORD, "preprocess.log") or OWN.fullmatch(path.name) is not None
+
+
+def forget_other_parts(folder: Path, kept: Collection[str]) -> None:
+    """Remove FOLDER/PART of an earlier run with other options, for parts that are not in `kept`.
+
+    fairseq would read it beside the new ones. A folder with files that `binarise` has not made
+    stays.
+    """
+    for record in sorted(folder.glob(f"*/{RECORD}")):
+        part = record.parent
+        if part.name not in kept and all(is_own(path) for path in part.iterdir()):
+            shutil.rmtree(part)
+            print(f"bin: {part}, of an earlier run, is removed")
+
+
+def is_done(output: Path, record: Mapping[str, object], force: bool) -> bool:
+    """Whether `output` was made from `record`. Raises MemAttnError for other contents."""
+    if output.exists() and not output.is_dir():
+        raise MemAttnError(f"--output {output} is a file; it must be a folder")
+    if not output.exists() or not any(output.iterdir()):
+        return False
+    try:
+        found = json.loads((output / RECORD).read_text(encoding="utf-8"))
+        sizes = found.pop("bytes")
+        present = {
+            path.name: path.stat().st_size for path in output.iterdir() if path.name in sizes
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise MemAttnError(
+            f"--output {output} is not empty and was not made by this command (no {RECORD}); "
+            "choose another folder"
+        ) from None
+    if found == record and present == sizes:
+        return True
+    foreign = [path for path in sorted(output.iterdir()) if not (path.is_file() and is_own(path))]
+    if foreign:
+        raise MemAttnError(
+            f"--output {output} has {foreign[0].name}, which this command has not made and would "
+            "remove; move it, or choose another folder"
+        )
+    if force:
+        return False
+    reason = "was changed since" if found == record else "was made from other data or options"
+    raise MemAttnError(
+        f"--output {output} {reason} (see {RECORD}); choose another folder or add --force"
+    )
+
+
+@contextmanager
+def replaced_when_done(output: Path) -> Iterator[Path]:
+    """A new folder that replaces `output` if the body ends without an exception."""
+    output = Path(os.path.realpath(output))
+    part = output.with_name(f".{output.name}.binarising-{os.getpid()}")
+    old = output.with_name(f".{output.name}.replaced")
+    made: list[Path] = []
+    try:
+        made = make_folders(part)
+        yield part
+        if output.exists():
+            output.rename(old)
+        part.rename(output)
+        made.clear()
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        for folder in reversed(made[:-1]):
+            folder.rmdir()
+
+
+def remove_leftovers(output: Path) -> None:
+    """Remove the folders of runs that were killed, and bring back what one was about to replace.
+
+    Every run has a folder of its own, because fairseq may outlive a killed run and continue to
+    write.
+    """
+    old = output.with_name(f".{output.name}.replaced")
+    if old.is_dir() and not output.exists():
+        old.rename(output)
+    if output.parent.is_dir():
+        for path in output.parent.iterdir():
+            if path.name.startswith((f".{output.name}.binarising-", f".{output.name}.replaced")):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def write_checked(splits: Splits, split: str, folder: Path) -> int:
+    """Check a split and write its document ids; returns the number of lines.
+
+    Raises MemAttnError at the first wrong line. A pair must have text on both sides, because
+    fairseq would train on empty sentences. For one language fairseq joins the lines, and lines may
+    be empty.
+    """
+    paths = splits.texts(split)
+    count = 0
+    with ExitStack() as stack:
+        if splits.documents:
+            docids = splits.docids(split)
+            sentences = contiguous(read_with_ids([*paths, docids]), docids)
+            sidecar = folder / splits.sidecar(split)
+            file = stack.enter_context(open(sidecar, "w", encoding="utf-8", newline="\n"))
+        else:
+            sentences = (Sentence(row, "", number) for number, row in aligned_lines(paths))
+        for sentence in tqdm(sentences, desc=f"checking {split}", unit=" lines", disable=None):
+            count += 1
+            if len(paths) == 2:
+                for path, line in zip(paths, sentence.texts, strict=True):
+                    refuse_empty(path, sentence.line, line)
+            if splits.documents:
+                file.write(sentence.document + "\n")
+    if count == 0:
+        raise MemAttnError(f"{paths[0]}: no lines")
+    return count
+
+
+def write_data(
+    splits: Splits,
+    folder: Path,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+) -> None:
+    """Write what fairseq-preprocess writes, its log excepted."""
+    symbols = symbols_by_language(splits, joined_dictionary, dictionary)
+    for language in splits.languages:
+        name = f"dict.{language}.txt" if len(splits.languages) == 2 else "dict.txt"
+        write_symbols(symbols[language], folder / name)
+    for split in splits.text:
+        names = splits.binarised(split, "bin")
+        for language, text, name in zip(splits.languages, splits.texts(split), names, strict=True):
+            content = write_binary(text, symbols[language], folder / name.removesuffix(".bin"))
+            print(f"{text}: {content}", file=sys.stderr)
+
+
+def symbols_by_language(
+    splits: Splits, joined_dictionary: bool, dictionary: Path | Mapping[str, Path] | None
+) -> dict[str, Symbols]:
+    """The symbols of each language, from the given dictionaries or the training text."""
+    if isinstance(dictionary, Mapping):
+        return {language: read_symbols(path) for language, path in dictionary.items()}
+    if dictionary is not None:
+        return dict.fromkeys(splits.languages, read_symbols(dictionary))
+    texts = splits.texts("train")
+    if joined_dictionary:
+        return dict.fromkeys(splits.languages, count_symbols(texts))
+    pairs = zip(splits.languages, texts, strict=True)
+    return {language: count_symbols([text]) for language, text in pairs}
+
+
+def preprocess(
+    splits: Splits,
+    folder: Path,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+    workers: int,
+) -> None:
+    """Run fairseq-preprocess; its output goes to standard error.
+
+    Raises MemAttnError if it fails.
+    """
+    # It runs in `folder`, so that its log does not contain a temporary path.
+    flags = ["--destdir", ".", "--workers", str(workers)]
+    if len(splits.languages) == 2:
+        source, target = splits.languages
+        flags += ["--source-lang", source, "--target-lang", target]
+        flags += ["--joined-dictionary"] * joined_dictionary
+        prefixes = {split: str(prefix.absolute()) for split, prefix in splits.text.items()}
+    else:
+        flags += ["--only-source"]
+        prefixes = {split: str(splits.texts(split)[0].absolute()) for split in splits.text}
+    for flag, path in zip(("--srcdict", "--tgtdict"), named(dictionary).values(), strict=False):
+        flags += [flag, str(path.absolute())]
+    for family in ("train", "valid", "test"):
+        members = [split for split in prefixes if split.startswith(family)]
+        if members:
+            members.sort(key=lambda split: (len(split), split))  # valid, valid1, ..., valid10
+            flags += [f"--{family}pref", ",".join(prefixes[split] for split in members)]
+    status = run_preprocess(flags, folder)
+    if status != 0:
+        raise MemAttnError(f"fairseq-preprocess ended with {status}; its message is above")
+
+
+def run_preprocess(flags: Sequence[str], folder: Path) -> int:
+    """Run fairseq-preprocess in a folder; returns its exit status.
+
+    It has a process group of its own. After an exception, such as Ctrl-C, the whole group is
+    killed, so that neither it nor its processes print tracebacks or continue to write. Its own
+    errors are one line, unless MEMATTN_TRACEBACK is set.
+    """
+    # -P keeps a folder `fairseq` in the working directory, such as a checkout, off the path.
+    command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
+    process = subprocess.Popen(command, cwd=folder, stdout=STANDARD_ERROR, process_group=0)
+    try:
+        return process.wait()
+    except BaseException:
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:
+    """Raise MemAttnError unless the binary data has `count` sentences.
+
+    The index of a memory-mapped data set begins with a magic word of 9 bytes, a version, the type
+    of its numbers, and the number of sentences.
+    """
+    for path, name in zip(splits.texts(split), splits.binarised(split, "idx"), strict=True):
+        with open(folder / name, "rb") as file:
+            *_, found = HEADER.unpack(file.read(HEADER.size))
+        if found != count:
+            raise MemAttnError(
+                f"{path}: {count} lines, but the binary data has {found} sentences; try --workers 1"
+            )
+
+
+def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --text and --langs, the files of each split."""
+    parser.add_argument(
+        "--text",
+        required=True,
+        nargs="+",
+        type=split_and_prefix,
+        metavar="SPLIT=PREFIX",
+        help="prefix of the text of train, valid, test, valid1, test1, ...; reads PREFIX.LANG",
+    )
+    parser.add_argument(
+        "--langs",
+        required=True,
+        nargs="+",
+        metavar="LANG",
+        help="source and target, or one language for language modelling",
+    )

@@ -1,0 +1,217 @@
+"""Training of SentencePiece models, and segmentation with them."""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import sentencepiece
+from tqdm import tqdm
+
+from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import write_all_or_nothing
+from fairseq_memattn.white_space import WHITE, with_spaces
+
+MODEL_TYPES = ("unigram", "bpe")
+
+
+SUFFIXES = ("model", "vocab")
+
+
+LARGEST_SEED = 2**32 - 1
+
+
+LONGEST = 4192  # bytes of a line that SentencePiece learns from by default
+
+
+MOST_BYTES = 2**30  # SentencePiece's limit of that number
+
+
+IDENTITY = "identity"
+
+
+NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
+
+
+SPACES = "".join(f"{code:X}\t20\n" for code in WHITE if code != ord(" "))
+
+
+def add_model_type(parser: argparse.ArgumentParser) -> None:
+    """Add --model-type, for commands that train SentencePiece."""
+    parser.add_argument(
+        "--model-type",
+        choices=MODEL_TYPES,
+        default=MODEL_TYPES[0],
+        help="segmentation algorithm of SentencePiece (default: %(default)s)",
+    )
+
+
+def add_normalization(parser: argparse.ArgumentParser) -> None:
+    """Add --normalization, for commands that train SentencePiece."""
+    parser.add_argument(
+        "--normalization",
+        choices=NORMALIZATIONS,
+        default=IDENTITY,
+        help="what the model changes in text before it segments it: identity changes white space "
+        "only, which becomes single spaces; the others are SentencePiece's rules, whose own "
+        "default is nmt_nfkc: they replace characters such as ½ and ﬁ, so text that is restored "
+        "from pieces differs from its original (default: %(default)s)",
+    )
+
+
+def add_max_sentence_length(parser: argparse.ArgumentParser) -> None:
+    """Add --max-sentence-length, for commands that train SentencePiece on any text."""
+    parser.add_argument(
+        "--max-sentence-length",
+        type=positive,
+        default=LONGEST,
+        metavar="BYTES",
+        help="longer lines are left out of the training of SentencePiece, and a warning counts "
+        "them (default: %(default)s)",
+    )
+
+
+def check_training(seed: int, max_sentence_length: int = LONGEST) -> None:
+    """Raises MemAttnError for options that SentencePiece does not have."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise MemAttnError(f"--seed must be from 0 to {LARGEST_SEED}, but is {seed}")
+    if not 10 <= max_sentence_length <= MOST_BYTES:
+        raise MemAttnError(
+            f"--max-sentence-length must be from 10 to {MOST_BYTES}, but is {max_sentence_length}"
+        )
+
+
+def train(
+    inputs: Sequence[Path],
+    model: Path,
+    vocab_size: int,
+    separator: str,
+    seed: int,
+    option: str = "--vocab-size",
+    model_type: str = MODEL_TYPES[0],
+    normalization: str = IDENTITY,
+    max_sentence_length: int = LONGEST,
+) -> None:
+    """Train a model on all inputs together; writes MODEL.model and MODEL.vocab.
+
+    vocab_size: number of symbols, including `<unk>`, `<s>`, `</s>` and the separator
+    option: the name of `vocab_size` in errors
+    model_type: one of MODEL_TYPES
+    normalization: one of NORMALIZATIONS; the model contains it
+    max_sentence_length: longer lines are left out, with a warning
+    Raises MemAttnError for inputs that cannot be read, have no text, or are too small for the
+    vocabulary, and as `check_training`.
+    """
+    check_training(seed, max_sentence_length)
+    sentencepiece.set_random_generator_seed(seed)
+    failures: list[BaseException] = []
+    with TemporaryDirectory() as folder:
+        trained = Path(folder, "trained")
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_training_lines(inputs, separator, max_sentence_length, failures),
+                model_prefix=str(trained),
+                vocab_size=vocab_size,
+                model_type=model_type,
+                character_coverage=1.0,
+                # With SentencePiece's word-boundary mark, so that the separator is one token.
+                user_defined_symbols=["\u2581" + separator],
+                max_sentence_length=max_sentence_length,
+                num_threads=1,
+                minloglevel=1,
+                **_rule(normalization, Path(folder)),
+            )
+        except (RuntimeError, ValueError) as error:
+            if failures:
+                raise failures[0] from None
+            reason = str(error).rpartition("] ")[2].partition(" or decrease character_coverage")[0]
+            raise MemAttnError(f"{option} {vocab_size} does not fit the text: {reason}") from None
+        with write_all_or_nothing([Path(f"{model}.{suffix}") for suffix in SUFFIXES]) as files:
+            for suffix, file in zip(SUFFIXES, files, strict=True):
+                file.buffer.write(trained.with_suffix(f".{suffix}").read_bytes())
+
+
+def _rule(normalization: str, folder: Path) -> dict[str, Any]:
+    """The argument of SentencePiece's trainer. folder: for a file that it reads."""
+    if normalization != IDENTITY:
+        return {"normalization_rule_name": normalization}
+    path = folder / "spaces.tsv"
+    path.write_text(SPACES, encoding="utf-8")
+    return {"normalization_rule_tsv": str(path)}
+
+
+def load(model: Path, option: str = "--model") -> sentencepiece.SentencePieceProcessor:
+    """A model. option: names it in errors. Raises MemAttnError for a file that is not a model."""
+    if not model.is_file():
+        raise MemAttnError(f"{option} {model}: no such file")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except RuntimeError:
+        raise MemAttnError(f"{option} {model}: not a SentencePiece model") from None
+
+
+def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
+    """Segment each input into output/NAME, line by line; returns the counts.
+
+    Lines that their pieces do not give back are counted, and a warning names the first one.
+    """
+    processor = load(model)
+    known = {processor.id_to_piece(number) for number in range(processor.get_piece_size())}
+    counts = Counter({"lines": 0})
+    targets = [output / path.name for path in inputs]
+    if len(set(targets)) < len(targets):
+        raise MemAttnError(
+            "--input: two files have the same name, so they would have the same output"
+        )
+    with write_all_or_nothing(targets) as files:
+        for path, file in zip(inputs, files, strict=True):
+            trip = RoundTrip(path, from_sentencepiece, known)
+            for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
+                pieces = " ".join(processor.encode(with_spaces(line), out_type=str))
+                file.write(pieces + "\n")
+                trip.add(line, pieces)
+            counts["lines"] += trip.lines
+            counts.update(trip.report())
+    return counts
+
+
+def _training_lines(
+    inputs: Sequence[Path], separator: str, longest: int, failures: list[BaseException]
+) -> Iterator[str]:
+    """The lines to train on, of at most `longest` bytes.
+
+    failures: gets an exception, of which SentencePiece makes another
+    """
+    try:
+        learnt, left_out, first = 0, 0, ""
+        for path in inputs:
+            for number, line in enumerate(read_lines(path), start=1):
+                line = with_spaces(_without(separator, line))
+                size = len(line.encode())
+                if size <= longest:
+                    learnt += bool(line)
+                    yield line
+                    continue
+                left_out += 1
+                first = first or f"{path}, line {number}: has {size} bytes, but"
+        if not learnt and not left_out:
+            raise MemAttnError(f"{inputs[0]}: no text to train on")
+        limit = f"SentencePiece learns from lines of at most --max-sentence-length {longest}"
+        if not learnt:
+            raise MemAttnError(f"{first} {limit}; no shorter line has text")
+        if left_out:
+            print(f"warning: {first} {limit}; left out: {left_out} lines", file=sys.stderr)
+    except BaseException as error:
+        failures.append(error)
+        raise
+
+
+def _without(separator: str, line: str) -> str:
+    """A line without the separator, which is a symbol of the model already."""
+    return " ".join(word for word in line.split() if word != separator)
