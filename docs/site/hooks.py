@@ -1,14 +1,12 @@
 """Adds to the site the Markdown that is elsewhere in the repository, and what is generated."""
 
 import ast
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -20,12 +18,6 @@ PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
     *("docs/*.md", "recipes/*/README.md", "benchmarks/README.md", "examples/README.md"),
 )
-SHOWN = ("abc_mlp_*", "gmat_*", "t5*")  # one of the controls stands for all
-INTRODUCTION = """\
-`memattn archs NAME` prints the same, and with `--all-flags` those of fairseq's models as well. In
-place of CONTROL stands `abc_` and one of the [controls](../docs/controls.md#controls), as in
-`abc_mlp_transformer`, or [kernel attention](../docs/controls.md#kernel-attention), as in
-`elu_transformer`. Some controls have further flags, which are listed with them."""
 MODULES = {
     "layers": ("Layers", "fairseq_memattn.attention.nn"),
     "functions": ("Functions", "fairseq_memattn.attention"),
@@ -48,7 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for path in sorted(ROOT.glob("examples/*.ipynb")):
         for uri, content in notebook_page(path).items():
             files.append(File.generated(config, uri, content=content))
-    files.append(File.generated(config, "reference/flags.md", content=flags_page()))
+    for name, content in option_pages().items():
+        files.append(File.generated(config, f"reference/{name}", content=content))
     for page, (title, module) in MODULES.items():
         content = module_page(title, module)
         files.append(File.generated(config, f"reference/{page}.md", content=content))
@@ -101,37 +94,9 @@ def module_page(title: str, module: str) -> str:
     return "\n\n".join([*head, *(f"::: {module}.{name}" for name in names), ""])
 
 
-def flags_page() -> str:
-    """The flags of this plugin for each architecture, by `memattn archs`.
-
-    In a process of its own, because fairseq enables all log messages.
-    """
+def option_pages() -> dict[str, str]:
+    """The pages that docs/site/options.py writes."""
     with TemporaryDirectory() as folder:
-        file = Path(folder, "archs.json")
-        command = [
-            sys.executable,
-            "-m",
-            "fairseq_memattn.cli",
-            "archs",
-            *SHOWN,
-            "--json",
-            str(file),
-        ]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        found = json.loads(file.read_text("utf-8"))
-    text = ["# Flags by architecture", "", INTRODUCTION]
-    for one in found:
-        text += ["", f"## `{one['pattern']}`", "", *described(one)]
-    return "\n".join([*text, ""])
-
-
-def described(one: dict[str, Any]) -> Iterator[str]:
-    yield f"{one['summary']} {one['kind'].capitalize()}, {one['layers']} layers of {one['size']}, "
-    yield f"feed-forward {one['feed_forward']}, {one['heads']} heads."
-    yield from ("", "| flag | default | meaning |", "| --- | --- | --- |")
-    for option in one["flags"]:
-        if option["own"]:
-            choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
-            default = "" if option["default"] in (None, "") else f"`{option['default']}`"
-            text = f"{option['help']}{choices}".replace("\n", " ").replace("|", "\\|")
-            yield f"| `{option['flag']}` | {default} | {text} |"
+        program = [sys.executable, str(ROOT / "docs/site/options.py"), folder]
+        subprocess.run(program, cwd=ROOT, check=True, capture_output=True)
+        return {path.name: path.read_text("utf-8") for path in sorted(Path(folder).iterdir())}
