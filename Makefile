@@ -54,7 +54,7 @@ QUICK := tests/attention tests/checkpoints tests/evaluation \
 
 # What a reader of the documentation runs; most of it starts programs one after another.
 EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests/fairseq/test_%.py, \
-	page_commands doctor page_code own_control new readme)
+	page_commands doctor page_code own_control new from_pretrained_page)
 
 .DEFAULT_GOAL := help
 .PHONY: help env develop wheelhouse demo discourse quick check docs serve-docs examples unit full test fuzz contract coverage clean

@@ -1,4 +1,4 @@
-"""The Python of the README that loads models runs in a process of its own."""
+"""The Python of docs/fairseq.md, which loads models, runs in a process of its own."""
 
 import shlex
 import shutil
@@ -31,8 +31,8 @@ def test_from_pretrained(document_model, language_model, corpus, tmp_path):
         vocab_size=60,
         minloglevel=2,
     )
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    _, _, code = readme.partition("In Python:\n\n```python\n")
+    page = (ROOT / "docs/fairseq.md").read_text(encoding="utf-8")
+    _, _, code = page.partition("```python\n")
     script = tmp_path / "script.py"
     script.write_text(code.partition("```")[0], encoding="utf-8")
     done = attempt(str(script), cwd=tmp_path, fresh=True)
