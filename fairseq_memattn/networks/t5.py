@@ -52,19 +52,15 @@ class T5State(NamedTuple):
     """What a decoder keeps from step to step. Steps return a new one.
 
     layers: of each layer
+    length: the tokens so far
     selector: the projected slots; None without a selector
     ahead: (B,), how many sentences of the target follow the one that is being written; None is 0
     """
 
     layers: tuple[LayerState, ...]
+    length: int = 0
     selector: SelectorState | None = None
     ahead: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        """The tokens so far."""
-        own = self.layers[0].own
-        return 0 if own is None else own.keys.shape[2]
 
     def reorder(self, new_order: Tensor) -> "T5State":
         """The state of the hypotheses that survive a beam step.
@@ -73,6 +69,7 @@ class T5State(NamedTuple):
         """
         return T5State(
             tuple(layer.reorder(new_order) for layer in self.layers),
+            self.length,
             None if self.selector is None else self.selector.reorder(new_order),
             None if self.ahead is None else self.ahead.index_select(0, new_order),
         )
@@ -159,16 +156,18 @@ class T5Decoder(nn.Module):
         target_context: (B,), see `T5State.ahead`; only a selector reads it
         options: `key_padding_mask` and `hidden_states`, see `step`
         """
-        state = T5State((LayerState(),) * len(self.layers), self.selected(encoded), target_context)
-        return self._run(tokens, state, self.source(encoded), **options)[0]
+        layers = (LayerState(),) * len(self.layers)
+        state = T5State(layers, 0, self.selected(encoded), target_context)
+        source = (self.source(encoded), self.visible(encoded))
+        return self._run(tokens, state, source, **options)[0]
 
     def start(self, encoded: Encoded, target_context: Tensor | None = None) -> T5State:
         """The state before the first step. The source is projected here, once."""
-        source = self.source(encoded)
+        source = (self.source(encoded), self.visible(encoded))
         layers = (
             LayerState(None, layer.cross_attention.block.write(*source)) for layer in self.layers
         )
-        return T5State(tuple(layers), self.selected(encoded), target_context)
+        return T5State(tuple(layers), 0, self.selected(encoded), target_context)
 
     def step(self, tokens: Tensor, state: T5State, **options: Any) -> tuple[Decoded, T5State]:
         """tokens: (B, T), those that follow the ones that the state has read
@@ -180,15 +179,20 @@ class T5Decoder(nn.Module):
         Returns what `forward` returns for these tokens, and the state after them.
         """
         decoded, layers = self._run(tokens, state, (), **options)
-        return decoded, state._replace(layers=layers, ahead=self.ahead_after(tokens, state))
+        length, ahead = state.length + tokens.shape[1], self.ahead_after(tokens, state)
+        return decoded, state._replace(layers=layers, length=length, ahead=ahead)
 
     def logits(self, states: Tensor) -> Tensor:
         """(B, T, E) -> (B, T, symbols)"""
         return self.embed_tokens.logits(states)
 
-    def source(self, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        """What the layers' cross attention writes: states, and False at padding."""
-        return encoded.states, ~encoded.padding
+    def source(self, encoded: Encoded) -> Tensor:
+        """The states that the layers' cross attention projects."""
+        return encoded.states
+
+    def visible(self, encoded: Encoded) -> Tensor:
+        """False at padding of the `source`."""
+        return ~encoded.padding
 
     def selected(self, encoded: Encoded) -> SelectorState | None:
         """`T5State.selector`."""

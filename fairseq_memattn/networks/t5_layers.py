@@ -19,10 +19,6 @@ from fairseq_memattn.attention.ops.relative_position import (
     relative_position_bucket,
 )
 
-# Added to the logit of padding, which T5 never predicts. It is finite, because label smoothing sums
-# all log probabilities.
-PADDING_LOGIT = -20.0
-
 
 @dataclass(frozen=True)
 class T5Sizes:
@@ -70,13 +66,14 @@ class T5Embedding(nn.Embedding):
 
     def __init__(self, sizes: T5Sizes) -> None:
         super().__init__(sizes.vocab_size, sizes.embed_dim, sizes.pad)
+        self.pad = sizes.pad
         self.factor = sizes.embed_dim**0.5 if sizes.scale_embedding else 1.0
         self.draw()
 
     def draw(self) -> None:
         """Draws the first weights, whose products with `factor` have a standard deviation of 1."""
         nn.init.normal_(self.weight, std=1 / self.factor)
-        nn.init.zeros_(self.weight[self.padding_idx])
+        nn.init.zeros_(self.weight[self.pad])
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(...) -> (..., E)"""
@@ -85,17 +82,19 @@ class T5Embedding(nn.Embedding):
 
     def logits(self, states: Tensor) -> Tensor:
         """(..., E) -> (..., symbols)"""
-        return linear(self.scaled(states), self.weight, self.output_bias(states))
+        if self.factor == 1:
+            states = states * self.embedding_dim**-0.5
+        return linear(states, self.weight, output_bias(states, self.num_embeddings, self.pad))
 
-    def scaled(self, states: Tensor) -> Tensor:
-        """The states whose products with the table are the logits."""
-        return states if self.factor != 1 else states * self.embedding_dim**-0.5
 
-    def output_bias(self, states: Tensor) -> Tensor:
-        """(symbols,), which is not 0 for padding alone."""
-        bias = states.new_zeros(self.num_embeddings)
-        bias[self.padding_idx] = PADDING_LOGIT
-        return bias
+def output_bias(like: Tensor, symbols: int, pad: int) -> Tensor:
+    """(symbols,), added to the logits: T5 never predicts padding.
+
+    The number is finite, because label smoothing sums all log probabilities. like: has its dtype
+    """
+    bias = like.new_zeros(symbols)
+    bias[pad] = -20.0
+    return bias
 
 
 class Projection(nn.Linear):

@@ -136,8 +136,9 @@ class T5MemDecoder(T5Decoder):
     def build_cross_attention(self) -> nn.Module:
         return T5MemCrossAttention(self.sizes)
 
-    def source(self, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        return self.selector.sentence_proj(encoded.states), ~encoded.padding
+    def source(self, encoded: Encoded) -> Tensor:
+        sentences: Tensor = self.selector.sentence_proj(encoded.states)
+        return sentences
 
     def selected(self, encoded: Encoded) -> SelectorState:
         assert encoded.slots is not None
@@ -168,11 +169,14 @@ class T5MemDecoder(T5Decoder):
 class T5MemSlotDecoder(T5Decoder):
     """T5's decoder over the concatenated slots: T5Mem without a selector (T5MemWs)."""
 
-    def source(self, encoded: Encoded) -> tuple[Tensor, Tensor]:
+    def source(self, encoded: Encoded) -> Tensor:
+        assert encoded.slots is not None
+        return encoded.slots.flatten(1, 2)
+
+    def visible(self, encoded: Encoded) -> Tensor:
         assert encoded.slots is not None
         present = ~encoded.padding.all(dim=2)
-        visible = present.repeat_interleave(encoded.slots.shape[2], dim=1)
-        return encoded.slots.flatten(1, 2), visible
+        return present.repeat_interleave(encoded.slots.shape[2], dim=1)
 
 
 class T5Mem(T5):

@@ -1,27 +1,12 @@
 """The configuration of T5 and T5Mem in transformers' format."""
 
-from dataclasses import dataclass
-
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from fairseq_memattn.attention.ops.relative_position import check_buckets
+from fairseq_memattn.networks.t5_layers import T5Sizes
+from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes
 from fairseq_memattn.transformers.cache_name import NEW, OLD
-
-SELECTOR_QUERIES = ("embedding", "layer")
-
-
-@dataclass(frozen=True)
-class T5Sizes:
-    """The sizes of the encoder or of the decoder.
-
-    embed_dim: E; ffn_dim: inner size of the feed-forward layers; heads: H; head_dim: D
-    """
-
-    embed_dim: int
-    ffn_dim: int
-    heads: int
-    head_dim: int
 
 
 @strict
@@ -91,7 +76,7 @@ class T5MemConfig(PreTrainedConfig):
     separate_slot_ffn: bool = True
     mem_attention: bool = True
     selector: bool = True
-    selector_query: str = SELECTOR_QUERIES[0]
+    selector_query: str = QUERIES[0]
     context_separator_id: int | None = None
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
@@ -103,9 +88,9 @@ class T5MemConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Called by `strict` when the configuration is made."""
-        if self.selector_query not in SELECTOR_QUERIES:
+        if self.selector_query not in QUERIES:
             raise ValueError(
-                f"`selector_query` must be one of {', '.join(SELECTOR_QUERIES)}, but is "
+                f"`selector_query` must be one of {', '.join(QUERIES)}, but is "
                 f"{self.selector_query!r}"
             )
         buckets, max_distance = self.position_buckets, self.max_distance
@@ -120,6 +105,33 @@ class T5MemConfig(PreTrainedConfig):
             ) from None
 
     def sizes(self, side: str) -> T5Sizes:
-        """The sizes of a side, "encoder" or "decoder"."""
-        names = ("embed_dim", "ffn_dim", "attention_heads", "head_dim")
-        return T5Sizes(*(getattr(self, f"{side}_{name}") for name in names))
+        """The sizes of a side, "encoder" or "decoder"; `T5MemSizes` with memory slots."""
+        symbols = self.source_vocab_size if side == "encoder" else None
+        common = {
+            "vocab_size": symbols or self.vocab_size,
+            "layers": getattr(self, f"{side}_layers"),
+            "embed_dim": getattr(self, f"{side}_embed_dim"),
+            "ffn_dim": getattr(self, f"{side}_ffn_dim"),
+            "heads": getattr(self, f"{side}_attention_heads"),
+            "head_dim": getattr(self, f"{side}_head_dim"),
+            "source_dim": self.encoder_embed_dim,
+            "dropout": self.dropout,
+            "buckets": self.position_buckets,
+            "max_distance": self.max_distance,
+            "scale_embedding": self.scale_embedding,
+            "scale_positions": self.scale_positions,
+            "pad": self.pad_token_id,
+        }
+        if not self.slots:
+            return T5Sizes(**common)
+        return T5MemSizes(
+            **common,
+            slots=self.slots,
+            sequences=self.max_sequences,
+            separate_slot_output=self.separate_slot_output,
+            separate_slot_ffn=self.separate_slot_ffn,
+            mem_attention=self.mem_attention,
+            selector=self.selector,
+            selector_query=self.selector_query,
+            separator=self.context_separator_id,
+        )

@@ -1,6 +1,5 @@
 """T5 and T5Mem as a model of transformers: `AutoModelForSeq2SeqLM`."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
+from fairseq_memattn.networks.t5_layers import output_bias
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache_name import named, takes_either_name
 from fairseq_memattn.transformers.labels import (
@@ -25,28 +25,16 @@ from fairseq_memattn.transformers.labels import (
     visible_words,
 )
 from fairseq_memattn.transformers.search import FairseqSearch, refuse_vectors
-from fairseq_memattn.transformers.t5mem_blocks import Projection, T5Embedding, T5PositionBias
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
-from fairseq_memattn.transformers.t5mem_decoder import (
-    T5Decoder,
-    T5MemDecoder,
-    T5MemSelector,
-    T5MemSlotDecoder,
-)
-from fairseq_memattn.transformers.t5mem_encoder import (
+from fairseq_memattn.transformers.t5mem_stacks import (
     T5Encoder,
-    T5MemAttention,
     T5MemEncoder,
     T5MemEncoderOutput,
-    T5MemPositionBias,
+    decoder_class,
 )
 
 # The parameter that the decoder's input and output share.
 TABLE = "decoder.embed_tokens.weight"
-# Added to the logit of padding, which T5 never predicts: fairseq's model adds it too.
-PADDING_LOGIT = -20.0
-# The first weight of the sequence that is being translated, beside two sequences of context.
-INITIAL_SHARE = 0.9
 
 
 @dataclass
@@ -170,22 +158,24 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
             decoder_attention_mask = self._visible(decoder_input_ids, labels, past_key_values)
         if past_key_values is None and self._caches(use_cache, labels):
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        decoded = self.decoder(
+        hidden_states: list[Tensor] | None = [] if collects else None
+        decoded = self.decoder.decode(
             decoder_input_ids,
             encoder_outputs,
             attention_mask=decoder_attention_mask,
             target_context=target_context,
             past_key_values=past_key_values,
+            hidden_states=hidden_states,
         )
-        logits = self.logits(decoded.hidden_states[-1])
+        logits = self.logits(decoded.states)
         return T5MemSeq2SeqLMOutput(
             loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
             **named(past_key_values),
-            decoder_hidden_states=decoded.hidden_states if collects else None,
+            decoder_hidden_states=None if hidden_states is None else tuple(hidden_states),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
-            selection=decoded.selection or None,
+            selection=decoded.weights or None,
         )
 
     def source_lengths(
@@ -223,15 +213,13 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         if not self.config.scale_embedding:
             states = states * states.shape[2] ** -0.5
         logits: Tensor = self.lm_head(states)
-        lowered = logits.new_zeros(logits.shape[-1])
-        lowered[self.config.pad_token_id] = PADDING_LOGIT
-        return logits + lowered
+        return logits + output_bias(logits, logits.shape[-1], self.config.pad_token_id)
 
     def get_input_embeddings(self) -> nn.Module:
         """The decoder's table, which is also the encoder's with `share_embeddings`."""
         return self.decoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: Any) -> None:
         self.decoder.embed_tokens = value
         if self.config.share_embeddings:
             self.encoder.embed_tokens = value
@@ -268,31 +256,11 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """T5's first weights, and those of T5Mem's additions."""
+        own = list(module.parameters(recurse=False))
+        if own and all(getattr(weight, "_is_hf_initialized", False) for weight in own):
+            return
         if isinstance(module, nn.RMSNorm):
             init.ones_(module.weight)
-        elif isinstance(module, Projection):
-            init.normal_(module.weight, std=module.deviation)
-        elif isinstance(module, T5PositionBias | T5MemPositionBias):
-            init.normal_(module.table, std=module.deviation)
-        elif isinstance(module, T5Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5 if module.scaled else 1.0)
-            if not getattr(module.weight, "_is_hf_initialized", False):
-                init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, T5MemAttention):
-            for weight, deviation in module.first_weights():
-                init.normal_(weight, std=deviation)
-        elif isinstance(module, T5MemEncoder):
-            init.normal_(module.slot_tokens)
-            init.normal_(module.distances)
-        elif isinstance(module, T5MemSelector):
-            init.zeros_(module.distance_bias)
-            if not getattr(module.distance_bias, "_is_hf_initialized", False):
-                current = math.log(2 * INITIAL_SHARE / (1 - INITIAL_SHARE))
-                init.constant_(module.distance_bias[self.config.max_sequences - 1], current)
-
-
-def decoder_class(config: T5MemConfig) -> type[T5Decoder]:
-    """The decoder of a design."""
-    if not config.slots:
-        return T5Decoder
-    return T5MemDecoder if config.selector else T5MemSlotDecoder
+        draw: Any = getattr(module, "draw", None)
+        if draw is not None:
+            draw()

@@ -165,16 +165,6 @@ def test_loss(design):
 
 
 @each_design
-def test_attention_implementations(design):
-    model, fed = build(design), rows(4, 4, 4)
-    found = []
-    for name in ("sdpa", "eager"):
-        model.set_attn_implementation(name)
-        found.append(logits(model, **inputs(design), decoder_input_ids=fed))
-    assert_close(*found)
-
-
-@each_design
 def test_hidden_states(design):
     model, arguments = build(design), inputs(design)
     with torch.no_grad():

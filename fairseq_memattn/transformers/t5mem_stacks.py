@@ -1,0 +1,254 @@
+"""The encoders and decoders of T5 and T5Mem with transformers' arguments, caches and checkpoints.
+
+The names of the weights are those of `networks`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import EncoderDecoderCache
+from transformers.cache_utils import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+
+from fairseq_memattn.attention.ops.key_values import KeyValues
+from fairseq_memattn.networks import t5, t5_layers, t5mem, t5mem_encoder
+from fairseq_memattn.networks.t5 import Decoded, Encoded, T5State
+from fairseq_memattn.networks.t5_layers import LayerState
+from fairseq_memattn.networks.t5mem_encoder import join_sequences
+from fairseq_memattn.transformers.attention_weights import check_attentions
+from fairseq_memattn.transformers.recomputation import refuse_cache
+from fairseq_memattn.transformers.t5mem_config import T5MemConfig
+
+
+@dataclass
+class T5MemEncoderOutput(BaseModelOutput):
+    """What the decoder reads of the encoder.
+
+    last_hidden_state: (B, S, E), of T5Mem (B, K, S, E)
+    attention_mask: (B, S) or (B, K, S), 1 at tokens and 0 at padding
+    slots: (B, K, M, E); None without slots
+    """
+
+    # transformers' outputs have a default for every field.
+    last_hidden_state: Tensor = None  # type: ignore[assignment]
+    attention_mask: Tensor = None  # type: ignore[assignment]
+    slots: Tensor | None = None
+
+
+class T5EncoderLayer(GradientCheckpointingLayer, t5_layers.T5EncoderLayer):
+    """A layer of T5's encoder."""
+
+
+class T5MemEncoderLayer(GradientCheckpointingLayer, t5mem_encoder.T5MemEncoderLayer):
+    """A layer of T5Mem's encoder."""
+
+
+class T5DecoderLayer(GradientCheckpointingLayer, t5_layers.T5DecoderLayer):
+    """A layer of a decoder."""
+
+
+class T5Encoder(t5.T5Encoder):
+    """T5's encoder of one sequence."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, config: T5MemConfig) -> None:
+        super().__init__(config.sizes("encoder"))
+        self.config = config
+
+    def build_layer(self) -> nn.Module:
+        return T5EncoderLayer(self.sizes)
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> T5MemEncoderOutput:
+        """input_ids: (B, S), padding on either side: all positions are relative
+
+        attention_mask: (B, S), 1 at tokens and 0 at padding; None is found from the padding symbol
+        output_attentions: must not be True
+        return_dict: of `generate`, which wants what is returned in any case
+        """
+        check_attentions(self.config, output_attentions)
+        states: list[Tensor] = []
+        padding = padding_of(input_ids, attention_mask, self.sizes.pad)
+        collected = states if output_hidden_states else None
+        return output_of(super().forward(input_ids, padding, hidden_states=collected), states)
+
+
+class T5MemEncoder(t5mem_encoder.T5MemEncoder):
+    """T5Mem's encoder of K sequences, each with a slot of M memory tokens in front."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, config: T5MemConfig) -> None:
+        super().__init__(config.sizes("encoder"))  # type: ignore[arg-type]
+        self.config = config
+
+    def build_layer(self) -> nn.Module:
+        return T5MemEncoderLayer(self.sizes)
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        context_input_ids: Tensor | None = None,
+        context_attention_mask: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> T5MemEncoderOutput:
+        """input_ids: (B, S), the current sequences, with padding on either side
+
+        context_input_ids: (B, K - 1, S'), the sequences before them, oldest first, with padding on
+            either side; a sequence of padding alone is absent, so that K may differ within a batch
+        attention_mask, context_attention_mask: of their shapes, 1 at tokens and 0 at padding; None
+            is found from the padding symbol
+        output_attentions: must not be True
+        return_dict: of `generate`, which wants what is returned in any case
+
+        Raises ValueError for more than `max_sequences` sequences.
+        """
+        check_attentions(self.config, output_attentions)
+        pad, padding = self.sizes.pad, None
+        if context_input_ids is not None:
+            padding = padding_of(context_input_ids, context_attention_mask, pad)
+            if context_input_ids.numel() and padding.shape[1] >= self.sizes.sequences:
+                raise ValueError(
+                    f"`context_input_ids` must have at most {self.sizes.sequences - 1} sequences "
+                    f"(`max_sequences` less the current one), but has {padding.shape[1]}."
+                )
+        current_padding = padding_of(input_ids, attention_mask, pad)
+        sequences = join_sequences(input_ids, context_input_ids, current_padding, padding, pad)
+        states: list[Tensor] = []
+        collected = states if output_hidden_states else None
+        return output_of(super().forward(*sequences, hidden_states=collected), states)
+
+
+def padding_of(tokens: Tensor, attention_mask: Tensor | None, pad: int) -> Tensor:
+    """True at padding."""
+    return tokens.eq(pad) if attention_mask is None else ~attention_mask.bool()
+
+
+def output_of(encoded: Encoded, hidden_states: list[Tensor]) -> T5MemEncoderOutput:
+    """hidden_states: of all layers but the last, or none"""
+    if hidden_states:
+        parts = [part for part in (encoded.slots, encoded.states) if part is not None]
+        hidden_states.append(torch.cat(parts, dim=-2))
+    return T5MemEncoderOutput(
+        last_hidden_state=encoded.states,
+        hidden_states=tuple(hidden_states) or None,
+        attention_mask=(~encoded.padding).long(),
+        slots=encoded.slots,
+    )
+
+
+class Growing(NamedTuple):
+    """The keys and values of a layer's own tokens, which transformers' cache holds."""
+
+    cache: Cache
+    layer: int
+
+    def append(self, keys: Tensor, values: Tensor) -> KeyValues:
+        """Those of all tokens, with those (B, H, T, D) of T more."""
+        return KeyValues(*self.cache.update(keys, values, self.layer))
+
+
+class CachedDecoder(t5.T5Decoder):
+    """What the decoders add to those of `networks`.
+
+    As in fairseq, the first token is `decoder_start_token_id` whatever it is given as, so that
+    fairseq's inputs, which begin with the end of sentence, mean the same here.
+    """
+
+    def __init__(self, config: T5MemConfig) -> None:
+        super().__init__(config.sizes("decoder"))
+        self.config = config
+
+    def build_layer(self) -> nn.Module:
+        return T5DecoderLayer(self.sizes, self.build_cross_attention())
+
+    def decode(
+        self,
+        tokens: Tensor,
+        encoder_outputs: T5MemEncoderOutput,
+        *,
+        attention_mask: Tensor | None = None,
+        target_context: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        hidden_states: list[Tensor] | None = None,
+    ) -> Decoded:
+        """tokens: (B, T), those that the cache does not hold
+
+        attention_mask: (B, past + T), 0 at padding on the left or on the right; None is all 1
+        target_context: (B,), how many sentences of the target follow the sentence that `tokens`
+            begin in; None is 0. Only a selector reads it
+        hidden_states: a list that gets the states of the embeddings and of all layers
+
+        Raises ValueError for a cache in training with gradient checkpoints.
+        """
+        refuse_cache(past_key_values, self.layers)
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if past == 0:
+            tokens = self._started(tokens, attention_mask)
+        padding = ~encoder_outputs.attention_mask.bool()
+        encoded = Encoded(encoder_outputs.last_hidden_state, padding, encoder_outputs.slots)
+        options: dict[str, Any] = {"hidden_states": hidden_states}
+        if attention_mask is not None:
+            options["key_padding_mask"] = ~attention_mask.bool()
+        if past_key_values is None:
+            decoded = self(tokens, encoded, target_context, **options)
+        else:
+            layers = self._layers(encoded, past_key_values)
+            state = T5State(layers, past, self.selected(encoded), target_context)
+            decoded, _ = self.step(tokens, state, **options)
+        if hidden_states is not None:
+            hidden_states.append(decoded.states)
+        return decoded
+
+    def _layers(self, encoded: Encoded, cache: EncoderDecoderCache) -> tuple[LayerState, ...]:
+        """The states of the layers, whose source the cache keeps from the first step on."""
+        kept: Any = cache.cross_attention_cache
+        if not cache.is_updated.get(0):
+            for number, layer in enumerate(self.start(encoded).layers):
+                kept.update(layer.memory.keys, layer.memory.values, number)
+                cache.is_updated[number] = True
+        visible, layers = self.visible(encoded), []
+        for number, layer in enumerate(self.layers):
+            written = kept.layers[number]
+            memory = layer.cross_attention.block.restored(written.keys, written.values, visible)
+            own: Any = Growing(cache.self_attention_cache, number)
+            layers.append(LayerState(own, memory))
+        return tuple(layers)
+
+    def _started(self, tokens: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """The tokens, with the start token as the first one that is not padding."""
+        visible = torch.ones_like(tokens) if attention_mask is None else attention_mask.long()
+        first = visible.cumsum(dim=1).eq(1) & visible.eq(1)
+        return tokens.masked_fill(first, self.config.decoder_start_token_id)
+
+
+class T5Decoder(CachedDecoder):
+    """T5's decoder."""
+
+
+class T5MemDecoder(CachedDecoder, t5mem.T5MemDecoder):
+    """T5's decoder whose layers attend to mixtures of the sequences that a selector weighs."""
+
+
+class T5MemSlotDecoder(CachedDecoder, t5mem.T5MemSlotDecoder):
+    """T5's decoder over the concatenated slots: T5Mem without a selector."""
+
+
+def decoder_class(config: T5MemConfig) -> type[CachedDecoder]:
+    """The decoder of a design."""
+    if not config.slots:
+        return T5Decoder
+    return T5MemDecoder if config.selector else T5MemSlotDecoder
