@@ -1,6 +1,5 @@
 """fairseq's transformer encoder and decoder with bounded memories instead of softmax attention."""
 
-import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,6 +27,7 @@ from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
 from fairseq_memattn.modules.incremental import is_identity
 from fairseq_memattn.modules.layer_attention import BY_FLAGS, LayerAttention, attention_of_layers
+from fairseq_memattn.networks.positions import sinusoids
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):
@@ -265,14 +265,10 @@ def position_vectors(
     Raises MemAttnError for positions that a learned embedding does not have.
     """
     if isinstance(embedding, SinusoidalPositionalEmbedding):
-        # fairseq's table ends at the maximum length, so positions are computed by its formula.
-        half = embedding.embedding_dim // 2
+        # fairseq's table ends at the maximum length.
         first = embedding.padding_idx + 1 + start
-        positions = torch.arange(first, first + length, dtype=torch.float64, device=device)
-        rates = torch.exp(torch.arange(half, device=device) * (-math.log(10000) / (half - 1)))
-        angles = positions.float().unsqueeze(1) * rates
-        vectors = torch.cat([angles.sin(), angles.cos()], dim=1)
-        return nn.functional.pad(vectors, (0, embedding.embedding_dim % 2))
+        positions = torch.arange(first, first + length, device=device)
+        return sinusoids(positions, embedding.embedding_dim)
     last = start + length
     if last > embedding.max_positions:
         raise MemAttnError(

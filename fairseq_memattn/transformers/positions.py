@@ -1,9 +1,9 @@
 """Positions as fairseq counts them: from pad_token_id + 1, padding has none."""
 
-import math
-
 import torch
 from torch import Tensor, nn
+
+from fairseq_memattn.networks.positions import sinusoids
 
 
 def positions_of(padding: Tensor | None, shape: tuple[int, int], start: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def positions_of(padding: Tensor | None, shape: tuple[int, int], start: Tensor) 
 
 
 class SinusoidalPositions(nn.Module):
-    """The vectors of "Attention is all you need" as fairseq orders them: sines, then cosines."""
+    """`sinusoids` of positions, without parameters."""
 
     def __init__(self, embed_dim: int, pad_token_id: int) -> None:
         super().__init__()
@@ -27,12 +27,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, positions: Tensor) -> Tensor:
         """(B, T, E) of positions (B, T), as `positions_of` returns them; 0 for padding."""
-        half = self.embed_dim // 2
-        steps = torch.arange(half, dtype=torch.float, device=positions.device)
-        rates = torch.exp(steps * -(math.log(10000) / (half - 1)))
-        angles = (positions + self.pad_token_id).float().unsqueeze(2) * rates
-        vectors = torch.cat([angles.sin(), angles.cos()], dim=2)
-        vectors = nn.functional.pad(vectors, (0, self.embed_dim % 2))
+        vectors = sinusoids(positions + self.pad_token_id, self.embed_dim)
         return vectors * (positions > 0).unsqueeze(2)
 
 

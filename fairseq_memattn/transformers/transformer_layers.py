@@ -3,11 +3,11 @@
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.control_pool import LayerControl
+from fairseq_memattn.networks.blocks import activation
 from fairseq_memattn.transformers.cache import MemoryLayer
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import StackConfig
@@ -35,7 +35,7 @@ class Layer(GradientCheckpointingLayer):
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.norm_first = config.norm_first
-        self.activation = ACT2FN[config.activation]
+        self.activation = activation(config.activation)
         self.dropout = nn.Dropout(config.dropout)
         self.activation_dropout = nn.Dropout(config.activation_dropout)
         self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     BaseModelOutput,
     CausalLMOutputWithPast,
@@ -17,6 +16,7 @@ from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.networks import blocks
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -381,7 +381,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: StackConfig, activation: str) -> None:
         super().__init__()
         self.dense = nn.Linear(config.embed_dim, config.embed_dim)
-        self.activation = ACT2FN[activation]
+        self.activation = blocks.activation(activation)
         self.layer_norm = nn.LayerNorm(config.embed_dim)
         self.decoder = nn.Linear(config.embed_dim, config.vocab_size)
 
