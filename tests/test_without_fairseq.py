@@ -7,6 +7,7 @@ look at what it prints.
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -61,6 +62,11 @@ PROGRAMS = {
         "pip install --no-build-isolation --no-deps fairseq-fixed==0.12.3.1`",
     ),
 }
+
+# The code of the page of networks, and what it says that it prints.
+PAGE = (ROOT / "docs/networks.md").read_text("utf-8")
+SHOWN = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)\n```", PAGE, re.M | re.S)
+PROGRAMS |= {f"networks-{number}": shown for number, shown in enumerate(SHOWN)}
 
 # Command lines of `memattn` in a folder with `write_inputs`, and what they print.
 WORKING = {

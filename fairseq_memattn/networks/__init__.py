@@ -3,4 +3,18 @@
 fairseq's models and transformers' models are shells around them. They need torch alone.
 """
 
-__all__: list[str] = []
+from fairseq_memattn.networks.t5 import T5, Decoded, Encoded, T5State
+from fairseq_memattn.networks.t5_layers import T5Sizes
+from fairseq_memattn.networks.t5mem import T5Mem
+from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
+
+__all__ = [
+    "Decoded",
+    "Encoded",
+    "T5",
+    "T5Mem",
+    "T5MemSizes",
+    "T5Sizes",
+    "T5State",
+    "join_sequences",
+]

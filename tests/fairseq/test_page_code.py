@@ -1,8 +1,8 @@
 """The Python of the pages of docs that needs a model or a file runs as it is written there.
 
-That of docs/library.md is in tests/test_docs.py, of docs/controls.md in test_own_control.py, of
-docs/language_models.md in test_page_commands.py, of docs/fairseq.md in
-test_from_pretrained_page.py.
+That of docs/library.md is in tests/test_docs.py, of docs/networks.md in test_without_fairseq.py, of
+docs/controls.md in test_own_control.py, of docs/language_models.md in test_page_commands.py, of
+docs/fairseq.md in test_from_pretrained_page.py.
 """
 
 import json
