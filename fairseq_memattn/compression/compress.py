@@ -42,7 +42,7 @@ def header_of(model: Any, task: Any, dtype: str) -> Header:
     size = encoder.embed_tokens.embedding_dim
     pair = (getattr(task.cfg, "source_lang", None), getattr(task.cfg, "target_lang", None))
     languages = f"{pair[0]} {pair[1]}" if all(pair) else ""
-    return Header(fingerprint(model), symbols, encoder.slots, size, dtype, languages)
+    return Header(fingerprint(model), symbols, encoder.config.memory_slots, size, dtype, languages)
 
 
 def fingerprint(model: Any) -> str:

@@ -24,9 +24,8 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
 )
 from fairseq_memattn.models.gmat_bert import set_layer_norm_eps, tiny_sizes
-from fairseq_memattn.models.gmat_config import GenBertConfig, resolve_defaults
+from fairseq_memattn.models.gmat_config import GenBertConfig, check_positions, resolve_defaults
 from fairseq_memattn.modules.genbert_decoder import GenBertDecoder, GenBertEncoder
-from fairseq_memattn.modules.gmat_positions import check_positions
 
 
 @register_model("gmat_genbert")

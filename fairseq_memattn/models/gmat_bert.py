@@ -19,9 +19,9 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
     single_length,
 )
-from fairseq_memattn.models.gmat_config import GMATBertConfig, resolve_defaults
+from fairseq_memattn.models.gmat_config import GMATBertConfig, check_positions, resolve_defaults
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
-from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS, check_positions
+from fairseq_memattn.networks.positions import MAX_POSITIONS
 
 
 class GMATBertEncoder(RobertaEncoder):
@@ -84,7 +84,7 @@ class GMATBert(RobertaModel):
     @property
     def takes_memory_words(self) -> bool:
         """Whether there are memory vectors that words can replace."""
-        return bool(self.encoder.sentence_encoder.slots)
+        return bool(self.encoder.sentence_encoder.config.memory_slots)
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
 from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields, flag
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
-from fairseq_memattn.modules.gmat_positions import BLOCK
+from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
 UNTIED = ("none", "qkv", "qkvo")
 # Classes made at run time, which mypy takes for variables.
@@ -228,6 +228,15 @@ def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
             "--no-token-positional-embeddings does not work with --gmat-memory-positions"
         )
     _check_compression(args)
+
+
+def check_positions(what: str, positions: int) -> None:
+    """Raises MemAttnError for more positions than GMAT has vectors for."""
+    if positions > MAX_POSITIONS:
+        raise MemAttnError(
+            f"{what} has {positions} positions, but GMAT's position embeddings end at "
+            f"{MAX_POSITIONS}"
+        )
 
 
 def _sparsity(args: Any) -> Sparsity:

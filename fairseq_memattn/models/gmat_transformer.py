@@ -22,10 +22,13 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
 )
 from fairseq_memattn.models.abc_decoding import ABCDecoding
-from fairseq_memattn.models.gmat_config import GMATTransformerConfig, resolve_defaults
+from fairseq_memattn.models.gmat_config import (
+    GMATTransformerConfig,
+    check_positions,
+    resolve_defaults,
+)
 from fairseq_memattn.modules.control_flags import set_control_defaults, warn_of_unused
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
-from fairseq_memattn.modules.gmat_positions import check_positions
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from fairseq_memattn.models.hf_checks import (
     shape_of,
     unused_symbols,
 )
-from fairseq_memattn.modules.gmat_positions import BLOCK, MAX_POSITIONS
+from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
 # The required value of a key of config.json, and transformers' default for an absent key.
 REQUIRED = {

@@ -2,35 +2,23 @@
 
 import logging
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from fairseq_memattn.networks import gmat_layers
 
 logger = logging.getLogger(__name__)
 
 
-class SpanHead(nn.Module):
-    """Linear scores of each token as the answer's first and last token (GMAT, appendix A.3).
+class SpanHead(gmat_layers.SpanHead):
+    """The network `SpanHead` in the place of a RobertaModel's head for masked words.
 
-    The head takes the place of a RobertaModel's head for masked words. A checkpoint of such a model
-    initialises the encoder, while this head keeps its random initialisation.
-
-    facts: whether to add two scores for the tags 0 and 1 of supporting facts
+    A checkpoint of such a model initialises the encoder, while this head keeps its random
+    initialisation.
     """
 
-    def __init__(self, embed_dim: int, facts: bool) -> None:
-        super().__init__()
-        self.span = nn.Linear(embed_dim, 2)
-        self.facts = nn.Linear(embed_dim, 2) if facts else None
-        for layer in (self.span, self.facts):
-            if layer is not None:
-                nn.init.normal_(layer.weight, std=0.02)  # BERT's initialisation
-                nn.init.zeros_(layer.bias)
-
-    def forward(self, features: Tensor, masked_tokens: None = None) -> Tensor:
-        """(B, S, E) to (B, S, 2), or (B, S, 4) with facts. RoBERTa's masked_tokens is ignored."""
-        if self.facts is None:
-            return self.span(features)
-        return torch.cat([self.span(features), self.facts(features)], dim=2)
+    def forward(self, states: Tensor, masked_tokens: None = None) -> Tensor:
+        """As the network's. RoBERTa's masked_tokens is ignored."""
+        return super().forward(states)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """fairseq's hook: completes a checkpoint that lacks weights of this head."""

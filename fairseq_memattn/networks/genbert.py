@@ -150,18 +150,16 @@ class GenBERTDecoder(nn.Module):
     """A decoder with the embeddings and layers of an encoder, which each call is given.
 
     embed_dim: E; layers: how many of the encoder's layers decode, the last ones
-    lm_head: from states (B, T, E) to logits (B, T, V)
 
     A learned vector is added to every embedding of the target. It is the difference between BERT's
     segments 1 and 0; segment 0 is part of the position embeddings, as in RoBERTa (a choice).
     """
 
-    def __init__(self, embed_dim: int, layers: int, lm_head: nn.Module) -> None:
+    def __init__(self, embed_dim: int, layers: int) -> None:
         # Not by super(): other libraries' models of this network have a second base class.
         nn.Module.__init__(self)
         self.segment = nn.Parameter(0.02 * torch.randn(embed_dim))
         self.decoder_layers = nn.ModuleList(self.build_layer() for _ in range(layers))
-        self.lm_head = lm_head
 
     def build_layer(self) -> nn.Module:
         """A layer, which has no weights."""
@@ -174,10 +172,12 @@ class GenBERTDecoder(nn.Module):
         states: Tensor,
         source_padding: Tensor,
         key_padding_mask: Tensor | None = None,
+        right_padded: bool = False,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """tokens: (B, T), the whole target
         states: (B, S, E), of the encoder; source_padding: (B, S), True at padding
-        key_padding_mask: (B, T), True at padding; None if there is none before a token
+        key_padding_mask: (B, T), True at padding; None is no padding
+        right_padded: whether all padding is behind the tokens, which do not see it then
 
         Returns the states (B, T, E) that enter the head, and those before the first layer and after
         each layer.
@@ -186,7 +186,8 @@ class GenBERTDecoder(nn.Module):
         """
         source = Source(states, ~source_padding[:, None, None])
         sources = (source,) * len(self.decoder_layers)
-        hidden, _ = self._run(encoder, tokens, sources, (), key_padding_mask, keep=False)
+        visible = _visible(tokens, 0, None if right_padded else key_padding_mask)
+        hidden, _ = self._run(encoder, tokens, sources, (), key_padding_mask, visible, keep=False)
         return hidden[-1], hidden
 
     def start(self, encoder: GMATEncoder, states: Tensor, source_padding: Tensor) -> GenBERTState:
@@ -210,7 +211,8 @@ class GenBERTDecoder(nn.Module):
         """
         padding = _joined(state, tokens, key_padding_mask)
         sources = tuple(layer._replace(visible=state.visible) for layer in state.source)
-        hidden, own = self._run(encoder, tokens, sources, state.own, padding, keep=True)
+        visible = _visible(tokens, state.length, padding)
+        hidden, own = self._run(encoder, tokens, sources, state.own, padding, visible, keep=True)
         return hidden[-1], hidden, state._replace(own=own, padding=padding)
 
     def tied(self, encoder: GMATEncoder) -> list[Any]:
@@ -224,16 +226,17 @@ class GenBERTDecoder(nn.Module):
         sources: tuple[Source, ...] | tuple[KeyValues, ...],
         owns: tuple[KeyValues, ...],
         padding: Tensor | None,
+        visible: Tensor | None,
         keep: bool,
     ) -> tuple[tuple[Tensor, ...], tuple[KeyValues, ...]]:
-        """padding: (B, T with the tokens before); keep: whether to return keys and values
+        """padding: (B, T with the tokens before); visible: of `_visible`
+        keep: whether to return keys and values
 
         Returns the states, of which the last are normed, and the keys and values of all tokens.
         """
         past = owns[0].keys.shape[2] if owns else 0
         length = past + tokens.shape[1]
         encoder.check_length(length)
-        visible = _visible(tokens, past, padding)
         if padding is None:
             padding = torch.zeros(len(tokens), length, dtype=torch.bool, device=tokens.device)
         positions = token_positions(padding)[:, past:]
@@ -288,9 +291,9 @@ class GenBERT(nn.Module):
         super().__init__()
         assert config.decoder_layers is not None
         self.encoder = GMATEncoder(config)
-        head = MaskedLMHead(config, config.vocab_size)
-        head.decoder.weight = self.encoder.embed_tokens.weight
-        self.decoder = GenBERTDecoder(config.hidden_size, config.decoder_layers, head)
+        self.decoder = GenBERTDecoder(config.hidden_size, config.decoder_layers)
+        self.lm_head = MaskedLMHead(config, config.vocab_size)
+        self.lm_head.decoder.weight = self.encoder.embed_tokens.weight
 
     def forward(
         self, source: Tensor, target: Tensor, key_padding_mask: Tensor | None = None
@@ -301,8 +304,11 @@ class GenBERT(nn.Module):
         Returns logits (B, T, V) of the tokens after each token of the target.
         """
         out, padding = self.encode(source, key_padding_mask)
-        features, _ = self.decoder(self.encoder, target, out.states, padding)
-        logits: Tensor = self.decoder.lm_head(features)
+        own = self.encoder.padding_of(target)
+        features, _ = self.decoder(
+            self.encoder, target, out.states, padding, own, right_padded=True
+        )
+        logits: Tensor = self.lm_head(features)
         return logits
 
     def encode(
@@ -324,4 +330,4 @@ class GenBERT(nn.Module):
         Returns logits (B, T, V) of the tokens after them, and the state.
         """
         features, _, state = self.decoder.step(self.encoder, target, state)
-        return self.decoder.lm_head(features), state
+        return self.lm_head(features), state

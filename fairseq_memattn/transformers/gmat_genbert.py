@@ -13,7 +13,6 @@ from transformers.utils import can_return_tuple
 from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks import genbert
-from fairseq_memattn.networks.blocks import move_to_end
 from fairseq_memattn.networks.gmat_layers import MaskedLMHead
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.cache_name import NEW, OLD, named, takes_either_name
@@ -64,10 +63,9 @@ class GenBERTForConditionalGeneration(
         GMATPreTrainedModel.__init__(self, config)
         assert config.decoder_layers is not None
         self.loss_type = "ForMaskedLM"  # the loss does not shift the labels
-        head = MaskedLMHead(config, config.vocab_size)
-        genbert.GenBERTDecoder.__init__(self, config.hidden_size, config.decoder_layers, head)
+        genbert.GenBERTDecoder.__init__(self, config.hidden_size, config.decoder_layers)
         self.gmat = GMATModel(config)
-        move_to_end(self, "lm_head")  # the order of the optimiser's states
+        self.lm_head = MaskedLMHead(config, config.vocab_size)
         self.post_init()
 
     def build_layer(self) -> nn.Module:

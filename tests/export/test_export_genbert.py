@@ -37,7 +37,7 @@ def test_logits(design, tmp_path):
         expected = theirs(source, None, target)[0]
         out = ours(source, decoder_input_ids=target)
         assert_close(out.logits[real], expected[real], rtol=0, atol=1e-5)
-        assert len(out.past_key_values) >= len(theirs.decoder.layers)
+        assert len(out.past_key_values) >= len(theirs.decoder.decoder_layers)
         masked = ours(source, decoder_input_ids=target, decoder_attention_mask=real)
         assert_close(masked.logits[real], expected[real], rtol=0, atol=1e-5)
 

@@ -31,7 +31,7 @@ from fairseq_memattn.cli import main
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.gmat_bert import GMATBert
-from fairseq_memattn.modules.gmat_positions import MAX_POSITIONS, BlockPositionalEmbedding
+from fairseq_memattn.networks.positions import MAX_POSITIONS, BlockPositions, token_positions
 
 WORDS = 20
 TINY = {
@@ -105,6 +105,12 @@ def rows(*lengths, left=False, seed=0):
     return tokens
 
 
+def embedded(encoder, tokens):
+    """What enters the first layer of the encoder."""
+    padding = tokens.eq(PAD)
+    return encoder.embedded(encoder.embed_tokens(tokens), token_positions(padding), padding)
+
+
 def with_weights(model, other):
     """The model, with the other's weights in the places of the same names."""
     lacking, unexpected = model.load_state_dict(other.state_dict(), strict=False)
@@ -131,7 +137,7 @@ def test_one_chunk_is_dense_attention_over_memory_and_tokens():
     ours = bert(gmat_chunk=512).encoder.sentence_encoder
     ours.load_state_dict(theirs.state_dict(), strict=False)
     tokens = rows(9, 5)
-    x, _ = ours.forward_embedding(tokens)
+    x = embedded(ours, tokens)
     memory = ours.layernorm_embedding(ours.memory_tokens.weight).expand(2, -1, -1)
     x = torch.cat([memory, x], dim=1).transpose(0, 1)
     padding = torch.cat([torch.zeros(2, 3, dtype=torch.bool), tokens.eq(PAD)], dim=1)
@@ -199,13 +205,15 @@ def test_untied_an_attention_of_its_own_updates_the_memory(kind):
         )
     if "o" not in layer.memory_proj:
         own.out_proj.load_state_dict(layer.out_proj.state_dict())
-    states = torch.randn(3 + 9, 2, 16, generator=torch.Generator().manual_seed(3))
+    states = torch.randn(2, 3 + 9, 16, generator=torch.Generator().manual_seed(3))
+    memory, x = states.split([3, 9], dim=1)
     padding = torch.arange(9).expand(2, 9) >= torch.tensor([[9], [6]])
-    out = layer(states, key_padding_mask=padding)[0]
+    out, updated = layer.attend(x, memory, padding)
     everything = torch.cat([torch.zeros(2, 3, dtype=torch.bool), padding], dim=1)
-    expected = own(states[:3], states, states, key_padding_mask=everything)[0]
-    assert_close(out[:3], expected, rtol=0, atol=1e-5)
-    assert torch.equal(out[3:], shared(states, key_padding_mask=padding)[0][3:])
+    q, k = memory.transpose(0, 1), states.transpose(0, 1)
+    expected = own(q, k, k, key_padding_mask=everything)[0].transpose(0, 1)
+    assert_close(updated, expected, rtol=0, atol=1e-5)
+    assert torch.equal(out, shared.attend(x, memory, padding)[0])
     assert not last.memory_proj  # what it would make of the memory nobody reads
 
 
@@ -259,17 +267,17 @@ def test_fewer_memory_tokens_are_the_first_ones():
 @pytest.mark.parametrize("block", [512, 60])
 @torch.no_grad()
 def test_positions_are_sums_of_two_vectors(block):
-    positions = shaken(BlockPositionalEmbedding(4, PAD, block))
-    tokens = rows(1100, 520)
-    out = positions(tokens)
+    positions = shaken(BlockPositions(4, PAD, block))
+    padding = rows(1100, 520).eq(PAD)
+    out = positions(token_positions(padding), padding)
     for row, p in ((0, 0), (0, 511), (0, 512), (0, 1099), (1, 519)):
         expected = positions.weight[PAD + 1 + p % block] + positions.blocks[p // block]
         assert_close(out[row, p], expected)
-    longest = torch.full((1, MAX_POSITIONS), 4)
+    longest = torch.zeros(1, MAX_POSITIONS, dtype=torch.bool)
     last = positions.weight[PAD + 1 + (MAX_POSITIONS - 1) % block] + positions.blocks[-1]
-    assert_close(positions(longest)[0, -1], last)
-    with pytest.raises(MemAttnError, match="32769 positions, but .* end at 32768"):
-        positions(torch.full((1, MAX_POSITIONS + 1), 4))
+    assert_close(positions(token_positions(longest), longest)[0, -1], last)
+    with pytest.raises(MemAttnError, match="at most 32768 tokens .*, but has 32769"):
+        bert()(torch.full((1, MAX_POSITIONS + 1), 4))
 
 
 @torch.no_grad()
@@ -316,7 +324,7 @@ def test_without_positions_order_does_not_matter():
 def test_memory_vectors_have_the_positions_of_their_parts():
     """One vector of a text after another, from the embedding of a token at that position."""
     encoder = bert(gmat_memory_positions=True, gmat_memory=3).encoder.sentence_encoder
-    table = encoder.embed_positions(rows(9))[0]
+    table = encoder.embed_positions(torch.arange(9)[None], torch.zeros(1, 9).bool())[0]
     for length, positions in ((9, [1, 4, 7]), (5, [0, 2, 4]), (2, [0, 1, 1]), (1, [0, 0, 0])):
         found = encoder.first_memory(torch.tensor([length, 9]))
         for slot, position in enumerate(positions):
@@ -340,27 +348,26 @@ def test_compression_layer_by_layer(alone):
     encoder = model.encoder.sentence_encoder
     tokens = rows(9, 5)
     lengths = tokens.ne(PAD).sum(1)
-    x, _ = encoder.forward_embedding(tokens)
     memory = encoder.layernorm_embedding(encoder.memory_tokens.weight).expand(2, -1, -1)
     layers, padding = iter(encoder.layers), tokens.eq(PAD)
-    both = next(layers)(torch.cat([memory, x], dim=1).transpose(0, 1), padding)[:3]
+    both = next(layers)(torch.cat([memory, embedded(encoder, tokens)], dim=1), padding)[:, :3]
     for _ in range(alone):
         both = next(layers)(both, None)
     stored = encoder.compress(tokens)
-    assert_close(stored, both.transpose(0, 1))
-    places = encoder.layernorm_embedding(encoder.embed_positions(tokens)).transpose(0, 1)
-    both = torch.cat([both, places])
+    assert_close(stored, both)
+    places = encoder.embed_positions(token_positions(padding), padding)
+    both = torch.cat([both, encoder.layernorm_embedding(places)], dim=1)
     for layer in layers:
         both = layer(both, padding)
     real = padding.logical_not()
     out = encoder.decompress(stored, lengths)
-    assert_close(out[real], both[3:].transpose(0, 1)[real])
+    assert_close(out[real], both[:, 3:][real])
     assert torch.equal(out[real], model(tokens, features_only=True)[0][real])
     # Another text with the same memory would be read as the same text.
     assert_close(encoder.decompress(stored[1:], lengths[1:])[0], out[1, :5], rtol=0, atol=1e-5)
-    with pytest.raises(MemAttnError, match="the model has --gmat-memory 3, but .* 2 vectors"):
+    with pytest.raises(MemAttnError, match="a memory of 3 vectors, but the given memories have 2"):
         encoder.decompress(stored[:, :2], lengths)
-    with pytest.raises(MemAttnError, match="--gmat-compress-after 0"):
+    with pytest.raises(MemAttnError, match="`compress_after` 0"):
         bert().encoder.sentence_encoder.compress(tokens)
 
 
