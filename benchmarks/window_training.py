@@ -36,7 +36,8 @@ from training import (
     softmax_operations,
 )
 
-from fairseq_memattn.attention.ops.window.chunked import BLOCK_SIZE, Window, window_attention
+from fairseq_memattn.attention.ops.window import Window, window_attention
+from fairseq_memattn.attention.ops.window.chunked import BLOCK_SIZE
 
 
 def make_contenders(args: Namespace) -> Contenders:

@@ -24,10 +24,8 @@ from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.ops.window import chunked as window_module
-from fairseq_memattn.attention.ops.window import naive as reference
-from fairseq_memattn.attention.ops.window.chunked import (
-    BLOCK_SIZE,
+from fairseq_memattn.attention.ops import window as windows
+from fairseq_memattn.attention.ops.window import (
     Window,
     WindowState,
     window_attention,
@@ -35,6 +33,8 @@ from fairseq_memattn.attention.ops.window.chunked import (
     window_step,
     window_write,
 )
+from fairseq_memattn.attention.ops.window import chunked as window_module
+from fairseq_memattn.attention.ops.window import naive as reference
 from fairseq_memattn.attention.ops.window.masked import masked_window_attention
 
 PATTERNS = {
@@ -52,7 +52,8 @@ any_direction = pytest.mark.parametrize("causal", [True, False], ids=["causal", 
 
 @pytest.fixture(autouse=True)
 def every_query_sees_something(monkeypatch):
-    monkeypatch.setattr(window_module, "scaled_dot_product_attention", attention_to_something)
+    for module in (windows, window_module):
+        monkeypatch.setattr(module, "scaled_dot_product_attention", attention_to_something)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ def test_many_blocks(window, pad, causal, device, monkeypatch):
 
 @pairwise(window=[Window(6, dilation=3), Window(6, stride=3), Window(140)], causal=[False, True])
 def test_blocks_of_their_own_size(window, causal, device):
-    case = Case(2 * BLOCK_SIZE + 7, "left", globals=True, batch=1, heads=1, width=2)
+    case = Case(2 * window_module.BLOCK_SIZE + 7, "left", globals=True, batch=1, heads=1, width=2)
     check(case, window, causal, torch.float64, device)
 
 
@@ -271,7 +272,7 @@ def test_pieces_give_what_the_whole_gives(sizes, pad, window, device):
 
 
 @any_pattern
-@pytest.mark.parametrize("length", [2 * BLOCK_SIZE, 4 * BLOCK_SIZE + 9])
+@pytest.mark.parametrize("length", [2 * window_module.BLOCK_SIZE, 4 * window_module.BLOCK_SIZE + 9])
 def test_a_long_piece_after_a_short_one(length, window, device):
     """Rows that the short piece leaves in different phases."""
     case = Case(length, heads=1, width=2)

@@ -11,7 +11,7 @@ from fairseq_memattn.attention.controls.base import Control, Tokens, positions_o
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl, GlobalOptions
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.window.chunked import Window, window_attention, window_write
+from fairseq_memattn.attention.ops.window import Window, window_attention, window_write
 
 
 class LocalGlobalState(NamedTuple):

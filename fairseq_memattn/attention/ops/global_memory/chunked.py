@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from fairseq_memattn.attention.ops.blocks import blocks, joined
 from fairseq_memattn.attention.ops.checks import check_mask, check_same_dtype, check_tensors
 from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
-from fairseq_memattn.attention.ops.window.chunked import Window, window_attention
+from fairseq_memattn.attention.ops.window import Window, window_attention
 
 # Chunks larger than this never use explicit logits.
 TINY_CHUNK = 32

@@ -1,13 +1,46 @@
-"""Sliding, dilated and strided windows (ABC paper, section 3.3 and appendix A.4)."""
+"""Sliding, dilated and strided windows: whole sequences, and one step at a time.
 
+Source: Peng et al., "ABC: Attention with Bounded-memory Control", section 3.3 and appendix A.4.
+The memory is a queue of n tokens. With phi_t = e_n and the upper shift matrix U,
+
+    K~ <- U K~ + e_n (x) k_t,   V~ <- U V~ + e_n (x) v_t,   out = V~^T softmax(scale * K~ q)
+
+Over whole sequences the queue is never built (`chunked`). Positions count real tokens alone, so
+padding is never part of a pattern. Where padding comes before a real token, rows are packed first:
+real tokens to the front, in their order.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from fairseq_memattn.attention.ops.blocks import take
+from fairseq_memattn.attention.ops.checks import (
+    check_causal,
+    check_devices,
+    check_mask,
+    check_same_dtype,
+    check_scale,
+    check_shapes,
+    check_state,
+    check_type,
+)
+from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.attention.ops.window.chunked import (
+    Reach,
     Window,
     WindowState,
-    window_attention,
-    window_read,
-    window_step,
-    window_write,
+    advance,
+    attend,
+    is_filled,
+    queue_of,
+    share,
+    share_memory,
+    shift,
 )
+from fairseq_memattn.attention.ops.window.masked import masked_window_attention
 
 __all__ = [
     "Window",
@@ -17,3 +50,225 @@ __all__ = [
     "window_step",
     "window_write",
 ]
+
+
+def window_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    window: Window,
+    *,
+    causal: bool = True,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    global_mask: Tensor | None = None,
+    max_global: int | None = None,
+    memory: tuple[Tensor, Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Every token over the window around it, in time and memory O(N n).
+
+    q, k, v: (B, H, T, D)
+    causal: the window ends at the query; otherwise floor((n - 1) / 2) of its n entries are on the
+        right of the query's own, which under a stride is the last one pushed at or before it
+    key_padding_mask: (B, T), True at padding, on either side
+    scale: of the logits; None is D ** -0.5
+    global_mask: (B, T), True at tokens that all queries see besides their windows (appendix A.1),
+        if causal all queries at or after them; meant for few tokens, as each block of queries
+        computes with `max_global` of them
+    max_global: the most of these tokens that a row can have. None reads the number from
+        `global_mask`, for which a GPU is waited for
+    memory: keys and values (B, H, M, D) that all queries see besides, and no token of the sequence
+    dropout: of the attention weights
+
+    Returns (B, H, T, D) in q's dtype, zeros at padding. With n >= T, no dilation and no stride
+    this is softmax attention. Rows are packed only where padding comes before a token. A GPU is not
+    asked whether it does: there all rows are packed.
+
+    Raises ValueError for shapes that do not fit together, and RuntimeError for more global tokens
+    than `max_global`; on a GPU that is a device-side assertion, as nothing waits for the number.
+    """
+    _check_inputs(q, k, v, key_padding_mask, scale)
+    check_type("causal", causal, bool)
+    check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
+    check_devices("k", k.device, global_mask=global_mask)
+    check_type("window", window, Window)
+    _check_memory(k, memory)
+    if torch.compiler.is_exporting() and memory is None:
+        return masked_window_attention(
+            *(q, k, v, window),
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            scale=scale,
+            global_mask=global_mask,
+            dropout=dropout,
+        )
+    packing = _Packing.of(k, key_padding_mask)
+    q, k, v = (packing.pack(x) for x in (q, k, v))
+    reach = Reach.of(window, causal, q.shape[2] - 1)
+    visible, shared = packing.real, None
+    if global_mask is not None:
+        is_global = packing.real & packing.pack(global_mask[:, None, :, None])
+        shared = share(k, v, is_global, causal, max_global)
+        visible = packing.real & ~is_global
+    if memory is not None:
+        shared = share_memory(shared, memory, q.shape[2])
+    start = WindowState.of_size(k, v, (reach.left + 1) * window.dilation)
+    queue = queue_of(start, k, v, visible, window)
+    return packing.unpack(
+        attend(q, queue, packing.real, start.tokens, window, reach, scale, shared, dropout)
+    )
+
+
+def window_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    window: Window,
+    state: WindowState | None,
+    *,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, WindowState]:
+    """Continues causal window attention by T >= 1 positions from a queue of constant size.
+
+    Shapes as in `window_attention`. state: None at the start. Returns the output (B, H, T, D) and
+    the queue after the last position; the given state is not changed, and padding changes
+    nothing. Differentiable, through the state too.
+
+    Raises ValueError for shapes, or a state, that do not fit.
+    """
+    _check_inputs(q, k, v, key_padding_mask, scale)
+    if state is None:
+        state = WindowState.empty(k, v, window)
+    _check_state(state, k, window)
+    if q.shape[2] == 1 and window.stride == 1 and key_padding_mask is None:
+        after = shift(state, k, v)
+        return window_read(q, after, window, scale), after
+    packing = _Packing.of(k, key_padding_mask)
+    q, k, v = (packing.pack(x) for x in (q, k, v))
+    queue = queue_of(state, k, v, packing.real, window)
+    after = advance(state, queue, packing.real, window)
+    if q.shape[2] == 1:
+        return packing.unpack(window_read(q, after, window, scale)), after
+    reach = Reach(window.slots - 1, 0)
+    out = attend(q, queue, packing.real, state.tokens, window, reach, scale)
+    return packing.unpack(out), after
+
+
+def window_write(
+    k: Tensor, v: Tensor, window: Window, key_padding_mask: Tensor | None = None
+) -> WindowState:
+    """The queue after a whole sequence, in which `window_read` sees what its last token sees.
+
+    That is the last n tokens; under a dilation, the last n whose distance from the last token is
+    a multiple of it; under a stride, the last n that were pushed. As the memory of cross attention
+    this is window attention read as bounded-memory control: it forgets the rest of the source.
+
+    Shapes and errors as in `window_attention`.
+    """
+    check_shapes(None, k, v, k, key_padding_mask)
+    packing = _Packing.of(k, key_padding_mask)
+    tokens = packing.real.sum(dim=(1, 2, 3))
+    entries = torch.arange(window.capacity, device=k.device) - window.capacity
+    pushed = window.pushed(tokens).unsqueeze(1) + entries  # negative before the first one
+    index, is_empty = (pushed * window.stride).clamp(min=0), (pushed < 0)[:, None, :, None]
+    keys, values = (take(packing.pack(x), index).masked_fill(is_empty, 0.0) for x in (k, v))
+    return WindowState(keys, values, tokens)
+
+
+def window_read(
+    q: Tensor,
+    state: WindowState,
+    window: Window,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Every query over what the last token that was written sees: equation 4.
+
+    q: (B, H, T, D), of any length. Returns (B, H, T, D) in q's dtype; zeros where nothing was
+    written.
+
+    Raises ValueError for shapes, or a state, that do not fit.
+    """
+    _check_inputs(q, q, q, None, scale)
+    _check_state(state, q, window)
+    last_phase = slice(window.dilation - 1, None, window.dilation)
+    # Where nothing at all was written the weights are even, over values that are zero.
+    seen = is_filled(state, window) | (state.tokens == 0).view(-1, 1, 1, 1)
+    return scaled_dot_product_attention(
+        q,
+        state.keys[:, :, last_phase],
+        state.values[:, :, last_phase],
+        attn_mask=seen[:, :, last_phase].transpose(2, 3),
+        dropout_p=dropout,
+        scale=scale,
+    ).to(q.dtype)
+
+
+class _Packing(NamedTuple):
+    """Which tokens are real, and how they get to the front of their rows.
+
+    real: (B, 1, T, 1), after packing; order: (B, T), None where all rows stay as they are
+    """
+
+    real: Tensor
+    order: Tensor | None
+
+    @classmethod
+    def of(cls, k: Tensor, key_padding_mask: Tensor | None) -> "_Packing":
+        if key_padding_mask is None:
+            return cls(k.new_ones(k.shape[0], 1, k.shape[2], 1, dtype=torch.bool), None)
+        real = ~key_padding_mask[:, None, :, None]
+        # An exported graph is for masks of one token too, which have no part before the last.
+        if not torch.compiler.is_exporting() and not possibly_any(
+            key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]
+        ):
+            return cls(real, None)
+        order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
+        return cls(take(real, order), order)
+
+    def pack(self, x: Tensor) -> Tensor:
+        return x if self.order is None else take(x, self.order)
+
+    def unpack(self, out: Tensor) -> Tensor:
+        """Zeros at padding, and every row in its own order again."""
+        out = out.masked_fill(~self.real, 0.0)
+        return out if self.order is None else take(out, self.order.argsort(dim=1))
+
+
+def _check_inputs(
+    q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, scale: float | None
+) -> None:
+    # There are no write logits; k has a shape that they could have.
+    check_shapes(q, k, v, k, key_padding_mask)
+    check_scale(scale)
+    check_causal(q, k)
+
+
+def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
+    if memory is None:
+        return
+    batch, heads, _, width = k.shape
+    check_type("memory", memory, tuple)
+    if len(memory) != 2:
+        raise ValueError(f"`memory` must be keys and values, but has {len(memory)} parts instead.")
+    for part in memory:
+        check_same_dtype(k=k, memory=part)
+        check_devices("k", k.device, memory=part)
+        if part.dim() != 4 or (*part.shape[:2], part.shape[3]) != (batch, heads, width):
+            raise ValueError(
+                f"`memory` must be of tensors ({batch}, {heads}, M, {width}), "
+                f"but one is {tuple(part.shape)} instead."
+            )
+    keys, values = memory
+    if keys.shape != values.shape:
+        raise ValueError(
+            f"`memory` must be as many values as keys, but is {values.shape[2]} values "
+            f"and {keys.shape[2]} keys instead."
+        )
+
+
+def _check_state(state: WindowState, k: Tensor, window: Window) -> None:
+    queue = (*k.shape[:2], window.capacity, k.shape[3])
+    check_state(state, WindowState, k, k.dtype, queue, queue, (k.shape[0],))
