@@ -33,7 +33,7 @@ from fairseq_memattn.attention.ops.abc.triton import (  # noqa: E402
     forward,
     launch,
 )
-from fairseq_memattn.attention.ops.common import LARGEST  # noqa: E402
+from fairseq_memattn.attention.ops.common import KERNEL_LIMIT  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -119,8 +119,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def size(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= LARGEST:
-        raise argparse.ArgumentTypeError(f"must be from 1 to {LARGEST}, but is {text}")
+    if not text.isdecimal() or not 1 <= int(text) <= KERNEL_LIMIT:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {KERNEL_LIMIT}, but is {text}")
     return int(text)
 
 

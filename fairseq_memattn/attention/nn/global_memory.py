@@ -15,6 +15,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_floating,
     check_heads,
     check_int,
+    check_least,
     check_mask,
 )
 from fairseq_memattn.attention.ops.common import unit_vectors
@@ -69,8 +70,7 @@ class Sparsity:
             value = getattr(self, name)
             if value is not None:
                 check_int(name, value)
-            if value is not None and value < smallest:
-                raise ValueError(f"`{name}` must be at least {smallest}, but is {value} instead.")
+                check_least(smallest, **{name: value})
         if self.buckets is not None and self.buckets % 2:
             raise ValueError(f"`buckets` must be even, but is {self.buckets} instead.")
 

@@ -110,8 +110,8 @@ def check_options(causal: bool, scale: float | None, chunk_size: int | None) -> 
     check_type("causal", causal, bool)
     check_scale(scale)
     check_type("chunk_size", chunk_size, int, NoneType)
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"`chunk_size` must be at least 1, but is {chunk_size} instead.")
+    if chunk_size is not None:
+        check_least(1, chunk_size=chunk_size)
 
 
 def check_scale(scale: float | None) -> None:
@@ -234,8 +234,14 @@ def check_sizes(**sizes: object) -> None:
     """Raises ValueError for what is no int, or below 1."""
     for name, value in sizes.items():
         check_int(name, value)
-        if value < 1:  # type: ignore[operator]
-            raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
+    check_least(1, **sizes)
+
+
+def check_least(least: int, **values: Any) -> None:
+    """Raises ValueError for a value below the least."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"`{name}` must be at least {least}, but is {value} instead.")
 
 
 def check_heads(embed_dim: int, num_heads: int) -> None:

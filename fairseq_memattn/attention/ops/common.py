@@ -166,7 +166,7 @@ F = TypeVar("F", bound=Callable[..., object])
 NAMES = ("chunked", "naive", "triton")
 # The values of MEMATTN_BACKEND.
 OF_ENVIRONMENT = {"": None, "torch": "chunked", "triton": "triton"}
-LARGEST = 256  # D and M of the kernels
+KERNEL_LIMIT = 256  # of D and M
 MIN_CAPABILITY = 8  # major, of GPUs that multiply bfloat16 and TF32
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 OLDEST_TRITON = (3, 3)  # 3.2 aborts the process when it compiles the kernels for some GPUs
@@ -266,7 +266,7 @@ def _runs_kernels(device: torch.device) -> bool:
 
 def _fits_kernels(q: Tensor, slots: int) -> bool:
     """Whether the kernels compute in these sizes and this dtype."""
-    return q.dtype in KERNEL_DTYPES and max(q.shape[3], slots) <= LARGEST
+    return q.dtype in KERNEL_DTYPES and max(q.shape[3], slots) <= KERNEL_LIMIT
 
 
 def needs_gradient(*tensors: Tensor) -> bool:

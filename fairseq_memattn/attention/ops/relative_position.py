@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from fairseq_memattn.attention.ops.checks import check_least
+
 
 def relative_position_bucket(
     distance: Tensor, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
@@ -61,9 +63,7 @@ def slot_position_bucket(
 
     Raises the errors of `relative_position_bucket`, and ValueError for sizes below 1.
     """
-    for name, size in (("sequences", sequences), ("slots", slots), ("length", length)):
-        if size < 1:
-            raise ValueError(f"`{name}` must be at least 1, but is {size} instead.")
+    check_least(1, sequences=sequences, slots=slots, length=length)
     columns = slots + length
     bucket = relative_position_bucket(
         torch.arange(1 - columns, columns, device=device),
@@ -164,8 +164,7 @@ def _buckets_on_a_side(buckets: int, bidirectional: bool) -> int:
             f"`buckets` must be even, half of them for each side, but is {buckets} instead."
         )
     fewest = 4 if bidirectional else 2
-    if buckets < fewest:
-        raise ValueError(f"`buckets` must be at least {fewest}, but is {buckets} instead.")
+    check_least(fewest, buckets=buckets)
     return buckets // 2 if bidirectional else buckets
 
 

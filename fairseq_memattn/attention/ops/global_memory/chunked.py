@@ -15,7 +15,12 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined
-from fairseq_memattn.attention.ops.checks import check_mask, check_same_dtype, check_tensors
+from fairseq_memattn.attention.ops.checks import (
+    check_least,
+    check_mask,
+    check_same_dtype,
+    check_tensors,
+)
 from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
 from fairseq_memattn.attention.ops.window import Window, window_attention
 
@@ -55,7 +60,7 @@ def global_memory_attention(
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
-    check_size("chunk_size", chunk_size)
+    check_least(1, chunk_size=chunk_size)
     slots, length = q_mem.shape[2], q.shape[2]
     if chunk_size >= length:
         queries = torch.cat([q_mem, q], dim=2)
@@ -163,12 +168,6 @@ def check_inputs(
     _check_alike(tokens)
     of_memory, q_mem = next(iter(memory.items()))
     _check_alike({k: x for k, x in memory.items() if k != of_memory or q_mem.shape[2]})
-
-
-def check_size(name: str, size: int) -> None:
-    """Raises ValueError for a size below 1."""
-    if size < 1:
-        raise ValueError(f"`{name}` must be at least 1, but is {size} instead.")
 
 
 def _check_alike(tensors: dict[str, Tensor]) -> None:

@@ -23,7 +23,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
-from fairseq_memattn.attention.ops.checks import check_tensors
+from fairseq_memattn.attention.ops.checks import check_least, check_tensors
 from fairseq_memattn.attention.ops.common import (
     EMPTY,
     accumulation_dtype,
@@ -35,7 +35,6 @@ from fairseq_memattn.attention.ops.common import (
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
     check_inputs,
-    check_size,
     hide_padding,
 )
 
@@ -87,7 +86,7 @@ def lsh_memory_attention(
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"qk": qk, "v": v}, memory_tokens, key_padding_mask)
-    check_size("chunk_size", chunk_size)
+    check_least(1, chunk_size=chunk_size)
     length, dtype = qk.shape[2], accumulation_dtype(v)
     keys, memory_keys = (unit_vectors(x.to(dtype)) for x in (qk, k_mem))
     values, memory_values = v.to(dtype), v_mem.to(dtype)
@@ -129,7 +128,7 @@ def lsh_buckets(
     check_tensors(x=x)
     if x.dim() != 4:
         raise ValueError(f"`x` must be (B, H, S, D), but is {tuple(x.shape)} instead.")
-    check_size("rounds", rounds)
+    check_least(1, rounds=rounds)
     if buckets < 2 or buckets % 2:
         raise ValueError(f"`buckets` must be even and at least 2, but is {buckets} instead.")
     rotations = torch.randn(
