@@ -99,7 +99,7 @@ demo: $(READY)
 	BIN=$(BIN) recipes/demo/run.sh
 
 discourse: $(READY)
-	BIN=$(BIN) recipes/discourse/run.sh
+	$(BIN)/python recipes/run.py discourse --seeds 1
 
 check: $(DEVELOP)
 	$(BIN)/ruff check .

@@ -1,20 +1,20 @@
 """Perplexity by the number of tokens before a token: a table in Markdown, and a picture.
 
-    python recipes/by_position.py FOLDER --systems softmax-2048 abc-64-2048 --output OUT
+    python recipes/by_position.py FOLDER --systems softmax-2048 abc-64-2048 --seeds 1 --output OUT
 
-Reads FOLDER/SYSTEM-SEED.json, what `memattn perplexity --json` wrote with one --context-window.
+Reads FOLDER/SYSTEM-SEED/positions.json, which `memattn perplexity --json` wrote with one
+--context-window.
 Writes OUT.md and OUT.png, with means and standard deviations over the seeds.
 """
 
 import argparse
 import json
-import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from seeds import check_output, shown
+from runner.table import markdown, shown
 
 from fairseq_memattn.files import write_text
 
@@ -22,13 +22,9 @@ Range = tuple[int, int]  # from so many tokens to so many, the latter not includ
 Perplexities = dict[Range, list[float]]  # of the seeds
 
 
-def read(folder: Path, system: str, seeds: Sequence[int] = ()) -> Perplexities:
-    """Raises ValueError where there is no file, and for one of something else."""
-    name = re.compile(rf"{re.escape(system)}-([0-9]+)\.json")
-    runs = [(path, name.fullmatch(path.name)) for path in sorted(folder.glob("*.json"))]
-    paths = [path for path, run in runs if run and (not seeds or int(run[1]) in seeds)]
-    if not paths:
-        raise ValueError(f"{folder}: there is no file {system}-SEED.json")
+def read(folder: Path, system: str, seeds: Sequence[int]) -> Perplexities:
+    """Raises ValueError where there is no such file."""
+    paths = [folder / f"{system}-{seed}" / "positions.json" for seed in seeds]
     found: Perplexities = {}
     for path in paths:
         try:
@@ -47,9 +43,7 @@ def read(folder: Path, system: str, seeds: Sequence[int] = ()) -> Perplexities:
     return found
 
 
-def read_all(
-    folder: Path, systems: Sequence[str], seeds: Sequence[int] = ()
-) -> dict[str, Perplexities]:
+def read_all(folder: Path, systems: Sequence[str], seeds: Sequence[int]) -> dict[str, Perplexities]:
     """Raises ValueError as `read` does, and for systems with blocks of different lengths."""
     found = {system: read(folder, system, seeds) for system in systems}
     for system, ranges in found.items():
@@ -62,10 +56,9 @@ def table(found: Mapping[str, Perplexities]) -> str:
     """A row for each system, a column for each range."""
     ranges = list(next(iter(found.values())))
     rows = [["tokens before", *(f"{begin} to {end - 1}" for begin, end in ranges)]]
-    rows.append(["---"] * len(rows[0]))
     for system, values in found.items():
         rows.append([f"`{system}`", *(shown(values[positions]) for positions in ranges)])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown(rows)
 
 
 def draw(found: Mapping[str, Perplexities], output: Path) -> None:
@@ -91,18 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="the files SYSTEM-SEED.json")
+    parser.add_argument("folder", type=Path, help="the folders SYSTEM-SEED")
     parser.add_argument("--systems", nargs="+", required=True, help="the rows, in this order")
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, default=[], metavar="SEED", help="default: all in FOLDER"
-    )
+    parser.add_argument("--seeds", nargs="+", type=int, required=True, metavar="SEED")
     parser.add_argument("--output", type=Path, required=True, help="without a suffix")
     args = parser.parse_args(argv)
     try:
-        text, picture = check_output(args.output)
         found = read_all(args.folder, args.systems, args.seeds)
-        write_text(text, table(found))
-        draw(found, picture)
+        write_text(args.output.with_name(f"{args.output.name}.md"), table(found))
+        draw(found, args.output.with_name(f"{args.output.name}.png"))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

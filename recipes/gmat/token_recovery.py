@@ -1,4 +1,4 @@
-"""How many tokens of documents come back from a store: what compress.sh prints last."""
+"""How many tokens of documents come back from a store of compressed texts."""
 
 import argparse
 import re

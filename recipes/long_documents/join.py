@@ -6,7 +6,8 @@ PIECES has {train,valid,test}.LANG, a segmented sentence a line. Writes files of
 document a line, with <sep> between two sentences, and {valid,test}.docid, the document of each
 sentence. Documents of valid and test have --sentences consecutive sentences. Training documents
 have 1, 2, 4, ... or --sentences, in a new order of the sentences for each of --passes; a size is
-chosen with a probability of one over it, so that all sizes get as many tokens.
+chosen with a probability of one over it, so that all sizes get as many tokens. dict.txt has the
+entries of --dictionary and <sep>.
 """
 
 import argparse
@@ -75,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sentences", type=int, default=140, help="of a document (default: 140)")
     parser.add_argument("--passes", type=int, default=8, help="over the corpus (default: 8)")
     parser.add_argument("--seed", type=int, default=1, help="of sizes and order (default: 1)")
+    parser.add_argument("--dictionary", type=Path, help="of fairseq, of the pieces")
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
     try:
@@ -98,6 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for split in ("valid", "test"):
             numbers = [n for n, found in enumerate(documents[split]) for _ in found]
             written[args.output / f"{split}.docid"] = "".join(f"{n}\n" for n in numbers)
+        if args.dictionary:
+            entries = [line for line in read_lines(args.dictionary) if "madeupword" not in line]
+            lines = [*entries, f"{SEPARATOR} 1"]
+            written[args.output / "dict.txt"] = "".join(f"{line}\n" for line in lines)
         args.output.mkdir(parents=True, exist_ok=True)
         given = [args.pieces / path.name for path in written]
         check_outputs({f"--output {path}": path for path in written}, given)

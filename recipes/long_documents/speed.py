@@ -2,9 +2,9 @@
 
     python recipes/long_documents/speed.py BIN --runs transformer=A.pt gmat=B.pt --output speed.md
 
-Runs fairseq-generate for each model in turn, --repeats times, with the settings of run.sh, on one
-of --shards parts of the test set. Writes a table of the medians: seconds, tokens a second, and the
-tokens a second over those of the first. Nothing else should run on the machine.
+Runs fairseq-generate for each model in turn, --repeats times, with the settings of the experiment,
+on one of --shards parts of the test set. Writes a table of the medians: seconds, tokens a second,
+and the tokens a second over those of the first. Nothing else should run on the machine.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Accuracy of recall, and the bytes of the decoding state, of a model of recipes/recall/run.sh."""
+"""Accuracy of recall, and the bytes of the decoding state, of a model of recall."""
 
 import argparse
 from collections.abc import Iterator

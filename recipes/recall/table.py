@@ -1,10 +1,10 @@
-"""The results of recipes/recall/table.sh as tables in Markdown and a picture.
+"""The results of the experiment `recall` as tables in Markdown and a picture.
 
     python recipes/recall/table.py FOLDER --output OUT
 
-Reads FOLDER/FORM/SYSTEM-SEED.tsv, which recipes/recall/run.sh writes. Writes OUT.md and OUT.png:
-for each form the mean accuracy over the seeds, its standard deviation, and the bytes of the
-decoding state. The picture leaves out systems of several layers, such as mlp-8+window-16, if there
+Reads FOLDER/FORM/SYSTEM-SEED/recall.txt, the output of measure.py. Writes OUT.md and OUT.png: for
+each form the mean accuracy over the seeds, its standard deviation, and the bytes of the decoding
+state. The picture leaves out systems of several layers, such as mlp-8+window-16, if there
 are others.
 """
 
@@ -22,7 +22,7 @@ from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.files import write_text
 
-RUN = re.compile(r"(?P<system>.+)-(?P<seed>[0-9]+)\.tsv")
+RUN = re.compile(r"(?P<system>.+)-(?P<seed>[0-9]+)")
 SOFTMAX = "softmax"  # the system that bytes are compared with
 # In the order of the legend
 NAMES = {
@@ -110,7 +110,7 @@ def read(folder: Path, seeds: Sequence[int] = ()) -> dict[str, Form]:
     forms = {path.name: read_form(path, seeds) for path in folders}
     forms = {name: form for name, form in forms.items() if form}
     if not forms:
-        raise ValueError(f"{folder}/FORM has no file SYSTEM-SEED.tsv")
+        raise ValueError(f"{folder}/FORM has no SYSTEM-SEED/recall.txt")
     return forms
 
 
@@ -118,10 +118,10 @@ def read_form(folder: Path, seeds: Sequence[int] = ()) -> Form:
     """The systems of a folder, those with the largest state first."""
     found: dict[str, dict[Test, list[tuple[float, int]]]] = {}
     form_tests: set[Test] = set()
-    for path in sorted(folder.glob("*.tsv")):
-        run = RUN.fullmatch(path.name)
+    for path in sorted(folder.glob("*/recall.txt")):
+        run = RUN.fullmatch(path.parent.name)
         if run is None:
-            raise ValueError(f"{path}: must be named SYSTEM-SEED.tsv")
+            raise ValueError(f"{path}: must be in a folder SYSTEM-SEED")
         if seeds and int(run["seed"]) not in seeds:
             continue
         rows = read_run(path)

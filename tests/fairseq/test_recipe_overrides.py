@@ -9,7 +9,7 @@ from full import others_in_full
 from hydra import compose, initialize_config_dir
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
+RECIPES = sorted(ROOT.glob("recipes/*/*.yaml"))
 OVERRIDE = re.compile(
     r"(?<!\S)(?:~[a-z_]+\.[a-z0-9_]+|\+{0,2}[a-z_]+\.[a-z0-9_]+=[^\s,]+)(?=[\s,]|$)"
 )

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from fairseq_memattn.host.messages.hydra import in_keys
 
-RECIPES = {path.parent: path for path in ROOT.glob("recipes/**/*.yaml")}.values()  # one of each
+RECIPES = {path.parent: path for path in ROOT.glob("recipes/*/*.yaml")}.values()  # one of each
 WIKITEXT = ROOT / "recipes" / "abc" / "wikitext103.yaml"
 
 

@@ -18,8 +18,8 @@ def recall():
 
 
 def write(folder, name, *rows):
-    folder.mkdir(exist_ok=True, parents=True)
-    path = folder / f"{name}.tsv"
+    path = folder / name / "recall.txt"
+    path.parent.mkdir(exist_ok=True, parents=True)
     lines = ["\t".join(map(str, row)) + "\n" for row in rows]
     path.write_text("".join(lines), encoding="utf-8")
     return path
@@ -105,7 +105,7 @@ def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monk
         write(tmp_path / "multi_query", system, (8, 2, 90, 1000))
     assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
     assert "| `mlp-8+window-16` | 1 | 1,000 (100 %) | 90.0 |" in capsys.readouterr().out
-    (tmp_path / "multi_query" / "softmax-1.tsv").unlink()
+    (tmp_path / "multi_query" / "softmax-1" / "recall.txt").unlink()
     assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
     legends = [figure.legends[0].get_texts() for figure in figures]
     assert [[text.get_text() for text in texts] for texts in legends] == [
@@ -118,9 +118,13 @@ def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monk
     ("name", "row", "message"),
     [
         ("mlp-4", (8, 2, 90), "line 1: must be length, pairs, accuracy and bytes"),
-        ("mlp", (8, 2, 90, 1000), "must be named SYSTEM-SEED.tsv"),
-        ("mlp-4-2", (8, 2, 90, 1000), "softmax-2.tsv: has other tests than the files before"),
-        (None, (), "has no file SYSTEM-SEED.tsv"),
+        ("mlp", (8, 2, 90, 1000), "must be in a folder SYSTEM-SEED"),
+        (
+            "mlp-4-2",
+            (8, 2, 90, 1000),
+            "softmax-2/recall.txt: has other tests than the files before",
+        ),
+        (None, (), "has no SYSTEM-SEED/recall.txt"),
     ],
 )
 def test_folders_that_cannot_be(recall, tmp_path, capsys, name, row, message):

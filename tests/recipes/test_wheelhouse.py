@@ -108,6 +108,20 @@ def test_it_compiles_for_its_own_python_alone(tmp_path):
     assert done.stderr.startswith("error: for 3.11 fairseq-fixed is compiled by the Python in BIN")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["3.12"], "usage: recipes/wheelhouse.sh VERSION FOLDER, but the number of arguments is 1"),
+        (["3.10", "out"], "error: VERSION must be 3.11 or 3.12, but is 3.10"),
+        (["3.12", "docs"], "error: docs must be a new or empty folder, but has files"),
+        (["3.12", "out"], "error: no python in nowhere; run make env, or set BIN"),
+    ],
+)
+def test_packing_is_refused_in_one_sentence(arguments, message):
+    done = run("recipes/wheelhouse.sh", *arguments, BIN="nowhere")
+    assert done.returncode == 2 and done.stderr.startswith(message)
+
+
 TOO_OLD = "torch must be 2.6 or newer, but PYTHON has 2.5.1"
 BROKEN = (
     "torch 2.6 or newer must be installed, but PYTHON does not import it: ImportError: no libcudart"

@@ -1,0 +1,1 @@
+"""What recipes/run.py is made of."""
