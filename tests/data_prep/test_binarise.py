@@ -309,7 +309,6 @@ def test_wrong_data_is_refused_before_fairseq_starts(
     [
         ("--langs en en", "--langs must be a source and a target, or one language, but is en en"),
         ("--langs en es fr", "but is en es fr"),
-        ("--workers 0", "--workers must be at least 1, but is 0"),
         ("--dictionary no.txt", "--dictionary no.txt: no such file"),
         ("--dictionary P/train.en --no-joined-dictionary", "is for both languages"),
         (

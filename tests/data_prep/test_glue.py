@@ -245,7 +245,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     text = folder / "text"
     text.write_text("\n".join(PREMISES + HYPOTHESES[2:]) + "\n", encoding="utf-8")
-    subword.train([text], folder / "spm", 30, "_eos", 1)
+    subword.train([text], folder / "spm", subword.Training(30))
     pieces = [line.split("\t")[0] for line in lines(folder / "spm.vocab")[3:]]
     kept = [piece for piece in pieces if piece != "▁"]
     (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept), encoding="utf-8")

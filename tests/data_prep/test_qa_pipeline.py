@@ -253,7 +253,7 @@ def test_broken_files(tmp_path: Path) -> None:
     for content, reason in ((b'[{"_id": "1"', "not JSON"), (b'["\xe4"]', "not UTF-8 at byte 3")):
         (tmp_path / "a.json").write_bytes(content)
         with pytest.raises(MemAttnError, match=f"a.json(, line 1)?: {reason}"):
-            list(qa_pipeline.questions("hotpotqa", tmp_path / "a.json"))
+            list(qa_pipeline.READERS["hotpotqa"](tmp_path / "a.json"))
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def test_squad_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         CONTEXT,
         ((place, place + 8), (3, 5)),
     )
-    assert [one.id for one in qa_pipeline.questions("squad", files["valid"])] == [record.id]
+    assert [one.id for one in qa_pipeline.READERS["squad"](files["valid"])] == [record.id]
     pieces = lines(out / "pieces/valid.context")[0].split()
     places = np.reshape(numbers(out, "places", "valid", 2 * len(pieces)), (-1, 2))
     first, last = numbers(out, "answers", "valid", 2)

@@ -18,6 +18,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import gpt2_subwords
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import moses
 from fairseq_memattn.data_prep.text.round_trip import from_sentencepiece
+from fairseq_memattn.data_prep.text.subword import Training
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.prepared import Prepared, find, given
 from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
@@ -142,7 +143,9 @@ def check_both_sides(pipeline: Pipeline, folder: Path, restored: dict[str, objec
 @pytest.mark.parametrize("joined", [True, False])
 def test_sentencepiece(joined: bool, tmp_path: Path):
     pipeline = written(tmp_path / "corpus")
-    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", 150, "_eos", 1)
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths("text", "train"), "spm", Training(150, "_eos")
+    )
     own_corpus.segment(pipeline, "text", ["train", "valid", "test"], model)
     pipeline.binarise(joined_dictionary=joined)
     made, found = check_both_sides(pipeline, tmp_path / "made", from_sentencepiece)
@@ -233,7 +236,9 @@ def test_words(tmp_path: Path):
 def test_windows(tmp_path: Path):
     """The separator that --task document_translation adds joins sentences, each segmented alone."""
     pipeline = written(tmp_path / "corpus")
-    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", 150, "_sep", 1)
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths("text", "train"), "spm", Training(150, "_sep")
+    )
     own_corpus.segment(pipeline, "text", ["train", "valid", "test"], model)
     pipeline.binarise()
     data = pipeline.folder / "bin"
@@ -253,7 +258,9 @@ def test_other_inputs_of_a_stage(tmp_path: Path):
     """As in `memattn prepare squad --spans`: a dictionary, and what other folders have."""
     pipeline = written(tmp_path / "corpus")
     data = pipeline.folder / "bin"
-    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", 150, "_eos", 1)
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths("text", "train"), "spm", Training(150, "_eos")
+    )
     (data / "records").mkdir(parents=True)
     others = [data / "records" / "train.jsonl", pipeline.folder / "pieces.txt"]
     for path, text in zip(others, ("{}", "the 5\n"), strict=True):
@@ -279,7 +286,9 @@ def test_a_folder_without_a_segmentation(tmp_path: Path):
 
 def test_a_model_beside_the_data_is_found(tmp_path: Path):
     pipeline = written(tmp_path)
-    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", 150, "_eos", 1)
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths("text", "train"), "spm", Training(150, "_eos")
+    )
     (tmp_path / "data" / "bin").mkdir(parents=True)
     (tmp_path / "stages").rename(tmp_path / "others")
     model.rename(tmp_path / "data" / "my.model")
@@ -320,7 +329,9 @@ def test_bad_files(files: dict[str, str | None], said: str, tmp_path: Path):
 
 def test_the_segmentation_must_fit_the_dictionary(tmp_path: Path):
     pipeline = written(tmp_path)
-    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", 150, "_eos", 1)
+    model = pipeline.learn_sentencepiece(
+        pipeline.paths("text", "train"), "spm", Training(150, "_eos")
+    )
     (tmp_path / "codes").write_text("#version: 0.2\na b\n")
     words = Counter(word for line in PAIRS for word in line[0].split())
     dictionary = Dictionary()

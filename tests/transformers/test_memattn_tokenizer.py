@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from fairseq_memattn.data_prep.text.subword import train
+from fairseq_memattn.data_prep.text.subword import Training, train
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.transformers.auto_classes import register
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
@@ -27,7 +27,7 @@ register(TokenizedConfig, {})
 def files(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     (folder / "text").write_text("\n".join(TEXT * 3), encoding="utf-8")
-    train([folder / "text"], folder / "spm", 22, "_eos", 1)
+    train([folder / "text"], folder / "spm", Training(22))
     pieces = [line.split("\t")[0] for line in (folder / "spm.vocab").read_text("utf-8").split("\n")]
     symbols = [piece for piece in pieces[3:] if piece and piece != "\u2581_eos"]
     source = [*SPECIAL, *symbols, "_eos", "<extra_id_0>", "<mask>"]

@@ -4,7 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
-from fairseq_memattn.data_prep.pipeline.binarise import add_text_arguments, binarise
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
+from fairseq_memattn.data_prep.pipeline.binarise import binarise
 from fairseq_memattn.data_prep.pipeline.outputs import LOCK, locked
 from fairseq_memattn.errors import MemAttnError
 
@@ -27,29 +28,12 @@ The output folder appears when everything is done. The same input is not binaris
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_text_arguments(parser)
-    parser.add_argument(
-        "--output", required=True, type=Path, metavar="FOLDER", help="folder for the binary data"
-    )
+    add_options(parser, "--text", "--langs", *COMMON, "--dictionary")
     parser.add_argument(
         "--joined-dictionary",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="one dictionary for both languages (the default)",
-    )
-    parser.add_argument(
-        "--dictionary",
-        type=Path,
-        metavar="FILE",
-        help="a dictionary of fairseq (dict.LANG.txt) instead of one made from train",
-    )
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="number of processes (default: 1)"
-    )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="replace data that this command has made in --output before",
     )
 
 

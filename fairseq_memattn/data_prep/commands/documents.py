@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
 from fairseq_memattn.data_prep.formats.conversion import Counts, convert_from, convert_to
-from fairseq_memattn.data_prep.pipeline.argument_types import name_and_column, positive
+from fairseq_memattn.data_prep.pipeline.arguments import add_options, name_and, positive
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import read_documents
 from fairseq_memattn.errors import MemAttnError
@@ -104,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checking = commands.add_parser("check", help="check files and count documents and sentences")
     splitting = commands.add_parser("split", help="split a corpus by documents")
 
+    langs = {"help": "suffixes of one text or of line-aligned texts, the source first"}
     for command in (reading, writing):
         command.add_argument("format", choices=tuple(FORMATS), metavar="FORMAT", help="see below")
         command.add_argument(
@@ -112,28 +113,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="FILE",
             help="file of ids or first lines in the other format, if its name is not as below",
         )
+        prefix = {"type": str, "metavar": "PREFIX", "help": "prefix of the output"}
+        add_options(command, "--output", output=prefix)
     checking.add_argument("input", metavar="PREFIX", help="PREFIX.LANG and PREFIX.docid")
     for command in (reading, writing, splitting):
         command.add_argument("--input", required=True, metavar="PREFIX", help="prefix of the input")
+        add_options(command, "--force")
     for command in (reading, writing, checking, splitting):
-        command.add_argument(
-            "--langs",
-            required=True,
-            nargs="+",
-            metavar="LANG",
-            help="suffixes of one text or of line-aligned texts, the source first",
-        )
-    for command in (reading, writing):
-        command.add_argument(
-            "--output", required=True, metavar="PREFIX", help="prefix of the output"
-        )
-        command.add_argument(
-            "--force", action="store_true", help="replace existing files of --output"
-        )
+        add_options(command, "--langs", langs=langs)
     reading.add_argument(
         "--columns",
         nargs="+",
-        type=name_and_column,
+        type=name_and("NAME=COLUMN", str),
         metavar="NAME=COLUMN",
         help="of tsv: the column of a language or of docid, by its name in the header or its "
         "number, where it has another name",
@@ -150,15 +141,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"the most tokens on a line (default for {limits})",
     )
-    splitting.add_argument("--output", required=True, type=Path, metavar="FOLDER")
+    add_options(splitting, "--output", "--seed")
     splitting.add_argument("--valid-docs", required=True, type=positive, metavar="N")
     splitting.add_argument("--test-docs", required=True, type=positive, metavar="N")
-    splitting.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of the split (default: 1)"
-    )
-    splitting.add_argument(
-        "--force", action="store_true", help="replace an existing split in --output"
-    )
 
 
 def report(args: argparse.Namespace) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
@@ -17,11 +18,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     find_subwords,
     segment,
 )
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    Pipeline,
-    add_archive_arguments,
-    add_common_arguments,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import raw_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -261,6 +258,6 @@ def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictiona
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, choices=[*TASKS])
-    add_archive_arguments(parser)
+    add_options(parser, "--archive", "--unchecked")
     add_subword_arguments(parser)
-    add_common_arguments(parser)
+    add_options(parser, *COMMON)

@@ -9,14 +9,10 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
 from fairseq_memattn.data_prep.pipeline.archives import extract, is_at, names, sources
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    Pipeline,
-    add_archive_arguments,
-    add_common_arguments,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import raw_pairs
 from fairseq_memattn.errors import MemAttnError
 
@@ -147,12 +143,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_archive_arguments(parser)
-    parser.add_argument(
-        "--bpe-merges",
-        type=positive,
-        default=30_000,
-        metavar="N",
-        help="BPE merges (default: %(default)s)",
-    )
-    add_common_arguments(parser)
+    add_options(parser, "--archive", "--unchecked", *COMMON)
+    add_options(parser, "--bpe-merges", bpe_merges={"default": 30_000})

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
@@ -19,7 +19,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     find_subwords,
     segment,
 )
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import raw_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -114,14 +114,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             option, nargs="+", type=Path, required=True, metavar="FILE", help=f"{what}, UTF-8"
         )
-    parser.add_argument(
-        "--shards", type=positive, default=1, metavar="N", help="number of shards (default: 1)"
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        help="seed of the assignment to shards (default: %(default)s)",
-    )
+    add_numbers(parser, {"--shards": (positive, 1, "number of shards")})
+    add_options(parser, "--seed", *COMMON)
     add_subword_arguments(parser)
-    add_common_arguments(parser)

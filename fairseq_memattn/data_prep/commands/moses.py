@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.arguments import add_options
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.lines import rewrite
 from fairseq_memattn.data_prep.text.moses import detokeniser
@@ -29,10 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin sentences with a capital letter, for IWSLT14",
     )
     command.add_argument("--input", required=True, type=Path, metavar="FILE")
-    command.add_argument("--output", required=True, type=Path, metavar="FILE")
-    command.add_argument(
-        "--workers", type=positive, default=1, metavar="N", help="number of processes (default: 1)"
-    )
+    add_options(command, "--output", "--workers", output={"metavar": "FILE", "help": "text"})
 
 
 def run(args: argparse.Namespace) -> None:

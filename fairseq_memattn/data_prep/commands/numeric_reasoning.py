@@ -16,9 +16,10 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
     split_sizes,
 )
 from fairseq_memattn.data_prep.generated.numeric.examples import Example, draw_example
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.stages import Counts
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError
@@ -122,33 +123,18 @@ def run(args: argparse.Namespace) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_size_arguments(parser, 223067, 5146)
-    parser.add_argument(
-        "--reuse",
-        type=float,
-        default=0.999,
-        metavar="P",
-        help="probability that a template takes a word that the passage has used before, if one "
-        "fits (default: %(default)s)",
+    of_reuse = (
+        "probability that a template takes a word that the passage has used before, if one fits"
     )
-    parser.add_argument(
-        "--largest",
-        type=int,
-        default=9999,
-        metavar="N",
-        help="greatest number of people that somebody has or gains at once (default: %(default)s)",
+    of_largest = "greatest number of people that somebody has or gains at once"
+    numbers = {
+        "--reuse": (float, 0.999, of_reuse),
+        "--largest": (int, 9999, of_largest),
+        "--sentences": (int, 5, "sentences in a passage, at most 30"),
+    }
+    add_numbers(parser, numbers)
+    of_dictionary = (
+        "dictionary of other examples, FOLDER/bin/dict.input.txt, for a model that reads both "
+        "(default: made from train)"
     )
-    parser.add_argument(
-        "--sentences",
-        type=int,
-        default=5,
-        metavar="N",
-        help="sentences in a passage, at most 30 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--dictionary",
-        type=Path,
-        metavar="FILE",
-        help="dictionary of other examples, FOLDER/bin/dict.input.txt, for a model that reads both "
-        "(default: made from train)",
-    )
-    add_common_arguments(parser)
+    add_options(parser, *COMMON, "--dictionary", dictionary={"help": of_dictionary})

@@ -7,15 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.voita import SENTENCES, SEPARATOR
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options, positive
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    SPLITS,
-    Pipeline,
-    add_archive_arguments,
-    add_common_arguments,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.lines import raw_pairs
 from fairseq_memattn.errors import MemAttnError
@@ -137,11 +132,8 @@ def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normaliz
         model = sets[AGNOSTIC].learn_sentencepiece(
             [text],
             f"spm.{language}",
-            size,
-            SEPARATOR,
-            seed=1,
-            option="--sentencepiece",
-            normalization=normalization,
+            subword.Training(size, SEPARATOR, normalization=normalization),
+            "--sentencepiece",
         )
         for pipeline in sets.values():
             for split in SPLITS:
@@ -202,7 +194,7 @@ def layout(value: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_archive_arguments(parser)
+    add_options(parser, "--archive", "--unchecked", *COMMON, "--normalization")
     parser.add_argument(
         "--layout",
         type=layout,
@@ -216,9 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("joint", "each"),
         help="learn merges from both languages together or from each (default: joint)",
     )
-    parser.add_argument(
-        "--bpe-merges", type=positive, metavar="N", help="BPE merges (default: 32000)"
-    )
+    add_options(parser, "--bpe-merges", bpe_merges={"help": "BPE merges (default: 32000)"})
     parser.add_argument(
         "--sentencepiece",
         type=positive,
@@ -226,6 +216,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use SentencePiece instead of BPE: a model of N symbols and a dictionary for each "
         "language; 4 of the symbols are <unk>, <s>, </s> and the separator; T5Mem has 32128",
     )
-    subword.add_normalization(parser)
     parser.add_argument("--lowercase", action="store_true", help="convert all text to lower case")
-    add_common_arguments(parser)

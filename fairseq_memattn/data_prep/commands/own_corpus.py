@@ -15,15 +15,15 @@ from fairseq_memattn.data_prep.formats.split_files import (
     find_columns,
     find_files,
 )
-from fairseq_memattn.data_prep.pipeline.argument_types import (
-    name_and_column,
-    positive,
-    separator_token,
+from fairseq_memattn.data_prep.pipeline.arguments import (
+    COMMON,
+    SENTENCEPIECE,
+    add_options,
+    name_and,
 )
-from fairseq_memattn.data_prep.pipeline.binarise import add_text_arguments
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.splits import check_languages, check_name, find_splits
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> None:
         raise MemAttnError("--text has no train, from which the segmentation is learnt")
     if args.columns and args.format == "lines":
         raise MemAttnError("--columns requires --format tsv or jsonl")
-    subword.check_training(args.seed, args.max_sentence_length)
+    training = subword.Training.of(args)
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
     rules = {name: True for name in ("drop_empty", "unique_ids") if getattr(args, name)}
     if args.format == "lines":
@@ -176,16 +176,7 @@ def run(args: argparse.Namespace) -> None:
     if args.tokenise:
         pipeline.tokenise(splits)
         kind = "tokens"
-    model = pipeline.learn_sentencepiece(
-        pipeline.paths(kind, "train"),
-        "spm",
-        args.vocab_size,
-        args.separator,
-        args.seed,
-        model_type=args.model_type,
-        normalization=args.normalization,
-        max_sentence_length=args.max_sentence_length,
-    )
+    model = pipeline.learn_sentencepiece(pipeline.paths(kind, "train"), "spm", training)
     segment(pipeline, kind, splits, model)
     if documents:
         pipeline.copy_docids(splits)
@@ -201,7 +192,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_text_arguments(parser)
+    add_options(parser, "--text", "--langs", *COMMON, "--vocab-size", *SENTENCEPIECE, "--seed")
     parser.add_argument(
         "--format",
         choices=("lines", *READERS),
@@ -212,7 +203,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns",
         nargs="+",
-        type=name_and_column,
+        type=name_and("LANG=COLUMN", str),
         metavar="LANG=COLUMN",
         help="for tsv the number of each language's field, from 1, or its name in a header; for "
         "jsonl its key; docid=COLUMN is the document id (default: keys and the header of a table "
@@ -234,24 +225,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="normalise punctuation and tokenise with Moses' rules before segmenting",
     )
-    parser.add_argument(
-        "--vocab-size",
-        type=positive,
-        default=8000,
-        metavar="N",
-        help="symbols of the model (default: %(default)s)",
-    )
-    subword.add_model_type(parser)
-    subword.add_normalization(parser)
-    subword.add_max_sentence_length(parser)
-    parser.add_argument(
-        "--separator",
-        type=separator_token,
-        default="_eos",
-        metavar="TOKEN",
-        help="a token that is not segmented, for windows of sentences (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
-    )
-    add_common_arguments(parser)

@@ -28,14 +28,11 @@ from fairseq_memattn.data_prep.formats.sacrebleu_sets import (
     with_docids,
 )
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
+from fairseq_memattn.data_prep.pipeline.arguments import add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.stages import Counts
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    Pipeline,
-    add_archive_arguments,
-    copy_file,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, copy_file
 from fairseq_memattn.data_prep.text.aligned import Sentence, with_unique_ids
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.tables import table
@@ -264,7 +261,7 @@ def report_references(fields: Fields, defaults: Sequence[str]) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="NAME", help="sacreBLEU's name of the set, such as wmt23")
     parser.add_argument("--langs", metavar="PAIR", help="the pair of languages, such as en-de")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for all output")
+    add_options(parser, "--output", output={"required": False})
     parser.add_argument(
         "--list",
         action="store_true",
@@ -283,9 +280,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave document ids out, also for sets that have none",
     )
-    add_archive_arguments(parser, several=True, aliases=["--from-archive"])
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="replace output that was made from other input or options",
+    add_options(
+        parser, "--archives", "--unchecked", "--force", archives={"also": ["--from-archive"]}
     )

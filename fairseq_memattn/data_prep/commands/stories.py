@@ -25,10 +25,11 @@ from fairseq_memattn.data_prep.generated.stories.fact_questions import MOST_FACT
 from fairseq_memattn.data_prep.generated.stories.story_examples import Example, draw_example
 from fairseq_memattn.data_prep.generated.stories.vocabulary import all_texts
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import Subwords
 from fairseq_memattn.data_prep.pipeline.stages import Counts
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, add_common_arguments
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -190,7 +191,8 @@ def run(args: argparse.Namespace) -> None:
     write_json(pipeline, split_sizes(args), args.seed, **drawn)
     corpus = qa_pipeline.Corpus(SQUAD, {}, {}, context)
     for split in SPLITS:
-        qa_pipeline.write_text(pipeline, corpus, split, json_path(pipeline, split))
+        ask = partial(qa_pipeline.with_context, corpus)
+        qa_pipeline.write_questions(pipeline, corpus, split, json_path(pipeline, split), ask)
     subwords = Subwords((), write_dictionary(pipeline), word_segmenter)
     qa_pipeline.segment_and_binarise(pipeline, SPLITS, SPLITS, subwords)
     for split in SPLITS:
@@ -233,4 +235,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "are several, at most half of --sentences and at most 30 (default: %(default)s, which one "
         "chunk of 32 tokens cannot hold)",
     )
-    add_common_arguments(parser)
+    add_options(parser, *COMMON)

@@ -3,14 +3,9 @@
 import argparse
 from pathlib import Path
 
+from fairseq_memattn.data_prep.pipeline.arguments import SENTENCEPIECE, add_options
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
-from fairseq_memattn.data_prep.text.subword import (
-    add_max_sentence_length,
-    add_model_type,
-    add_normalization,
-    encode,
-    train,
-)
+from fairseq_memattn.data_prep.text.subword import Training, encode, train
 
 DESCRIPTION = """\
 Train a SentencePiece model and segment text with it, for fairseq-preprocess.
@@ -26,43 +21,19 @@ give back, with fairseq's --post-process sentencepiece, are counted in a warning
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train", help="train a model on one or several files")
-    training.add_argument(
-        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text files"
-    )
-    training.add_argument("--model", type=Path, required=True, help="prefix of the output")
-    training.add_argument(
-        "--vocab-size", type=int, default=8000, help="symbols of the model (default: %(default)s)"
-    )
-    add_model_type(training)
-    add_normalization(training)
-    add_max_sentence_length(training)
-    training.add_argument(
-        "--separator", default="_eos", help="a token that is not segmented (default: %(default)s)"
-    )
-    training.add_argument(
-        "--seed", type=int, default=1, help="seed of SentencePiece (default: %(default)s)"
-    )
     encoding = commands.add_parser("encode", help="segment files with a model")
-    encoding.add_argument("--model", type=Path, required=True, help="the .model file")
-    encoding.add_argument(
-        "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text files"
-    )
-    encoding.add_argument("--output", type=Path, required=True, help="folder for the results")
+    for command, model in ((training, "prefix of the output"), (encoding, "the .model file")):
+        command.add_argument(
+            "--input", nargs="+", type=Path, required=True, metavar="FILE", help="text files"
+        )
+        command.add_argument("--model", type=Path, required=True, help=model)
+    add_options(training, "--vocab-size", *SENTENCEPIECE, "--seed")
+    add_options(encoding, "--output")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the command line."""
     if args.command == "train":
-        train(
-            args.input,
-            args.model,
-            args.vocab_size,
-            args.separator,
-            args.seed,
-            model_type=args.model_type,
-            normalization=args.normalization,
-            max_sentence_length=args.max_sentence_length,
-        )
+        train(args.input, args.model, Training.of(args))
     else:
         targets = [args.output / path.name for path in args.input]
         refuse_overwriting([*args.input, args.model], targets)

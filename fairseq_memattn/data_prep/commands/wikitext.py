@@ -9,14 +9,10 @@ from itertools import chain
 from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    SPLITS,
-    Pipeline,
-    add_archive_arguments,
-    add_common_arguments,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError
 
@@ -150,5 +146,4 @@ def run(args: argparse.Namespace) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", required=True, choices=[*CORPORA])
-    add_archive_arguments(parser)
-    add_common_arguments(parser)
+    add_options(parser, "--archive", "--unchecked", *COMMON)

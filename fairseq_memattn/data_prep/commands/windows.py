@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.argument_types import positive, separator_token
+from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import uneven_counts
 from fairseq_memattn.data_prep.text.lines import read_lines
@@ -81,56 +81,25 @@ def last(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
-
-    make_parser = commands.add_parser("make", help="convert sentences to windows")
-    make_parser.add_argument(
+    making = commands.add_parser("make", help="convert sentences to windows")
+    making.add_argument(
         "--input",
         required=True,
         metavar="PREFIX",
         help="reads PREFIX.LANG for each language and PREFIX.docid",
     )
-    make_parser.add_argument(
-        "--langs",
-        required=True,
-        nargs="+",
-        metavar="LANG",
-        help="suffixes of one text or of several line-aligned texts, e.g. `en ru`",
-    )
-    make_parser.add_argument(
-        "--output", required=True, metavar="PREFIX", help="writes PREFIX.LANG for each language"
-    )
-    make_parser.add_argument(
-        "--sentences",
-        type=positive,
-        default=4,
-        metavar="N",
-        help="sentences in a window, the current one included (default: 4)",
-    )
-
-    last_parser = commands.add_parser("last", help="convert translated windows to sentences")
-    last_parser.add_argument(
-        "--input", required=True, type=Path, metavar="FILE", help="one translated window a line"
-    )
-    last_parser.add_argument(
-        "--source",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="the source windows; their numbers of sentences are compared with the translations",
-    )
-    last_parser.add_argument("--output", required=True, type=Path, metavar="FILE")
-
-    for command in (make_parser, last_parser):
-        command.add_argument(
-            "--separator",
-            type=separator_token,
-            default="_eos",
-            metavar="TOKEN",
-            help="the token between two sentences (default: _eos)",
-        )
-        command.add_argument(
-            "--force", action="store_true", help="replace existing files of --output"
-        )
+    texts = {"type": str, "metavar": "PREFIX", "help": "writes PREFIX.LANG for each language"}
+    langs = {"help": "suffixes of one text or of several line-aligned texts, e.g. `en ru`"}
+    add_options(making, "--langs", "--output", langs=langs, output=texts)
+    of_windows = "sentences in a window, the current one included"
+    add_numbers(making, {"--sentences": (positive, 4, of_windows)})
+    cutting = commands.add_parser("last", help="convert translated windows to sentences")
+    of_sources = "the source windows; their numbers of sentences are compared with the translations"
+    for option, meaning in (("--input", "a translated window a line"), ("--source", of_sources)):
+        cutting.add_argument(option, required=True, type=Path, metavar="FILE", help=meaning)
+    add_options(cutting, "--output", output={"metavar": "FILE"})
+    for command in (making, cutting):
+        add_options(command, "--separator", "--force")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,15 +9,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    SPLITS,
-    Pipeline,
-    add_archive_arguments,
-    add_common_arguments,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
 from fairseq_memattn.data_prep.text.lines import raw_pairs
 from fairseq_memattn.files import write_all_or_nothing
@@ -168,18 +163,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_archive_arguments(parser, several=True)
-    for option, kind, default, what in (
-        ("--bpe-symbols", positive, 32_768, "size of the vocabulary"),
-        ("--max-subwords", positive, 250, "the most subwords in a training sentence"),
-        (
-            "--max-ratio",
-            float,
-            1.5,
-            "the greatest ratio of the longer side to the shorter one, in subwords",
-        ),
-    ):
-        parser.add_argument(
-            option, type=kind, default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    add_common_arguments(parser)
+    add_options(parser, "--archives", "--unchecked", *COMMON)
+    of_sides = "the greatest ratio of the longer side to the shorter one, in subwords"
+    numbers = {
+        "--bpe-symbols": (positive, 32_768, "size of the vocabulary"),
+        "--max-subwords": (positive, 250, "the most subwords in a training sentence"),
+        "--max-ratio": (float, 1.5, of_sides),
+    }
+    add_numbers(parser, numbers)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
+from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
 
 SPLITS = ("test", "valid", "train")  # in this order the test set does not depend on train's size
 PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
@@ -34,17 +34,13 @@ def pieces(text: str) -> str:
 
 def add_size_arguments(parser: argparse.ArgumentParser, train: int, held_out: int) -> None:
     """Add --train, --valid and --test, the numbers of examples, and --seed."""
-    for option, default, what in (
-        ("--train", train, "training examples"),
-        ("--valid", held_out, "validation examples"),
-        ("--test", held_out, "test examples"),
-    ):
-        parser.add_argument(
-            option, type=positive, default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of the examples (default: 1)"
-    )
+    numbers = {
+        "--train": (positive, train, "training examples"),
+        "--valid": (positive, held_out, "validation examples"),
+        "--test": (positive, held_out, "test examples"),
+    }
+    add_numbers(parser, numbers)
+    add_options(parser, "--seed")
 
 
 def split_sizes(args: argparse.Namespace) -> dict[str, int]:

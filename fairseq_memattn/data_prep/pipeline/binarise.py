@@ -1,6 +1,5 @@
 """Conversion of segmented text to fairseq's binary data, with the document ids of each split."""
 
-import argparse
 import importlib.util
 import json
 import os
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.argument_types import split_and_prefix
 from fairseq_memattn.data_prep.pipeline.binary_data import (
     Symbols,
     count_symbols,
@@ -38,20 +36,10 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import make_folders
 
 VERSION = 1  # increase it when the same input gives other bytes
-
-
 RECORD = "binarised.json"
-
-
 OWN = re.compile(r"(train|valid|test)[0-9]*\..*(bin|idx|docids)|dict\.(.*\.)?txt")
-
-
 HEADER = struct.Struct("<9sQBQ")
-
-
 STANDARD_ERROR = 2
-
-
 PREPROCESS = """\
 import logging, os, sys
 if not os.environ.get("MEMATTN_TRACEBACK"):
@@ -368,22 +356,3 @@ def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:
             raise MemAttnError(
                 f"{path}: {count} lines, but the binary data has {found} sentences; try --workers 1"
             )
-
-
-def add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --text and --langs, the files of each split."""
-    parser.add_argument(
-        "--text",
-        required=True,
-        nargs="+",
-        type=split_and_prefix,
-        metavar="SPLIT=PREFIX",
-        help="prefix of the text of train, valid, test, valid1, test1, ...; reads PREFIX.LANG",
-    )
-    parser.add_argument(
-        "--langs",
-        required=True,
-        nargs="+",
-        metavar="LANG",
-        help="source and target, or one language for language modelling",
-    )

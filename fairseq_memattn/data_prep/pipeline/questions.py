@@ -4,13 +4,20 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.argument_types import positive, split_and_file
+from fairseq_memattn.data_prep.pipeline.arguments import (
+    COMMON,
+    add_numbers,
+    add_options,
+    name_and,
+    positive,
+)
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
@@ -20,11 +27,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     sentencepiece_subwords,
 )
 from fairseq_memattn.data_prep.pipeline.splits import check_name
-from fairseq_memattn.data_prep.pipeline.text_to_binary import (
-    Pipeline,
-    add_archive_arguments,
-    add_common_arguments,
-)
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -32,7 +35,6 @@ from fairseq_memattn.qa.question_sets import READERS, Question, record_line
 
 PARTS = ("question", "context", "answer")
 PIECE_OF_TEXT = 100  # words a line; SentencePiece ignores lines of more than 4,192 bytes
-SEPARATOR = "_eos"  # of windows of sentences, for which the model can be used as well
 LAYOUT = """\
 FOLDER/text/      questions, contexts and answers, one a line
 FOLDER/pieces/    segmented with SentencePiece, by default with FOLDER/spm.model
@@ -62,57 +64,75 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def questions(rules: str, path: Path) -> Iterator[Question]:
-    """The questions of a file. Raises MemAttnError for a malformed file."""
-    try:
-        yield from READERS[rules](path)
-    except ValueError as error:
-        raise MemAttnError(str(error)) from None
+class Asked(NamedTuple):
+    """What is written of a question.
+
+    texts: a line for each file of text
+    record: a line of JSON
+    missing: the part without text, of question, answer and context the first, or ""
+    counts: what else is counted
+    """
+
+    texts: Sequence[str]
+    record: str
+    missing: str
+    counts: Mapping[str, int] = {}
 
 
-def write_text(
-    pipeline: Pipeline, corpus: Corpus, split: str, source: Path, **options: object
+def write_questions(
+    pipeline: Pipeline,
+    corpus: Corpus,
+    split: str,
+    source: Path,
+    ask: Callable[[Any], Asked],
+    **options: object,
 ) -> Mapping[str, int]:
     """A split's JSON to text/ and bin/records/; returns the counts.
 
-    The answer is the first accepted one; the line is empty where no answer is public. Training
-    questions with an empty question or answer are left out and counted. Other splits keep them,
-    because the official evaluations count them.
+    Training questions that lack a part are left out and counted. Other splits keep them, because
+    the official evaluations count them.
     Raises MemAttnError if some questions have an answer and others do not, and for training
     questions without an answer.
     """
-    outputs = [pipeline.path("text", split, part) for part in PARTS]
-    outputs.append(pipeline.path("bin/records", split, "jsonl"))
+    outputs = [pipeline.path("bin/records", split, "jsonl"), *pipeline.paths("text", split)]
 
     def work() -> Counter[str]:
         counts = Counter({"questions": 0})
-        found = tqdm(
-            questions(corpus.rules, source), desc=f"text/{split}", unit=" questions", disable=None
-        )
-        with write_all_or_nothing(outputs) as [*files, records]:
-            for question in found:
-                has_answer = bool(question.answers)
-                if split == "train" and not has_answer:
+        found = READERS[corpus.rules](source)
+        with write_all_or_nothing(outputs) as [records, *files]:
+            for question in tqdm(found, desc=f"text/{split}", unit=" questions", disable=None):
+                try:
+                    asked = ask(question)
+                except MemAttnError as error:
+                    raise MemAttnError(f"{source}: {error}") from None
+                if split == "train" and not question.answers:
                     raise MemAttnError(
                         f"{source}: {question.id!r} has no answer, but train needs one"
                     )
-                answer = one_line(question.answers[0]) if has_answer else ""
-                row = [one_line(question.question), one_line(corpus.context(question)), answer]
-                missing = _missing(row, has_answer)
-                if missing and split == "train":
-                    counts[f"without {missing}, left out"] += 1
+                if asked.missing and split == "train":
+                    counts[f"without {asked.missing}, left out"] += 1
                     continue
                 counts["questions"] += 1
-                counts.update([f"without {missing}, kept"] if missing else [])
+                counts.update([f"without {asked.missing}, kept"] if asked.missing else [])
+                counts.update(asked.counts)
                 count_public(counts, question, source)
-                records.write(record_line(corpus.rules, question))
-                for file, text in zip(files, row, strict=True):
+                records.write(asked.record)
+                for file, text in zip(files, asked.texts, strict=True):
                     file.write(text + "\n")
             if not counts["questions"]:
                 raise MemAttnError(f"{source}: no questions for {split}")
         return counts
 
     return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
+
+
+def with_context(corpus: Corpus, question: Question) -> Asked:
+    """Question, context and the first accepted answer, which is empty where none is public."""
+    answer = one_line(question.answers[0]) if question.answers else ""
+    texts = [one_line(question.question), one_line(corpus.context(question)), answer]
+    parts = {"a question": texts[0], "an answer": answer or not question.answers}
+    missing = [name for name, text in {**parts, "a context": texts[1]}.items() if not text]
+    return Asked(texts, record_line(corpus.rules, question), (missing or [""])[0])
 
 
 def count_public(counts: Counter[str], question: Question, source: Path) -> None:
@@ -123,16 +143,6 @@ def count_public(counts: Counter[str], question: Question, source: Path) -> None
             f"{source}: the question {question.id!r} has "
             f"{'an answer' if question.answers else 'no answer'}, unlike the questions before it"
         )
-
-
-def _missing(row: Sequence[str], has_answer: bool) -> str:
-    """The empty part of a question, of question, answer and context the first."""
-    question, context, answer = row
-    if not question:
-        return "a question"
-    if has_answer and not answer:
-        return "an answer"
-    return "" if context else "a context"
 
 
 def write_sample(pipeline: Pipeline, most: int, seed: int) -> Path:
@@ -166,9 +176,7 @@ def _pieces_of(sources: Sequence[Path]) -> Iterator[str]:
 def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
     """A SentencePiece model of the training text."""
     sample = write_sample(pipeline, args.subword_lines, args.seed)
-    return pipeline.learn_sentencepiece(
-        [sample], "spm", args.vocab_size, SEPARATOR, args.seed, normalization=args.normalization
-    )
+    return pipeline.learn_sentencepiece([sample], "spm", subword.Training.of(args))
 
 
 def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
@@ -227,7 +235,7 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
     if args.sentencepiece_model:
         subword.load(args.sentencepiece_model, "--sentencepiece-model")
     else:
-        subword.check_training(args.seed)
+        subword.Training.of(args)
     if args.dictionary:
         check_dictionary(args.dictionary)
 
@@ -240,7 +248,9 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
     answered = []
     with pipeline.stages.all_or_none():
         for split, source in sources.items():
-            counts = write_text(pipeline, corpus, split, source, **options)
+            counts = write_questions(
+                pipeline, corpus, split, source, partial(with_context, corpus), **options
+            )
             if not (args.files or args.unchecked):
                 check_size(corpus, split, whole(counts))
             if not counts.get("without a public answer"):
@@ -294,48 +304,21 @@ def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictiona
     print(f"bin: {pipeline.folder / 'bin' / part} {'is ready' if made else 'was ready'}")
 
 
-def add_arguments(top: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that the corpora share."""
-    add_archive_arguments(top, several=True)
-    top.add_argument(
+    add_options(
+        parser,
+        *("--archives", "--unchecked", *COMMON, "--sentencepiece-model", "--dictionary"),
+        *("--vocab-size", "--normalization", "--seed"),
+        vocab_size={"default": 32000},
+    )
+    parser.add_argument(
         "--files",
         nargs="+",
-        type=split_and_file,
+        type=name_and("SPLIT=FILE"),
         metavar="SPLIT=FILE",
         help="files of the same format instead of the official ones, for train, valid, test, "
         "valid1, ...",
     )
-    top.add_argument(
-        "--sentencepiece-model",
-        type=Path,
-        metavar="FILE",
-        help="segment with this model, for example that of a pretrained model, instead of training "
-        "one",
-    )
-    top.add_argument(
-        "--dictionary",
-        type=Path,
-        metavar="FILE",
-        help="dictionary of the pretrained model, as fairseq writes it (dict.txt), with "
-        "--sentencepiece-model (default: all pieces of that model)",
-    )
-    top.add_argument(
-        "--vocab-size",
-        type=positive,
-        default=32000,
-        metavar="N",
-        help="number of pieces of a model that is trained (default: %(default)s)",
-    )
-    subword.add_normalization(top)
-    top.add_argument(
-        "--subword-lines",
-        type=positive,
-        default=1_000_000,
-        metavar="N",
-        help=f"the most lines of {PIECE_OF_TEXT} words that SentencePiece learns from, drawn at "
-        "random (default: %(default)s)",
-    )
-    top.add_argument(
-        "--seed", type=int, default=1, help="seed of all random choices (default: %(default)s)"
-    )
-    add_common_arguments(top)
+    of_lines = f"the most lines of {PIECE_OF_TEXT} words that SentencePiece learns from, drawn at "
+    add_numbers(parser, {"--subword-lines": (positive, 1_000_000, of_lines + "random")})

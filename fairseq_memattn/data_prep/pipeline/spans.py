@@ -37,68 +37,21 @@ supporting facts; and records/SPLIT.jsonl, the original texts.
 """
 
 
-def write_records(
-    pipeline: Pipeline,
-    corpus: qa_pipeline.Corpus,
-    passage: Callable[[Any], Passage],
-    split: str,
-    source: Path,
-    **options: object,
-) -> Mapping[str, int]:
-    """A split's JSON to bin/records/ and text/; returns the counts.
-
-    Training questions without text, or without an answer in their context, are left out and
-    counted. Other splits keep them, because the official evaluations count them.
-    Raises MemAttnError as `qa_pipeline.write_text` and `passage` do.
-    """
-    outputs = [pipeline.path("bin/records", split, "jsonl"), *pipeline.paths("text", split)]
-
-    def work() -> Counter[str]:
-        counts = Counter({"questions": 0})
-        found = tqdm(
-            qa_pipeline.questions(corpus.rules, source),
-            desc=f"text/{split}",
-            unit=" questions",
-            disable=None,
-        )
-        with write_all_or_nothing(outputs) as [records, *texts]:
-            for question in found:
-                try:
-                    made = passage(question)
-                except MemAttnError as error:
-                    raise MemAttnError(f"{source}: {error}") from None
-                if split == "train" and not question.answers:
-                    raise MemAttnError(
-                        f"{source}: {question.id!r} has no answer, but train needs one"
-                    )
-                missing = _missing(question, made)
-                if missing and split == "train":
-                    counts[f"without {missing}, left out"] += 1
-                    continue
-                counts["questions"] += 1
-                counts.update([f"without {missing}, kept"] if missing else [])
-                if lacking := _lacking(question, made):
-                    counts["supporting facts that the context lacks"] += lacking
-                qa_pipeline.count_public(counts, question, source)
-                records.write(record_line(corpus.rules, question, made))
-                for file, text in zip(texts, (question.question, made.text), strict=True):
-                    file.write(qa_pipeline.one_line(text) + "\n")
-            if not counts["questions"]:
-                raise MemAttnError(f"{source}: no questions for {split}")
-        return counts
-
-    return pipeline.stages.run(f"text-{split}", [source], outputs, work, **options)
-
-
-def _missing(question: Question, passage: Passage) -> str:
-    """The missing part of a question, of question, context and answer the first."""
-    if not question.question.strip():
-        return "a question"
-    if not passage.text.strip():
-        return "a context"
-    if question.answers and not passage.answers:
-        return "an answer in the context"
-    return ""
+def in_passage(
+    rules: str, passage: Callable[[Any], Passage], question: Question
+) -> qa_pipeline.Asked:
+    """A question and its passage, with the places of the answers."""
+    made = passage(question)
+    parts = {"a question": question.question.strip(), "a context": made.text.strip()}
+    parts["an answer in the context"] = made.answers or not question.answers
+    missing = [name for name, part in parts.items() if not part]
+    lacking = _lacking(question, made)
+    return qa_pipeline.Asked(
+        [qa_pipeline.one_line(text) for text in (question.question, made.text)],
+        record_line(rules, question, made),
+        (missing or [""])[0],
+        {"supporting facts that the context lacks": lacking} if lacking else {},
+    )
 
 
 def _lacking(question: Question, passage: Passage) -> int:
@@ -204,7 +157,10 @@ def prepare(
     answered = {}
     with pipeline.stages.all_or_none():
         for split, source in sources.items():
-            counts = write_records(pipeline, corpus, passage, split, source, spans=True, **options)
+            ask = partial(in_passage, corpus.rules, passage)
+            counts = qa_pipeline.write_questions(
+                pipeline, corpus, split, source, ask, spans=True, **options
+            )
             if not (args.files or args.unchecked):
                 qa_pipeline.check_size(corpus, split, qa_pipeline.whole(counts))
             answered[split] = not counts.get("without a public answer")

@@ -1,6 +1,5 @@
 """What the corpora share: common options, and the stages from text to binary data."""
 
-import argparse
 import re
 import shutil
 from collections import Counter
@@ -12,7 +11,6 @@ from typing import TextIO
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.archives import extract, sources
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
 from fairseq_memattn.data_prep.pipeline.binarise import binarise
 from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
 from fairseq_memattn.data_prep.text import bpe, moses, subword
@@ -157,43 +155,13 @@ class Pipeline:
         self,
         inputs: Sequence[Path],
         name: str,
-        vocab_size: int,
-        separator: str,
-        seed: int,
+        training: subword.Training,
         option: str = "--vocab-size",
-        model_type: str = subword.MODEL_TYPES[0],
-        normalization: str = subword.IDENTITY,
-        max_sentence_length: int = subword.LONGEST,
     ) -> Path:
         """Train a SentencePiece model, NAME.model, on all inputs together; see `subword.train`."""
-        model = self.folder / name
         outputs = [self.folder / f"{name}.{suffix}" for suffix in subword.SUFFIXES]
-        learn = partial(
-            subword.train,
-            inputs,
-            model,
-            vocab_size,
-            separator,
-            seed,
-            option,
-            model_type,
-            normalization,
-            max_sentence_length,
-        )
-        # Stages of releases without this option had its default, and remain complete.
-        longest = {"max_sentence_length": max_sentence_length}
-        self.stages.run(
-            name,
-            inputs,
-            outputs,
-            learn,
-            vocab_size=vocab_size,
-            separator=separator,
-            seed=seed,
-            model_type=model_type,
-            normalization=normalization,
-            **(longest if max_sentence_length != subword.LONGEST else {}),
-        )
+        learn = partial(subword.train, inputs, self.folder / name, training, option)
+        self.stages.run(name, inputs, outputs, learn, **training.record())
         return outputs[0]
 
     def copy_docids(self, splits: Sequence[str] = SPLITS) -> None:
@@ -280,49 +248,3 @@ def without_empty(
             yield row
         else:
             counts["pairs with an empty side dropped"] += 1
-
-
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every corpus has."""
-    parser.add_argument(
-        "--output", required=True, type=Path, metavar="FOLDER", help="folder for all output"
-    )
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="number of processes (default: 1); the result does not depend on it",
-    )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="replace output that was made from other input or options",
-    )
-
-
-def add_archive_arguments(
-    parser: argparse.ArgumentParser, several: bool = False, aliases: Sequence[str] = ()
-) -> None:
-    """Add the options of corpora that come from official archives.
-
-    aliases: other names of --archive
-    """
-    parser.add_argument(
-        "--archive",
-        *aliases,
-        type=Path,
-        default=[] if several else None,
-        nargs="+" if several else None,
-        metavar="FILE",
-        help=(
-            "local archives, with their official names; the others are downloaded"
-            if several
-            else "a local copy of the archive, or a folder with its contents, instead of a download"
-        ),
-    )
-    parser.add_argument(
-        "--unchecked",
-        action="store_true",
-        help="accept archives and corpora whose size or checksum differs from the official one",
-    )

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,127 +12,88 @@ from typing import Any
 import sentencepiece
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.argument_types import positive
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.white_space import WHITE, with_spaces
 
 MODEL_TYPES = ("unigram", "bpe")
-
-
 SUFFIXES = ("model", "vocab")
-
-
 LARGEST_SEED = 2**32 - 1
-
-
 LONGEST = 4192  # bytes of a line that SentencePiece learns from by default
-
-
 MOST_BYTES = 2**30  # SentencePiece's limit of that number
-
-
 IDENTITY = "identity"
-
-
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
-
-
 SPACES = "".join(f"{code:X}\t20\n" for code in WHITE if code != ord(" "))
 
 
-def add_model_type(parser: argparse.ArgumentParser) -> None:
-    """Add --model-type, for commands that train SentencePiece."""
-    parser.add_argument(
-        "--model-type",
-        choices=MODEL_TYPES,
-        default=MODEL_TYPES[0],
-        help="segmentation algorithm of SentencePiece (default: %(default)s)",
-    )
-
-
-def add_normalization(parser: argparse.ArgumentParser) -> None:
-    """Add --normalization, for commands that train SentencePiece."""
-    parser.add_argument(
-        "--normalization",
-        choices=NORMALIZATIONS,
-        default=IDENTITY,
-        help="what the model changes in text before it segments it: identity changes white space "
-        "only, which becomes single spaces; the others are SentencePiece's rules, whose own "
-        "default is nmt_nfkc: they replace characters such as ½ and ﬁ, so text that is restored "
-        "from pieces differs from its original (default: %(default)s)",
-    )
-
-
-def add_max_sentence_length(parser: argparse.ArgumentParser) -> None:
-    """Add --max-sentence-length, for commands that train SentencePiece on any text."""
-    parser.add_argument(
-        "--max-sentence-length",
-        type=positive,
-        default=LONGEST,
-        metavar="BYTES",
-        help="longer lines are left out of the training of SentencePiece, and a warning counts "
-        "them (default: %(default)s)",
-    )
-
-
-def check_training(seed: int, max_sentence_length: int = LONGEST) -> None:
-    """Raises MemAttnError for options that SentencePiece does not have."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise MemAttnError(f"--seed must be from 0 to {LARGEST_SEED}, but is {seed}")
-    if not 10 <= max_sentence_length <= MOST_BYTES:
-        raise MemAttnError(
-            f"--max-sentence-length must be from 10 to {MOST_BYTES}, but is {max_sentence_length}"
-        )
-
-
-def train(
-    inputs: Sequence[Path],
-    model: Path,
-    vocab_size: int,
-    separator: str,
-    seed: int,
-    option: str = "--vocab-size",
-    model_type: str = MODEL_TYPES[0],
-    normalization: str = IDENTITY,
-    max_sentence_length: int = LONGEST,
-) -> None:
-    """Train a model on all inputs together; writes MODEL.model and MODEL.vocab.
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained. Raises MemAttnError for values that SentencePiece does not have.
 
     vocab_size: number of symbols, including `<unk>`, `<s>`, `</s>` and the separator
-    option: the name of `vocab_size` in errors
+    separator: a token that is not segmented
     model_type: one of MODEL_TYPES
     normalization: one of NORMALIZATIONS; the model contains it
     max_sentence_length: longer lines are left out, with a warning
-    Raises MemAttnError for inputs that cannot be read, have no text, or are too small for the
-    vocabulary, and as `check_training`.
     """
-    check_training(seed, max_sentence_length)
-    sentencepiece.set_random_generator_seed(seed)
+
+    vocab_size: int
+    separator: str = "_eos"
+    seed: int = 1
+    model_type: str = MODEL_TYPES[0]
+    normalization: str = IDENTITY
+    max_sentence_length: int = LONGEST
+
+    def __post_init__(self) -> None:
+        check_least(self, "seed", 0, LARGEST_SEED)
+        check_least(self, "max_sentence_length", 10, MOST_BYTES)
+
+    @staticmethod
+    def of(args: argparse.Namespace) -> "Training":
+        """The training that a command line asks for, by its options of these names."""
+        given = {field.name: getattr(args, field.name, field.default) for field in fields(Training)}
+        return Training(**given)
+
+    def record(self) -> dict[str, Any]:
+        """The values for the record of a stage; those of 1.0 had no other longest line."""
+        values = asdict(self)
+        return values if values.pop("max_sentence_length") == LONGEST else asdict(self)
+
+
+def train(
+    inputs: Sequence[Path], model: Path, training: Training, option: str = "--vocab-size"
+) -> None:
+    """Train a model on all inputs together; writes MODEL.model and MODEL.vocab.
+
+    option: the name of the vocabulary's size in errors
+    Raises MemAttnError for inputs that have no text or are too small for the vocabulary.
+    """
+    sentencepiece.set_random_generator_seed(training.seed)
     failures: list[BaseException] = []
     with TemporaryDirectory() as folder:
         trained = Path(folder, "trained")
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_training_lines(inputs, separator, max_sentence_length, failures),
+                sentence_iterator=_training_lines(inputs, training, failures),
                 model_prefix=str(trained),
-                vocab_size=vocab_size,
-                model_type=model_type,
+                vocab_size=training.vocab_size,
+                model_type=training.model_type,
                 character_coverage=1.0,
                 # With SentencePiece's word-boundary mark, so that the separator is one token.
-                user_defined_symbols=["\u2581" + separator],
-                max_sentence_length=max_sentence_length,
+                user_defined_symbols=["\u2581" + training.separator],
+                max_sentence_length=training.max_sentence_length,
                 num_threads=1,
                 minloglevel=1,
-                **_rule(normalization, Path(folder)),
+                **_rule(training.normalization, Path(folder)),
             )
         except (RuntimeError, ValueError) as error:
             if failures:
                 raise failures[0] from None
             reason = str(error).rpartition("] ")[2].partition(" or decrease character_coverage")[0]
-            raise MemAttnError(f"{option} {vocab_size} does not fit the text: {reason}") from None
+            size = f"{option} {training.vocab_size}"
+            raise MemAttnError(f"{size} does not fit the text: {reason}") from None
         with write_all_or_nothing([Path(f"{model}.{suffix}") for suffix in SUFFIXES]) as files:
             for suffix, file in zip(SUFFIXES, files, strict=True):
                 file.buffer.write(trained.with_suffix(f".{suffix}").read_bytes())
@@ -182,17 +144,18 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
 
 
 def _training_lines(
-    inputs: Sequence[Path], separator: str, longest: int, failures: list[BaseException]
+    inputs: Sequence[Path], training: Training, failures: list[BaseException]
 ) -> Iterator[str]:
-    """The lines to train on, of at most `longest` bytes.
+    """The lines to train on.
 
     failures: gets an exception, of which SentencePiece makes another
     """
+    longest = training.max_sentence_length
     try:
         learnt, left_out, first = 0, 0, ""
         for path in inputs:
             for number, line in enumerate(read_lines(path), start=1):
-                line = with_spaces(_without(separator, line))
+                line = with_spaces(_without(training.separator, line))
                 size = len(line.encode())
                 if size <= longest:
                     learnt += bool(line)
