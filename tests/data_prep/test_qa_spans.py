@@ -321,57 +321,28 @@ def test_hotpotqa_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert np.array_equal(marked, inside)
 
 
-MISTAKES = [
-    (squad, [], squad_file([[squad_question("q1", "x")]]), "'q1', answer 1: its text is 'x', but"),
-    (
-        squad,
-        [],
-        squad_file([[squad_question("q", answers=...)]]),
-        "'q' has no answer, but train needs",
-    ),
-    (squad, ["--cased"], [], "--cased requires --bert-vocab"),
-    (
-        squad,
-        ["--bert-vocab", "x"],
-        [],
-        "--bert-vocab requires --dictionary, the dictionary of ",
-    ),
-    (squad, ["--bert-vocab", "x", "--dictionary", "d"], [], "--bert-vocab x: no such file"),
-    (squad, [], squad_file([]), "no questions for train"),
-    (hotpotqa, ["--titles"], [], "--titles is not needed with --spans"),
-    (hotpotqa, ["--gold-separated"], [hotpot_record(1)], "'h1': --gold-separated needs 2 paragra"),
+WRONG_OPTIONS = [
+    (squad, "--spans --cased", "--cased requires --bert-vocab"),
+    (squad, "--spans --bert-vocab x", "--bert-vocab requires --dictionary, the dictionary of "),
+    (squad, "--spans --bert-vocab x --dictionary d", "--bert-vocab x: no such file"),
+    (squad, "--spans", "'q1', answer 1: its text is 'x', but"),
+    (hotpotqa, "--spans --titles", "--titles is not needed with --spans"),
+    (hotpotqa, "--cased", "--cased requires --spans"),
+    (hotpotqa, "--gold-separated", "--gold-separated requires --spans"),
+    (hotpotqa, "--spans --gold-separated", "'h1': --gold-separated needs 2 paragraphs"),
 ]
 
 
-@pytest.mark.parametrize("script, options, content, expected", MISTAKES)
+@pytest.mark.parametrize("script, options, expected", WRONG_OPTIONS)
 def test_mistakes_are_told_in_one_sentence(
-    script: Any,
-    options: list[str],
-    content: Any,
-    expected: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    script: Any, options: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    content = squad_file([[squad_question("q1", "x")]]) if script is squad else [hotpot_record(1)]
     file = write_json(tmp_path / "a.json", content)
-    assert run(script, tmp_path / "out", " ".join(options), train=file) == 1
+    given = ["--output", str(tmp_path / "out"), "--files", f"train={file}", *options.split()]
+    assert prepare(script, given) == 1
     assert expected in message(capsys.readouterr().err)
     assert not (tmp_path / "out/text").exists()
-
-
-def test_gold_paragraphs_that_were_not_retrieved_cannot_be_separated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--setting", "fullwiki", "--spans", "--gold-separated"]
-    assert prepare(hotpotqa, ["--output", str(tmp_path / "out"), *options]) == 1
-    assert "the contexts of --setting fullwiki do not" in message(capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("option", ["--bert-vocab x", "--cased", "--gold-separated"])
-def test_options_of_spans_alone(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare(hotpotqa, ["--output", str(tmp_path / "out"), *option.split()]) == 1
-    assert f"{option.split()[0]} requires --spans" in message(capsys.readouterr().err)
 
 
 def test_other_records_are_refused(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from fairseq.data import Dictionary, data_utils
 from preparing import prepare as run_preparation
 
 from fairseq_memattn.data.chunks import Chunking
-from fairseq_memattn.data_prep.commands import squad, stories
+from fairseq_memattn.data_prep.commands import make_parser, squad, stories
 from fairseq_memattn.data_prep.generated.stories.story_examples import draw_example
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import read_records, read_squad
 
 SENTENCE = re.compile(
@@ -300,52 +301,21 @@ def test_same_options_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(dictionaries) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["--sentences", 3],
-            "--sentences must be from 4 to 1000 with questions of 3 --facts, but is 3",
-        ),
-        (
-            ["--sentences", 1001],
-            "--sentences must be from 4 to 1000 with questions of 3 --facts, but is 1001",
-        ),
-        (
-            ["--sentences", 1, "--facts", 1],
-            "--sentences must be from 2 to 1000 with questions of 1 --facts, but is 1",
-        ),
-        (
-            ["--sentences", 2, "--facts", 1, "--apart", 1, "--train", 19971],
-            "--train, --valid and --test must be at most 20000 together with --sentences 2, but "
-            "are 20001",
-        ),
-        (["--apart", -1], "--apart must be from 0 to 9 with --sentences 18, but is -1"),
-        (["--sentences", 6], "--apart must be from 0 to 3 with --sentences 6, but is 6"),
-        (
-            ["--sentences", 200, "--apart", 31],
-            "--apart must be from 0 to 30 with --sentences 200, but is 31",
-        ),
-        (
-            ["--least-sentences", 19],
-            "--least-sentences must be from 1 to --sentences 18, but is 19",
-        ),
-        (
-            ["--least-sentences", 0],
-            "--least-sentences must be from 1 to --sentences 18, but is 0",
-        ),
-        (["--facts", 2, 1, 2], "--facts names 2 twice"),
-    ],
-)
-def test_options_that_cannot_be(
-    options: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare(tmp_path / "out", *options) == 1
-    assert capsys.readouterr().err == f"memattn prepare: error: {message}\n"
-    assert not (tmp_path / "out").exists()
+WRONG_OPTIONS = [
+    ("--sentences 3", "--sentences must be at least 4, but is 3"),
+    ("--sentences 1001", "--sentences must be at most 1000, but is 1001"),
+    ("--sentences 2 --facts 1 --apart 1 --train 19971", "must be at most 20000 together with"),
+    ("--apart -1", "--apart must be at least 0, but is -1"),
+    ("--sentences 6", "--apart must be at most 3, but is 6"),
+    ("--sentences 200 --apart 31", "--apart must be at most 30, but is 31"),
+    ("--least-sentences 19", "--least-sentences must be at most 18, but is 19"),
+    ("--facts 2 1 2", "--facts names 2 twice"),
+]
 
 
-def test_facts_are_one_two_or_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        prepare(tmp_path / "out", "--facts", 4)
-    assert "--facts: invalid choice: 4" in capsys.readouterr().err
+def test_options_that_cannot_be() -> None:
+    for options, message in WRONG_OPTIONS:
+        with pytest.raises(MemAttnError, match=message):
+            stories.check_options(
+                make_parser("stories").parse_args(["--output", "o", *options.split()])
+            )

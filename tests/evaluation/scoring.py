@@ -3,7 +3,10 @@
 import json
 from types import SimpleNamespace
 
-from fairseq_memattn.cli import main
+import pytest
+
+from fairseq_memattn.cli import main, make_parser
+from fairseq_memattn.cli.commands.score import check
 
 
 def score(folder, capsys, texts, options):
@@ -19,3 +22,12 @@ def score(folder, capsys, texts, options):
     shown = capsys.readouterr()
     content = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
     return SimpleNamespace(status=status, out=shown.out, err=shown.err, report=content)
+
+
+def refusal(options):
+    """What `memattn score` says of options that do not work, before it reads anything."""
+    args = make_parser(["score"]).parse_args(["score", *options.split()])
+    args.reference, *args.more_references = args.reference
+    with pytest.raises((ValueError, ImportError)) as error:
+        check(args)
+    return str(error.value)

@@ -22,7 +22,7 @@ from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.data_prep.text.lines import read_lines
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
 
 VERSION = 1  # increase it when the same options give other text
@@ -102,17 +102,9 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
 @locks_output
 def run(args: argparse.Namespace) -> None:
     """Generate the corpus and binarise it."""
-    if not 0 <= args.reuse <= 1:
-        raise MemAttnError(f"--reuse must be from 0 to 1, but is {args.reuse}")
-    if args.largest < SMALLEST_LARGEST:
-        raise MemAttnError(f"--largest must be at least {SMALLEST_LARGEST}, but is {args.largest}")
-    if not FEWEST_SENTENCES <= args.sentences <= MOST_SENTENCES:
-        raise MemAttnError(
-            f"--sentences must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}, but is "
-            f"{args.sentences}"
-        )
-    if args.dictionary and not args.dictionary.is_file():
-        raise MemAttnError(f"--dictionary {args.dictionary}: no such file")
+    check_least(args, "reuse", 0, 1)
+    check_least(args, "largest", SMALLEST_LARGEST)
+    check_least(args, "sentences", FEWEST_SENTENCES, MOST_SENTENCES)
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
     drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
     write_text(pipeline, split_sizes(args), args.seed, **drawn)

@@ -31,7 +31,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import Subwords
 from fairseq_memattn.data_prep.pipeline.stages import Counts
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.qa.answer_scores import SQUAD
 
@@ -153,29 +153,16 @@ def word_segmenter() -> LineFunction:
 
 def check_options(args: argparse.Namespace) -> None:
     """Raise MemAttnError for options that are wrong or do not fit together."""
-    fewest = max(args.facts) + 1
-    if not fewest <= args.sentences <= MOST_SENTENCES:
-        raise MemAttnError(
-            f"--sentences must be from {fewest} to {MOST_SENTENCES} with questions of "
-            f"{max(args.facts)} --facts, but is {args.sentences}"
-        )
+    check_least(args, "sentences", max(args.facts) + 1, MOST_SENTENCES)
     examples = sum(split_sizes(args).values())
     if args.sentences == 2 and examples > MOST_OF_TWO:
         raise MemAttnError(
             f"--train, --valid and --test must be at most {MOST_OF_TWO} together with --sentences "
             f"2, but are {examples}"
         )
-    least = args.least_sentences
-    if least is not None and not 1 <= least <= args.sentences:
-        raise MemAttnError(
-            f"--least-sentences must be from 1 to --sentences {args.sentences}, but is {least}"
-        )
-    most = min(args.sentences // 2, MOST_APART)
-    if not 0 <= args.apart <= most:
-        raise MemAttnError(
-            f"--apart must be from 0 to {most} with --sentences {args.sentences}, but is "
-            f"{args.apart}"
-        )
+    if args.least_sentences is not None:
+        check_least(args, "least_sentences", 1, args.sentences)
+    check_least(args, "apart", 0, min(args.sentences // 2, MOST_APART))
     repeated = [kind for kind, times in Counter(args.facts).items() if times > 1]
     if repeated:
         raise MemAttnError(f"--facts names {repeated[0]} twice")
