@@ -77,7 +77,7 @@ one_setting() {
   echo "$now" > "$folder/settings"
 }
 
-# trained FOLDER UPDATES FLAGS...: fairseq-train, unless it is done; it would train for one update more
+# trained FOLDER UPDATES FLAGS...: fairseq-train, unless it is done
 trained() {
   local folder=$1 updates=$2
   one_budget "$folder" "$updates"

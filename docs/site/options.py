@@ -17,7 +17,8 @@ import fairseq_memattn
 from fairseq_memattn.architectures import architectures
 from fairseq_memattn.cli import COMMANDS, make_parser
 from fairseq_memattn.cli.commands.archs import as_json, matching
-from fairseq_memattn.data_prep.commands import PREPARATIONS, load
+from fairseq_memattn.data_prep.commands import PREPARATIONS
+from fairseq_memattn.data_prep.commands import make_parser as make_preparation_parser
 
 SHOWN = ("abc_mlp_*", "gmat_*", "t5*")  # one of the controls stands for all
 HEAD = ("", "| option | default | meaning |", "| --- | --- | --- |")
@@ -65,7 +66,7 @@ def preparations() -> Iterator[str]:
     yield from ("# Options of preparations", "", "As `memattn prepare NAME --help` prints them.")
     for name, summary in PREPARATIONS.items():
         yield from ("", f"## `memattn prepare {name}`", "", f"{summary}.")
-        yield from listed(load(name).parser())
+        yield from listed(make_preparation_parser(name))
 
 
 def listed(parser: ArgumentParser) -> Iterator[str]:

@@ -75,7 +75,7 @@ prepare_documents() {
 # train [FLAG...]: the system in $arch on $data, to $run; flags replace those below
 train() {
   one_budget "$run" "$UPDATES"
-  if [ -e "$run/trained-$UPDATES" ]; then return; fi  # fairseq would train for one update more
+  if [ -e "$run/trained-$UPDATES" ]; then return; fi
   "$BIN"/fairseq-train "$data/bin" --user-dir $plugin $arch $DEVICE \
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
