@@ -164,6 +164,9 @@ def _run(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.command not in WITHOUT_FAIRSEQ:
         require_fairseq("the command")
+        import fairseq_memattn
+
+        fairseq_memattn.register()
     logging.basicConfig(format="%(levelname)s: %(message)s")
     if getattr(args, "user_dir", None):
         _import_user_dir(args)

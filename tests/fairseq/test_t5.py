@@ -568,7 +568,7 @@ def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, cap
     message = f"--extra-ids must be from 0 to {EXTRA_IDS + UNUSED}, config.json's vocab_size"
     assert refused(copy, tmp_path, capsys, "--extra-ids", "9").startswith(message)
     (copy / "spiece.model").unlink()
-    message = f"{copy}/spiece.model: there is no such file; give the model's SentencePiece"
+    message = f"--sentencepiece-model {copy}/spiece.model: there is no such file"
     assert refused(copy, tmp_path, capsys).startswith(message)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT), model_prefix=str(copy / "spiece"), vocab_size=34

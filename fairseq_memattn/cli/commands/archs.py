@@ -58,9 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_outputs({"--json": args.json})
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     from fairseq_memattn.architectures import architectures
 
     found = matching(architectures(), args.names)

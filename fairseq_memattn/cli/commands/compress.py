@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.shared.models import (
-    check_one_folder,
     check_paths,
-    checkpoints,
     load_model,
     open_checkpoint,
 )
@@ -79,10 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for values that do not work, before anything is loaded."""
-    check_paths(args.data, args.path)
-    check_one_folder(args.data)
-    if len(checkpoints(args.path)) > 1:
-        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    check_paths(args.data, args.path, one_model=True, one_folder=True)
     if args.output.exists() and not args.output.is_dir():
         raise ValueError(f"--output {args.output} is a file, not a folder")
     if args.max_length is not None:
@@ -112,9 +107,6 @@ def processes() -> tuple[int, int, int]:
 def run(args: argparse.Namespace) -> None:
     check(args)
     rank, world, local = processes()
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     import torch
     from tqdm import tqdm
 

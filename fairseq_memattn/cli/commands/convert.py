@@ -57,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import fairseq_memattn
 
-    fairseq_memattn.register()
     check_outputs({"--output": args.output}, [Path(args.path)])
     check_paths(args.data, args.path)
     state, task = open_checkpoint(args.path, args.data)

@@ -73,9 +73,7 @@ def check(args: argparse.Namespace) -> None:
     for flag in ("path", "output"):
         if getattr(args, flag) is None:
             raise ValueError(f"--{flag} is needed, except with --check and --list")
-    check_paths(str(args.store), args.path)
-    if len(checkpoints(args.path)) > 1:
-        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    check_paths(str(args.store), args.path, one_model=True)
     check_least(args, "max_tokens", 1)
     check_outputs({"--output": args.output}, [args.store, *checkpoints(args.path)])
     if not args.tokens and args.output.suffix != ".npz":

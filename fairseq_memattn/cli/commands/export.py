@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from fairseq_memattn.cli.shared.inputs import require_file
-from fairseq_memattn.cli.shared.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.shared.models import check_paths, load_model, open_checkpoint
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.files import write_json
 
@@ -89,9 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check(args)
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     from transformers.utils.logging import disable_progress_bar
 
     from fairseq_memattn.export import comparison, folder
@@ -161,9 +158,7 @@ def write_way_back(
 
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for options that do not go together and files that do not exist."""
-    check_paths(args.data, args.path)
-    if len(checkpoints(args.path)) > 1:
-        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    check_paths(args.data, args.path, one_model=True)
     if args.check is not None:
         check_least(args, "check", 1, LARGEST)
     check_least(args, "limit", 0)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fairseq_memattn.cli.shared import hf_checkpoint
 from fairseq_memattn.cli.shared.hf_checkpoint import (
     checkpoint,
     dictionary,
@@ -22,36 +23,17 @@ from fairseq_memattn.files import replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        help="folder of a model saved by transformers: config.json, model.safetensors or "
-        "pytorch_model.bin (or several files with an index), and BERT's vocab.txt",
+    text = (
+        "--srcdict of fairseq-preprocess; the text must be segmented into the pieces of vocab.txt"
     )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
-    )
-    parser.add_argument(
-        "--dict",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="dictionary to write, for --srcdict of fairseq-preprocess; the text must be segmented "
-        "into the pieces of vocab.txt",
-    )
+    hf_checkpoint.add_arguments(parser, "BERT's vocab.txt", text)
 
 
 def run(args: argparse.Namespace) -> None:
     config_file, vocabulary_file = args.folder / "config.json", args.folder / "vocab.txt"
-    for path in (config_file, vocabulary_file):
-        if not path.is_file():
-            raise ValueError(f"{path}: there is no such file")
     files = weight_files(args.folder)
     outputs = {"--output": args.output, "--dict": args.dict}
     check_outputs(outputs, [config_file, vocabulary_file, *files])
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     from fairseq_memattn.cli.commands.average import write
     from fairseq_memattn.models import hf_bert
     from fairseq_memattn.models.gmat_bert import GMATBert
@@ -96,13 +78,5 @@ def flags(model_options: dict[str, Any]) -> list[str]:
 
 
 def pieces(path: Path) -> list[str]:
-    """The lines of vocab.txt.
-
-    Raises ValueError for a file that is not UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: must be UTF-8") from None
-    # `splitlines` would split at further characters, some of which are pieces.
-    return text.removesuffix("\n").split("\n")
+    """The lines of vocab.txt; `splitlines` would split at further characters, which are pieces."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

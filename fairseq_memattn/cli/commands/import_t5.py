@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli.shared import hf_checkpoint
 from fairseq_memattn.cli.shared.hf_checkpoint import (
     checkpoint,
     dictionary,
@@ -15,6 +16,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     read_weights,
     weight_files,
 )
+from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import flag
 from fairseq_memattn.files import replacing
@@ -24,22 +26,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        help="folder of a model saved by transformers: config.json, model.safetensors or "
-        "pytorch_model.bin (or several files with an index), and T5's spiece.model",
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
-    )
-    parser.add_argument(
-        "--dict",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="dictionary to write, for --srcdict and --tgtdict of fairseq-preprocess",
-    )
+    text = "--srcdict and --tgtdict of fairseq-preprocess"
+    hf_checkpoint.add_arguments(parser, "T5's spiece.model", text)
     parser.add_argument(
         "--sentencepiece-model",
         type=Path,
@@ -59,19 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     config_file = args.folder / "config.json"
     pieces_file = args.sentencepiece_model or args.folder / "spiece.model"
-    if not config_file.is_file():
-        raise ValueError(f"{config_file}: there is no such file")
-    if not pieces_file.is_file():
-        raise ValueError(
-            f"{pieces_file}: there is no such file; give the model's SentencePiece model with "
-            "--sentencepiece-model"
-        )
+    require_file("--sentencepiece-model", pieces_file)
     files = weight_files(args.folder)
     inputs = [config_file, pieces_file, *files]
     check_outputs({"--output": args.output, "--dict": args.dict}, inputs)
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     from fairseq_memattn.cli.commands.average import write
     from fairseq_memattn.models import hf_t5
     from fairseq_memattn.models.hf_checks import check_sizes

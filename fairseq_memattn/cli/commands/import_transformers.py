@@ -38,15 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     file = args.folder / "fairseq.json"
-    if not file.is_file():
-        raise ValueError(f"{file}: there is no such file; `memattn export` writes it")
     files = weight_files(args.folder)
     check_outputs({"--output": args.output}, [args.folder, *files])
     content = read_json(file)
     check(file, content)
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     from fairseq_memattn.cli.commands.average import write
     from fairseq_memattn.export import way_back
     from fairseq_memattn.export.folder import check_new, new_folder

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli.shared.models import (
     LANGUAGE_MODEL,
-    check_one_folder,
     check_paths,
     checkpoints,
     folders,
@@ -129,8 +128,7 @@ def check(args: argparse.Namespace) -> None:
         if getattr(args, flag) != default and not args.stateful:
             raise ValueError(f"--{flag} needs --stateful")
     check_outputs({"--json": args.json}, [*folders(args.data), *checkpoints(args.path)])
-    check_paths(args.data, args.path)
-    check_one_folder(args.data)
+    check_paths(args.data, args.path, one_model=True, one_folder=True)
 
 
 def check_sizes(args: argparse.Namespace) -> None:
@@ -150,13 +148,8 @@ def check_sizes(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check(args)
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     import torch
 
-    if len(checkpoints(args.path)) > 1:
-        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
     state, task = open_checkpoint(args.path, args.data, kind=LANGUAGE_MODEL)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: not a language model")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.shared import plot_training, segmentation, texts
 from fairseq_memattn.cli.shared.models import (
     check_paths,
-    checkpoints,
     folders,
     load_model,
     open_checkpoint,
@@ -165,9 +164,7 @@ def check_files(args: argparse.Namespace) -> None:
     inputs = [*folders(args.data), Path(args.path), *given]
     check_outputs({"--output": args.output, "--json": args.json}, inputs)
     check_format("--output", args.output)
-    check_paths(args.data, args.path)
-    if len(checkpoints(args.path)) > 1:
-        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    check_paths(args.data, args.path, one_model=True)
 
 
 def load(

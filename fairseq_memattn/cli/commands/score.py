@@ -163,11 +163,14 @@ def run(args: argparse.Namespace) -> None:
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
     check_memory(bootstrap_resamples(args, len(paths)), len(references))
-    more = {path: read_more(path, args, len(references)) for path in args.more_references}
+    count = len(references)
+    more = {
+        path: read_beside("--reference", path, "ref", args, count) for path in args.more_references
+    }
     systems = read_systems(args, paths, len(references))
     for path in paths.values():
         warn_of_other_references(args, path, references)
-    sources = read_sources(args, len(references))
+    sources = read_beside("--source", args.source, "src", args, count) if args.source else []
     documents, docids = None, {}
     if args.docids:
         documents = read_documents(args.docids, args.reference, len(references))
@@ -279,27 +282,17 @@ def warn_of_other_references(
         )
 
 
-def read_more(path: Path, args: argparse.Namespace, expected: int) -> list[str]:
-    """The lines of a further reference."""
-    lines = read_column(path, "ref")
+def read_beside(
+    option: str, path: Path, column: str, args: argparse.Namespace, expected: int
+) -> list[str]:
+    """The lines of a file that has as many as the reference."""
+    lines = read_column(path, column)
     if len(lines) != expected:
         raise ValueError(
-            f"--reference {path} has {len(lines)} lines, but --reference {args.reference} has "
+            f"{option} {path} has {len(lines)} lines, but --reference {args.reference} has "
             f"{expected}"
         )
     return lines
-
-
-def read_sources(args: argparse.Namespace, expected: int) -> list[str]:
-    if not args.source:
-        return []
-    sources = read_column(args.source, "src")
-    if len(sources) != expected:
-        raise ValueError(
-            f"--source {args.source} has {len(sources)} lines, but --reference {args.reference} "
-            f"has {expected}"
-        )
-    return sources
 
 
 def warn_of_uneven_windows(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.commands.answers import official_answers
 from fairseq_memattn.cli.shared.models import (
-    check_one_folder,
     check_paths,
     checkpoints,
     folders,
@@ -89,17 +88,11 @@ def check(args: argparse.Namespace) -> None:
         check_least(args, name, 1, LARGEST)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
     check_outputs(outputs, [*folders(args.data), *checkpoints(args.path)])
-    check_paths(args.data, args.path)
-    check_one_folder(args.data)
-    if len(checkpoints(args.path)) > 1:
-        raise ValueError(f"--path must be one checkpoint, but is {args.path}")
+    check_paths(args.data, args.path, one_model=True, one_folder=True)
 
 
 def run(args: argparse.Namespace) -> None:
     check(args)
-    import fairseq_memattn
-
-    fairseq_memattn.register()
     import torch
 
     from fairseq_memattn.qa.span_finder import SpanFinder

@@ -1,5 +1,6 @@
 """Reads models saved by `transformers`, and converts them to fairseq checkpoints."""
 
+import argparse
 import pickle
 import zipfile
 from pathlib import Path
@@ -15,6 +16,26 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMATS = ("model.safetensors", "pytorch_model.bin")
+
+
+def add_arguments(parser: argparse.ArgumentParser, beside: str, text: str) -> None:
+    """The arguments of an import. beside: a file of the folder; text: what --dict is for"""
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="folder of a model saved by transformers: config.json, model.safetensors or "
+        f"pytorch_model.bin (or several files with an index), and {beside}",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
+    )
+    parser.add_argument(
+        "--dict",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=f"dictionary to write, for {text}",
+    )
 
 
 def weight_files(folder: Path) -> list[Path]:

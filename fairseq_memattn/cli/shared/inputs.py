@@ -8,11 +8,6 @@ def require_file(option: str, path: Path, file: Path | None = None) -> None:
 
     file: of the path, where that names a column of it as well
     """
-    file = file or path
-    if file.is_file():
-        return
-    if file.is_dir():
-        raise ValueError(f"{option} {path}: must be a file, but is a folder")
-    if file.exists():
-        raise ValueError(f"{option} {path}: must be a file, but is a pipe, which is read only once")
-    raise ValueError(f"{option} {path}: there is no such file")
+    if not (file or path).is_file():
+        what = "must be a file" if (file or path).exists() else "there is no such file"
+        raise ValueError(f"{option} {path}: {what}")

@@ -82,8 +82,15 @@ def folders(data: str) -> list[Path]:
     return [Path(part) for part in data.split(":")]
 
 
-def check_paths(data: str, path: str) -> None:
-    """Raises ValueError for a folder of data or a checkpoint that does not exist."""
+def check_paths(data: str, path: str, one_model: bool = False, one_folder: bool = False) -> None:
+    """Raises ValueError for a folder of data or a checkpoint that does not exist.
+
+    one_model, one_folder: whether several are an error
+    """
+    if one_model and ":" in path:
+        raise ValueError(f"--path must be one checkpoint, but is {path}")
+    if one_folder and ":" in data:
+        raise ValueError(f"the data must be one folder, but are {data}")
     for checkpoint in checkpoints(path):
         if checkpoint.is_dir():
             raise ValueError(f"--path must be a checkpoint, but {checkpoint} is a folder")
@@ -92,12 +99,6 @@ def check_paths(data: str, path: str) -> None:
     for folder in data.split(":"):
         if not Path(folder).is_dir():
             raise ValueError(f"{folder}: there is no such folder")
-
-
-def check_one_folder(data: str) -> None:
-    """Raises ValueError for several folders of data."""
-    if ":" in data:
-        raise ValueError(f"the data must be one folder, but are {data}")
 
 
 def open_checkpoint(
