@@ -96,10 +96,10 @@ wheelhouse: $(READY)
 	BIN=$(BIN) recipes/wheelhouse.sh "$(PYTHON_VERSION)" "$(OUT)"
 
 demo: $(READY)
-	BIN=$(BIN) recipes/demo/run.sh
+	$(BIN)/python recipes/run.py demo
 
 discourse: $(READY)
-	$(BIN)/python recipes/run.py discourse --seeds 1
+	$(BIN)/python recipes/run.py discourse
 
 check: $(DEVELOP)
 	$(BIN)/ruff check .

@@ -1,22 +1,17 @@
-"""What recipes/gpu.sh has measured, as tables in Markdown and as JSON.
+"""What recipes/gpu.py has measured, as tables in Markdown and as JSON.
 
-    python recipes/gpu_table.py FOLDER --output results
-
-FOLDER has `plan`, a line for each run with its part, system and length; `machine`; and for each run
-that has begun PART-SYSTEM-LENGTH.log, what fairseq-train printed with --log-format json. A run that
-has ended has a .status beside it, its exit status and its seconds.
+A run that has begun has PART-SYSTEM-LENGTH.log, what fairseq-train printed with --log-format json.
+One that has ended has a .status beside it, its exit status and its seconds.
 """
 
-import argparse
 import json
 import re
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
 FORMAT = 1  # of the JSON
-TIMED_OUT = (124, 137)  # the exit status of `timeout`
+TIMED_OUT = 124  # the exit status
 OUT_OF_TIME, NOT_RUN, INTERRUPTED = "out of time", "not run", "interrupted"
 PARTS = {
     "speed": "Words a second and peak memory",
@@ -40,12 +35,12 @@ STATISTICS = re.compile(r'\{"epoch": .*\}$', re.M)
 MEMORY = re.compile(r"total memory = ([0-9.]+) GB")
 
 
-def read_run(folder: Path, part: str, system: str, length: str) -> dict[str, Any]:
+def read_run(folder: Path, part: str, system: str, length: int | None) -> dict[str, Any]:
     """A row of the table; what the run has not measured is left out."""
     run: dict[str, Any] = {"part": part, "system": system}
-    if length.isdecimal():
-        run["length"] = int(length)
-    log = folder / f"{part}-{system}-{length}.log"
+    if length:
+        run["length"] = length
+    log = folder / f"{part}-{system}-{length or '-'}.log"
     if not log.exists():
         return {**run, "result": NOT_RUN}
     text = log.read_text("utf-8", errors="replace")
@@ -88,7 +83,7 @@ def result(text: str, code: int | None) -> str:
         return "out of memory"
     if code is None:
         return INTERRUPTED
-    if code in TIMED_OUT:
+    if code == TIMED_OUT:
         return OUT_OF_TIME
     if code:
         lines = text.strip().splitlines() or [f"exit status {code}"]
@@ -121,32 +116,14 @@ def page(machine: str, runs: list[dict[str, Any]]) -> str:
     short = sum(result in (OUT_OF_TIME, NOT_RUN) for result in results)
     if short and INTERRUPTED not in results and set(results) != {NOT_RUN}:
         parts.append(
-            f"{short} of {len(runs)} runs had too little time; raise BUDGET, the seconds for all."
+            f"{short} of {len(runs)} runs had too little time; raise --budget, the seconds for all."
         )
     return "\n\n".join(parts) + "\n"
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, help="folder of the runs")
-    parser.add_argument("--output", type=Path, required=True, help="to write, .md and .json")
-    return parser.parse_args()
-
-
-def run(args: argparse.Namespace) -> None:
-    machine = (args.folder / "machine").read_text("utf-8").strip()
-    plan = [line.split()[:3] for line in (args.folder / "plan").read_text().splitlines()]
-    runs = [read_run(args.folder, *row) for row in plan]
+def write(machine: str, runs: list[dict[str, Any]], output: Path) -> None:
+    """OUTPUT.md and OUTPUT.json, and the former on the screen."""
     report = {"format": FORMAT, "machine": machine, "runs": runs}
-    args.output.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    args.output.with_suffix(".md").write_text(page(machine, runs), "utf-8")
+    output.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
+    output.with_suffix(".md").write_text(page(machine, runs), "utf-8")
     print(f"\n{page(machine, runs)}")
-
-
-if __name__ == "__main__":
-    try:
-        run(arguments())
-    except (OSError, ValueError) as error:
-        sys.exit(f"gpu_table.py: error: {error}")

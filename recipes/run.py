@@ -6,7 +6,8 @@
     python recipes/run.py abc/multi30k --dry-run     the commands, to read or to copy
 
 A stage that is done is not done again, and a training that stopped goes on. A folder that has a
-stage with other settings is refused. Paths are the repository's unless they begin with a slash.
+stage with other settings is refused. Paths are the repository's unless they begin with a slash. An
+experiment is a file recipes/FOLDER/experiments/NAME.yaml; runner/experiment.py describes its keys.
 """
 
 import argparse
@@ -27,7 +28,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("experiment", nargs="?")
     parser.add_argument("--systems", nargs="+", help="in the order of the table")
-    parser.add_argument("--seeds", nargs="+", type=int, help="default: 1 2 3")
+    parser.add_argument("--seeds", nargs="+", type=int, help="of the trainings")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings")
     parser.add_argument("--work", help="folder of the results")
     parser.add_argument("--data", help="folder of the corpora (default: $MEMATTN_DATA, or data)")
@@ -64,6 +65,7 @@ def about(name: str) -> str:
     patterns = (p + experiment.data.get("suffix", "") for p in experiment.data["systems"])
     parts.append(
         f"systems: {', '.join(patterns)}\ndefault: {' '.join(experiment.default_systems())}"
+        f"\nseeds: {' '.join(map(str, experiment.default_seeds))}"
     )
     return "\n\n".join(parts)
 
@@ -128,7 +130,10 @@ def run(args: argparse.Namespace) -> None:
     experiment = Experiment(
         args.experiment, settings(args.set), work=args.work, corpora=corpora, device=device
     )
-    systems, seeds = args.systems or experiment.default_systems(), args.seeds or [1, 2, 3]
+    systems, seeds = (
+        args.systems or experiment.default_systems(),
+        args.seeds or experiment.default_seeds,
+    )
     parts = list(plan(experiment, systems, seeds))
     after = list(experiment.stages(experiment.scope(systems=systems, seeds=seeds), "after"))
     programs = args.bin or Path(sys.executable).parent

@@ -11,8 +11,13 @@
 #
 # fairseq-fixed has a wheel for Python 3.12; for 3.11 the Python in BIN compiles it, and must be 3.11.
 # Wheels are for Linux on x86-64. Paths are the repository's unless they begin with a slash.
-source "$(dirname "$0")/common.sh"
-arguments "VERSION FOLDER" "$@"
+set -euo pipefail
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
+case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' recipes/wheelhouse.sh; exit ;; esac
+if [ $# -ne 2 ]; then
+  echo "usage: recipes/wheelhouse.sh VERSION FOLDER, but the number of arguments is $#" >&2
+  exit 2
+fi
 version=$1 out=$2 BIN=${BIN:-.venv/bin} limit=60000000  # bytes
 here=recipes/wheelhouse
 

@@ -10,6 +10,7 @@ A file can include others, whose mappings it extends. Its keys:
     systems     patterns of systems, such as <control>-<slots>[-<norm>], and what differs
     suffix      what is added to all patterns
     default     the systems that run unless --systems is given
+    seeds       likewise (1, 2 and 3 unless they are here)
     checks      expressions that must hold
     needs       files and folders that must exist before a command runs
     code        Python files beside it, whose functions the expressions can call
@@ -183,6 +184,7 @@ class Experiment:
         self.definitions = {**self.data.get("define", {}), **defaults}
         self.places = {key: value for key, value in places.items() if value is not None}
         self.places.setdefault("work", self.data["work"])
+        self.default_seeds: list[int] = self.data.get("seeds", [1, 2, 3])
 
     def scope(self, more: Mapping[str, Any] | None = None, **given: Any) -> Scope:
         given = {**self.places, **self.given, **given}
@@ -241,9 +243,9 @@ class Experiment:
             loops = scope.evaluate(given.get("each", {}))
             for values in itertools.product(*loops.values()):
                 loop = dict(zip(loops, values, strict=True))
-                here, there = (local(one.child(loop), given) for one in (scope, anywhere))
-                if not here.evaluate(given.get("when", True)):
+                if not scope.child(loop).evaluate(given.get("when", True)):
                     continue
+                here, there = (local(one.child(loop), given) for one in (scope, anywhere))
                 makes = here.evaluate(given.get("makes", []))
                 if isinstance(makes, str):
                     makes = [makes]

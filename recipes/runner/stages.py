@@ -30,9 +30,13 @@ def write_records(folder: Path, records: dict[str, Any]) -> None:
 def is_done(stage: Stage) -> bool:
     """Raises RecipeError where the folder has the stage with other settings."""
     record = read_records(stage.folder).get(stage.name)
-    if record is None:
-        return False
     made = all(map(glob.glob, stage.makes)) and (stage.trains or stage.output.exists())
+    if record is None:
+        if made and stage.trains:  # fairseq would go on with it
+            raise RecipeError(
+                f"{stage.folder} has another training; give another --work, or remove it"
+            )
+        return False
     if record["command"] != stage.record and made:
         before, now = (flags(words) for words in (record["command"], stage.record))
         raise RecipeError(

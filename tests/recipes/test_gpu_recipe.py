@@ -1,4 +1,4 @@
-"""recipes/gpu.sh with programs that pretend to train on two GPUs, and the table of its logs."""
+"""recipes/gpu.py with programs that pretend to train on two GPUs, and the table of its logs."""
 
 import json
 import os
@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "recipes" / "gpu_table.py"
 START = "INFO | rank   0: capabilities =  9.0  ; total memory = 80.000 GB ; name = Toy\n"
 INTERVAL = '"loss": "8", "ppl": "256.5", "wps": "{wps}", "num_updates": "{updates}"'
 VALID = 'INFO | valid | {"epoch": 1, "valid_loss": "7", "valid_ppl": "128.25"}\n'
@@ -22,33 +22,37 @@ def interval(wps, updates, free):
     return f'INFO | train_inner | {{"epoch": 1, {values}, "gb_free": "{free}"}}\n'
 
 
-def tabulate(folder, runs):
-    """runs: for each, its part, system and length, its log, and its status."""
-    (folder / "machine").write_text("Toy, torch 9\n")
-    for name, log, status in runs:
-        path = folder / f"{name.replace(' ', '-')}.log"
-        if log is not None:
-            path.write_text(log)
-        if status is not None:
-            path.with_suffix(".status").write_text(f"{status} 12\n")
-    (folder / "plan").write_text("".join(f"{name} 2\n" for name, *_ in runs))
-    argv = [sys.executable, TABLE, folder, "--output", folder / "results"]
-    done = subprocess.run([*map(str, argv)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((folder / "results.json").read_text())
-    assert (folder / "results.md").read_text() == done.stdout.removeprefix("\n").rstrip() + "\n"
-    return report, done.stdout.splitlines()
+@pytest.fixture
+def tabulate(tmp_path, monkeypatch, capsys):
+    """The report and the page of runs: part, system and length, log, and status of each."""
+    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    table = import_module("gpu_table")
+
+    def write(runs):
+        rows = []
+        for (part, system, length), log, status in runs:
+            path = tmp_path / f"{part}-{system}-{length or '-'}.log"
+            if log is not None:
+                path.write_text(log)
+            if status is not None:
+                path.with_suffix(".status").write_text(f"{status} 12\n")
+            rows.append(table.read_run(tmp_path, part, system, length))
+        table.write("Toy, torch 9", rows, tmp_path / "results")
+        out = capsys.readouterr().out
+        assert (tmp_path / "results.md").read_text() == out.removeprefix("\n").rstrip() + "\n"
+        return json.loads((tmp_path / "results.json").read_text()), out.splitlines()
+
+    return write
 
 
-def test_table(tmp_path):
+def test_table(tabulate):
     slow_start = START + interval(10, 5, 70) + interval(90.5, 10, 62.5) + interval(99.5, 15, 63)
     report, lines = tabulate(
-        tmp_path,
         [
-            ("speed softmax 512", slow_start, 0),
-            ("speed abc-32 512", START + interval(1234, 5, 70), 124),
-            ("multi30k softmax -", START + interval(5, 5, 79) + VALID, 0),
-        ],
+            (("speed", "softmax", 512), slow_start, 0),
+            (("speed", "abc-32", 512), START + interval(1234, 5, 70), 124),
+            (("multi30k", "softmax", None), START + interval(5, 5, 79) + VALID, 0),
+        ]
     )
     assert report["machine"] == "Toy, torch 9"
     assert report["runs"] == [
@@ -89,24 +93,24 @@ def test_table(tmp_path):
     assert "| softmax | 512 | 95.0 | 17.5 | 15 | 12 | 256.5 |  |" in lines
     assert "| abc-32 | 512 | 1,234 | 10.0 | 5 | 12 | 256.5 | out of time |" in lines
     assert "| softmax | 5.0 | 1.0 | 5 | 12 | 256.5 | 128.2 |" in lines
-    assert lines[-2] == "1 of 3 runs had too little time; raise BUDGET, the seconds for all."
+    assert lines[-2] == "1 of 3 runs had too little time; raise --budget, the seconds for all."
 
 
 EPOCH = 'INFO | train | {"epoch": 1, "train_ppl": "300.5", "train_num_updates": "3"}\n'
 
 
-def test_the_training_perplexity_is_that_of_the_last_interval(tmp_path):
+def test_the_training_perplexity_is_that_of_the_last_interval(tabulate):
     log = START + interval(10, 2, 70) + VALID + EPOCH
-    report, _ = tabulate(tmp_path, [("wikitext-2 softmax 512", log, 0)])
+    report, _ = tabulate([(("wikitext-2", "softmax", 512), log, 0)])
     run = report["runs"][0]
     assert (run["updates"], run["train_ppl"], run["valid_ppl"]) == (3, 256.5, 128.25)
 
 
-def test_a_run_that_ends_within_its_first_interval(tmp_path):
-    report, _ = tabulate(tmp_path, [("wikitext-2 softmax 512", START + VALID + EPOCH, 0)])
+def test_a_run_that_ends_within_its_first_interval(tabulate):
+    report, _ = tabulate([(("wikitext-2", "softmax", 512), START + VALID + EPOCH, 0)])
     run = report["runs"][0]
     assert (run["updates"], run["train_ppl"], run["valid_ppl"]) == (3, 300.5, 128.25)
-    report, _ = tabulate(tmp_path, [("speed softmax 8192", START + interval("0.0", 1, 70), 0)])
+    report, _ = tabulate([(("speed", "softmax", 8192), START + interval("0.0", 1, 70), 0)])
     assert report["runs"][0]["updates"] == 1 and "words_per_second" not in report["runs"][0]
 
 
@@ -121,18 +125,17 @@ def test_a_run_that_ends_within_its_first_interval(tmp_path):
         (None, None, "not run"),
     ],
 )
-def test_what_a_run_ended_with(tmp_path, log, status, result):
-    report, lines = tabulate(tmp_path, [("modes fp16 512", log, status)])
+def test_what_a_run_ended_with(tabulate, log, status, result):
+    report, lines = tabulate([(("modes", "fp16", 512), log, status)])
     assert report["runs"][0]["result"] == result
     rows = [line for line in lines if line.startswith("| abc-32 ") or line.startswith("| fp16 ")]
     assert result.replace("|", "\\|") in rows[-1]
-    assert "raise BUDGET" not in lines[-2]
+    assert "raise --budget" not in lines[-2]
 
 
 PYTHON = """#!/bin/bash
 case $1 in
-  -W) cat > /dev/null; echo "$GPUS Toy, torch 9" ;;
-  *) exec "$REAL" "$@" ;;
+  -W) echo "$GPUS Toy, torch 9" ;;
 esac
 """
 TRAIN = f"""#!/bin/bash
@@ -162,7 +165,6 @@ def settings(tmp_path):
     return {
         **os.environ,
         **{name: str(path) for name, path in places.items()},
-        "REAL": sys.executable,
         "CALLS": str(tmp_path / "calls"),
         "GPUS": "2",
         "HANG": "never",
@@ -170,8 +172,9 @@ def settings(tmp_path):
 
 
 def start(settings, *arguments):
+    places = [f"--{name.lower()}={settings[name]}" for name in ("BIN", "DATA", "WORK")]
     return subprocess.Popen(
-        ["recipes/gpu.sh", *arguments],
+        [sys.executable, "recipes/gpu.py", *places, *arguments],
         cwd=ROOT,
         env=settings,
         stdout=subprocess.PIPE,
@@ -236,7 +239,7 @@ def test_a_script_that_is_stopped_has_what_there_is(settings):
 
 def test_some_parts_and_lengths(settings):
     Path(settings["DATA"], "multi30k-en-de").rmdir()  # which these parts do without
-    script = start({**settings, "PARTS": "speed\nmodes ", "LENGTHS": " 4096  1024"})
+    script = start(settings, *"--parts speed modes --lengths 4096 1024".split())
     _, err = script.communicate()
     assert script.returncode == 0, err
     runs = results(settings)
@@ -247,14 +250,15 @@ def test_some_parts_and_lengths(settings):
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"PARTS": "speed none"}, "PARTS must be of speed modes processes wikitext-2 multi30k"),
-        ({"PARTS": "processes", "GPUS": "1"}, "PARTS processes has nothing that runs here"),
-        ({"LENGTHS": "512 x"}, "LENGTHS must be a whole number"),
-        ({"LENGTHS": "16384 512"}, "TOKENS must be at least 16384, the longest input, but is 8192"),
+        ("--parts processes", "--parts processes has nothing that runs here"),
+        ("--lengths 16384 512", "--tokens must be at least 16384, the longest input"),
+        ("--size 100", "--size must be a multiple of 8, the heads"),
+        ("--budget 0", "--budget must be 1 or more"),
+        ("--data nowhere", "there is no folder nowhere/wikitext-2; --data is the folder"),
     ],
 )
-def test_wrong_parts_and_lengths(given, message, settings):
-    script = start({**settings, **given})
+def test_wrong_settings(given, message, settings):
+    script = start({**settings, "GPUS": "1"}, *given.split())
     out, err = script.communicate()
     assert script.returncode == 2 and not out
     assert err.startswith(f"error: {message}")
@@ -264,7 +268,7 @@ def test_it_needs_a_gpu(settings):
     script = start({**settings, "GPUS": "0"})
     out, err = script.communicate()
     assert script.returncode == 2 and not out
-    assert err == "error: torch finds no GPU; recipes/gpu.sh --tiny tries the script on the CPU\n"
+    assert err == "error: torch finds no GPU; recipes/gpu.py --tiny tries the script on the CPU\n"
 
 
 def test_half_precision_is_skipped_on_a_cpu(settings):

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[2]
 # A program that logs its arguments, makes what it is asked for and prints scores.
@@ -93,7 +94,7 @@ def test_the_commands_of_all_experiments_parse():
     for name in import_module("runner.experiment").paths():
         for command in commands(name):
             program, *words = command
-            assert not re.search(r"[{}]|None", " ".join(words)), command
+            assert not re.search(r"[{}]|None|\['", " ".join(words)), command
             if program == "python":
                 assert (ROOT / words[0]).is_file(), command
             flags = frozenset(
@@ -137,6 +138,9 @@ def test_other_settings_in_the_same_folder_are_refused(recipe):
     assert (status, calls) == (2, [])
     assert "softmax-1 has train with --max-update 2000" in out.err and "--max-update 30" in out.err
     assert "give another --work" in out.err
+    (recipe.work / "multi30k" / "softmax-1" / "stages.json").unlink()
+    status, out, calls = recipe("--seeds", "1", systems="softmax")
+    assert (status, calls) == (2, []) and "has another training" in out.err
 
 
 @pytest.mark.parametrize(
@@ -165,6 +169,33 @@ def test_checks_name_what_does_not_hold():
     one = experiments.Experiment("abc/conversion_translation", given, corpora="data", device=[])
     with pytest.raises(experiments.RecipeError, match="transferring is 20, continued is 20"):
         one.run("abc-8-8-transfer", 1)
+
+
+def test_the_demo_trains_the_model_of_its_yaml():
+    """Its flags have the values of discourse.yaml."""
+    flags = next(words for words in commands("demo") if words[0] == "fairseq-train")
+    given = {
+        flag[2:].replace("-", "_"): value for flag, value in zip(flags, flags[1:], strict=False)
+    }
+    recipe = OmegaConf.to_container(OmegaConf.load(ROOT / "recipes/demo/discourse.yaml"))
+    assert given["task"] == recipe["task"].pop("_name")
+    assert given["arch"] == recipe["model"].pop("_name")
+    assert [float(given["lr"])] == recipe["optimization"].pop("lr")
+    parts = "common task model dataset criterion optimizer lr_scheduler optimization".split()
+    settings = {name: value for part in parts for name, value in recipe[part].items()}
+    for name in ("_name", "data", "source_lang", "target_lang"):
+        settings.pop(name)
+    for name, value in settings.items():
+        assert value is True and name in given or given[name].replace(" ", "") == str(value), name
+
+
+def test_when_a_stage_runs_does_not_depend_on_its_own_settings():
+    """5 % of 60 updates are 3; the transfer has 2 of them, of which 5 % would be none."""
+    experiments = import_module("runner.experiment")
+    given = {"updates": "60"}
+    one = experiments.Experiment("abc/conversion_translation", given, corpora="data", device=[])
+    names = [stage.name for stage in one.run("abc-8-8-transfer", 1)]
+    assert names == "train convert transfer tune generate perplexity score".split()
 
 
 def test_help_and_list(capsys, monkeypatch):
