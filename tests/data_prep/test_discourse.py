@@ -16,7 +16,6 @@ import pytest
 from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import discourse
-from fairseq_memattn.data_prep.generated import tsv_tables
 from fairseq_memattn.data_prep.generated.discourse import grammar, lexicon, scenes
 from fairseq_memattn.data_prep.generated.discourse.balanced_sets import (
     CANDIDATES,
@@ -33,6 +32,7 @@ from fairseq_memattn.data_prep.generated.discourse.generated_documents import do
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 from fairseq_memattn.data_prep.generated.discourse.stories import Story
 from fairseq_memattn.data_prep.generated.discourse.templates import read_templates
+from fairseq_memattn.data_prep.text import tables as tsv_tables
 from fairseq_memattn.errors import MemAttnError
 
 SCRIPT = [sys.executable, "-m", "fairseq_memattn.cli", "prepare", "discourse"]

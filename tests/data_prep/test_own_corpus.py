@@ -154,23 +154,6 @@ def test_a_mistyped_prefix(mine: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert f"--text valid={mine}/dve: {mine}/dve.en: no such file" in told
 
 
-@pytest.mark.parametrize(
-    ("prefix", "advice"),
-    [
-        ("train.jsonl", "train.jsonl.en: no such file; for a .jsonl file, give --format jsonl"),
-        ("train.tsv", "train.tsv.en: no such file; for a .tsv file, give --format tsv"),
-        ("train.xml", "train.xml.en: no such file; for a .xml file, give --format sgm"),
-        ("train.es", "train.es.en: no such file; the prefix is without the language: {0}/train"),
-        ("gone.es", "gone.es.en: no such file"),
-    ],
-)
-def test_a_file_in_the_place_of_a_prefix(
-    prefix: str, advice: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(mine, "--text", f"train={mine}/{prefix}") == 1
-    assert message(capsys.readouterr().err).endswith(advice.format(mine))
-
-
 def test_a_wrong_seed_leaves_nothing(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(mine, "--seed", "-1") == 1
     assert "--seed must be at least 0, but is -1" in message(capsys.readouterr().err)

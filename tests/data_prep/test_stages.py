@@ -16,7 +16,7 @@ from official_archives import lines, message, nist_set
 from preparing import prepare
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
-from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs, read_segments
+from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows, read_segments
 from fairseq_memattn.data_prep.pipeline.stages import Stages
 from fairseq_memattn.data_prep.text import bpe, moses
 from fairseq_memattn.data_prep.text.lines import (
@@ -510,7 +510,7 @@ SEGMENT = '<doc docid="a"><seg id="1">one</seg>'
         ("<doc docid='a'></doc>\n", "", "src: no <seg>"),
         (b"\n\xff\n", "", "src, line 2: not UTF-8 at byte 1"),
         (SEGMENT, SEGMENT.replace('"a"', '"b"'), "src, line 1: document a, but .*ref, line 1"),
-        (SEGMENT, f"{SEGMENT}<seg>2</seg>", "src has 1 segments, but .*ref has 2"),
+        (SEGMENT, f"{SEGMENT}<seg>2</seg>", "src has 1, .*ref has 2"),
     ],
 )
 def test_test_sets_that_are_not_as_they_should_be(
@@ -520,7 +520,7 @@ def test_test_sets_that_are_not_as_they_should_be(
     for path, content in zip(paths, (source, target), strict=True):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(MemAttnError, match=expected):
-        list(read_segment_pairs(*paths, Counter()))
+        list(read_segment_rows(paths, Counter()))
 
 
 def test_segments(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
-from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     add_subword_arguments,
@@ -23,8 +23,6 @@ from fairseq_memattn.data_prep.text.lines import raw_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
-HOST = "https://dl.fbaipublicfiles.com/glue/data"
-PAGE = "https://gluebenchmark.com/tasks"
 LABEL = "label"
 SINGLE = {"train": "train.tsv", "valid": "dev.tsv"}
 MATCHED = {"train": "train.tsv", "valid": "dev_matched.tsv", "valid1": "dev_mismatched.tsv"}
@@ -51,20 +49,9 @@ class Task:
     drop_uneven: bool = False
 
 
-def official(name: str, size: int, digest: str) -> Archive:
-    """One of GLUE's archives."""
-    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
-
-
-# Sizes and SHA-256 of the archives, and numbers of examples, are from Hugging Face's datasets
-# library.
 TASKS = {
     "MNLI": Task(
-        official(
-            "MNLI.zip",
-            312783507,
-            "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
-        ),
+        official("MNLI.zip"),
         MATCHED,
         ("sentence1", "sentence2"),
         "gold_label",
@@ -72,11 +59,7 @@ TASKS = {
         {"train": (392_702,), "valid": (9_815,), "valid1": (9_832,)},
     ),
     "QNLI": Task(
-        official(
-            "QNLIv2.zip",
-            10627589,
-            "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
-        ),
+        official("QNLIv2.zip"),
         SINGLE,
         ("question", "sentence"),
         "label",
@@ -84,11 +67,7 @@ TASKS = {
         {"train": (104_743,), "valid": (5_463,)},
     ),
     "QQP": Task(
-        official(
-            "QQP-clean.zip",
-            41696084,
-            "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
-        ),
+        official("QQP-clean.zip"),
         SINGLE,
         ("question1", "question2"),
         "is_duplicate",
@@ -99,11 +78,7 @@ TASKS = {
         drop_uneven=True,
     ),
     "SST-2": Task(
-        official(
-            "SST-2.zip",
-            7439277,
-            "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
-        ),
+        official("SST-2.zip"),
         SINGLE,
         ("sentence",),
         "label",

@@ -5,15 +5,13 @@ from functools import partial
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
-from fairseq_memattn.data_prep.pipeline.download import Archive
+from fairseq_memattn.data_prep.pipeline.download import official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.text.passages import hotpot_passage
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import HOTPOTQA
 from fairseq_memattn.qa.question_sets import HotpotQuestion
 
-HOST = "http://curtis.ml.cmu.edu/datasets/hotpot"
-PAGE = "https://hotpotqa.github.io"
 DESCRIPTION = """\
 HotpotQA for --task question_answering.
 
@@ -41,38 +39,13 @@ with records of the same format and other distractors, is passed with --files.
 DESCRIPTION += qa_pipeline.LAYOUT
 
 
-def official(name: str, size: int, digest: str) -> Archive:
-    """One of HotpotQA's files."""
-    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
-
-
-# Sizes, SHA-256 and numbers of questions are from Hugging Face's datasets library.
-TRAIN = official(
-    "hotpot_train_v1.1.json",
-    566426227,
-    "26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
-)
+TRAIN = official("hotpot_train_v1.1.json")
 SETTINGS = {
-    "distractor": {
-        "train": TRAIN,
-        "valid": official(
-            "hotpot_dev_distractor_v1.json",
-            46320117,
-            "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
-        ),
-    },
+    "distractor": {"train": TRAIN, "valid": official("hotpot_dev_distractor_v1.json")},
     "fullwiki": {
         "train": TRAIN,
-        "valid": official(
-            "hotpot_dev_fullwiki_v1.json",
-            47454698,
-            "2f1f3e594a3066a3084cc57950ca2713c24712adaad03af6ccce18d1846d5618",
-        ),
-        "test": official(
-            "hotpot_test_fullwiki_v1.json",
-            46213747,
-            "c61a5274b9aa6deca3f7d2dc4d7757684c158fbd2264f759307699fb53801c2b",
-        ),
+        "valid": official("hotpot_dev_fullwiki_v1.json"),
+        "test": official("hotpot_test_fullwiki_v1.json"),
     },
 }
 SIZES = {"train": 90_447, "valid": 7_405, "test": 7_405}

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
+from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows
 from fairseq_memattn.data_prep.pipeline.archives import extract, is_at, names, sources
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
-from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.download import obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import raw_pairs
@@ -18,7 +18,7 @@ from fairseq_memattn.errors import MemAttnError
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
-ARCHIVE = Archive("2014-01.tgz", "https://wit3.fbk.eu/2014-01")
+ARCHIVE = official("2014-01.tgz")
 INNER = "es/en/es-en.tgz"
 TAG = re.compile(
     "</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc|transcript)\\b"
@@ -111,8 +111,8 @@ def test_rows(
     """Spanish, English and document id (SET.TALK) of each segment of some test sets."""
     for name in members:
         source, target = (raw[f"IWSLT14.TED.{name}.es-en.{side}.xml"] for side in LANGUAGES)
-        for document, spanish, english in read_segment_pairs(source, target, counts):
-            yield spanish, english, f"{name}.{document}"
+        for row in read_segment_rows((source, target), counts):
+            yield row.texts[0], row.texts[1], f"{name}.{row.document}"
 
 
 @locks_output

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.voita import SENTENCES, SEPARATOR
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options, positive
-from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.download import obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text import subword
@@ -19,11 +19,7 @@ LANGUAGES = ("en", "ru")
 AGNOSTIC, AWARE = "context_agnostic", "context_aware"
 LAYOUT = "{set}/{language}_{split}"
 RELEASED_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
-ARCHIVE = Archive(
-    "acl19_good_translation_wrong_in_context.zip",
-    "https://github.com/lena-voita/good-translation-wrong-in-context",
-    "https://www.dropbox.com/s/5drjpx07541eqst/acl19_good_translation_wrong_in_context.zip?dl=1",
-)
+ARCHIVE = official("acl19_good_translation_wrong_in_context.zip")
 DESCRIPTION = """\
 English-Russian subtitles as Voita et al. (2019) released them, tokenised: 6 million sentence
 pairs to train a model without context (context_agnostic), and 1.5 million groups of four sentences

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.split_files import (
     DOCID,
-    FORMATS,
     READERS,
     find_columns,
     find_files,
@@ -105,7 +104,7 @@ def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -
 
 def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
     """The user's lines to text/; returns whether they have document ids."""
-    found = find_splits(text, pipeline.languages, FORMATS)
+    found = find_splits(text, pipeline.languages)
     with pipeline.stages.all_or_none():
         for split in text:
             texts = found.texts(split)

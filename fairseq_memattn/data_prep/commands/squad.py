@@ -4,14 +4,12 @@ import argparse
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
-from fairseq_memattn.data_prep.pipeline.download import Archive
+from fairseq_memattn.data_prep.pipeline.download import official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.text.passages import squad_passage
 from fairseq_memattn.qa.answer_scores import SQUAD
 from fairseq_memattn.qa.question_sets import SquadQuestion
 
-HOST = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
-PAGE = "https://rajpurkar.github.io/SQuAD-explorer"
 DESCRIPTION = """\
 SQuAD 1.1 for --task question_answering; valid is the development set.
 
@@ -27,24 +25,7 @@ predicts answers as spans of the context. An answer that is not at its answer_st
 DESCRIPTION += qa_pipeline.LAYOUT
 
 
-def official(name: str, size: int, digest: str) -> Archive:
-    """One of SQuAD's files."""
-    return Archive(name, PAGE, f"{HOST}/{name}", size, f"sha256:{digest}")
-
-
-# Sizes, SHA-256 and numbers of questions are from Hugging Face's datasets library.
-ARCHIVES = {
-    "train": official(
-        "train-v1.1.json",
-        30288272,
-        "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
-    ),
-    "valid": official(
-        "dev-v1.1.json",
-        4854279,
-        "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
-    ),
-}
+ARCHIVES = {"train": official("train-v1.1.json"), "valid": official("dev-v1.1.json")}
 SIZES = {"train": 87_599, "valid": 10_570}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
-from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
+from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.lines import read_lines
@@ -18,11 +18,6 @@ from fairseq_memattn.errors import MemAttnError
 
 LANGUAGE = "en"
 END = "<eos>"  # counted as a word of the vocabulary, and once a line
-HOST = "https://wikitext.smerity.com"
-PAGE = (
-    "https://www.salesforce.com/products/einstein/ai-research/"
-    "the-wikitext-dependency-language-modeling-dataset/"
-)
 
 
 @dataclass(frozen=True)
@@ -38,26 +33,12 @@ class Corpus:
     vocabulary: int
 
 
-def edition(name: str, digest: str, train: int, vocabulary: int) -> Corpus:
-    """One of the two editions, which share valid and test."""
-    archive = Archive(f"{name}-v1.zip", PAGE, f"{HOST}/{name}-v1.zip", digest=f"md5:{digest}")
-    return Corpus(archive, {"train": train, "valid": 217_646, "test": 245_569}, vocabulary)
-
-
-# The checksums are from torchtext.
+HELD_OUT = {"valid": 217_646, "test": 245_569}
 CORPORA = {
-    "wikitext-103": edition(
-        "wikitext-103",
-        "9ddaacaf6af0710eda8c456decff7832",
-        103_227_021,
-        267_735,
+    "wikitext-103": Corpus(
+        official("wikitext-103-v1.zip"), {"train": 103_227_021, **HELD_OUT}, 267_735
     ),
-    "wikitext-2": edition(
-        "wikitext-2",
-        "542ccefacc6c27f945fb54453812b3cd",
-        2_088_628,
-        33_278,
-    ),
+    "wikitext-2": Corpus(official("wikitext-2-v1.zip"), {"train": 2_088_628, **HELD_OUT}, 33_278),
 }
 DESCRIPTION = """\
 WikiText-103 or WikiText-2 (Merity et al., 2017), word by word, for fairseq's language modelling.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_pairs
+from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
-from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
+from fairseq_memattn.data_prep.pipeline.download import obtain_all, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
@@ -18,43 +18,12 @@ from fairseq_memattn.data_prep.text.lines import raw_pairs
 from fairseq_memattn.files import write_all_or_nothing
 
 LANGUAGES = ("en", "de")
-PAGE = "https://www.statmt.org/wmt14/translation-task.html"
-# Sizes and SHA-256 of the training data are those that TensorFlow Datasets records, the MD5 of
-# the test sets those of sacreBLEU.
 ARCHIVES = {
-    "training/europarl-v7.de-en": Archive(
-        "training-parallel-europarl-v7.tgz",
-        PAGE,
-        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
-        657632379,
-        "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-    ),
-    "commoncrawl.de-en": Archive(
-        "training-parallel-commoncrawl.tgz",
-        PAGE,
-        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
-        918311367,
-        "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-    ),
-    "training/news-commentary-v9.de-en": Archive(
-        "training-parallel-nc-v9.tgz",
-        PAGE,
-        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-        80418416,
-        "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-    ),
-    "newstest2013-src": Archive(
-        "test.tgz",
-        "https://www.statmt.org/wmt13/translation-task.html",
-        "https://www.statmt.org/wmt13/test.tgz",
-        digest="md5:48eca5d02f637af44e85186847141f67",
-    ),
-    "newstest2014-deen": Archive(
-        "test-full.tgz",
-        PAGE,
-        "https://www.statmt.org/wmt14/test-full.tgz",
-        digest="md5:a8cd784e006feb32ac6f3d9ec7eb389a",
-    ),
+    "training/europarl-v7.de-en": official("training-parallel-europarl-v7.tgz"),
+    "commoncrawl.de-en": official("training-parallel-commoncrawl.tgz"),
+    "training/news-commentary-v9.de-en": official("training-parallel-nc-v9.tgz"),
+    "newstest2013-src": official("test.tgz"),
+    "newstest2014-deen": official("test-full.tgz"),
 }
 TRAIN = [*ARCHIVES][:3]
 TEST_SETS = {
@@ -94,9 +63,8 @@ def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[st
 
 def test_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
     """The pairs of a test set."""
-    source, target = files
-    for _, *texts in read_segment_pairs(source, target, counts):
-        yield tuple(texts)
+    for row in read_segment_rows(files, counts):
+        yield row.texts
 
 
 def clean(

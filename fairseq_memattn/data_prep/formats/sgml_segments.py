@@ -164,22 +164,21 @@ def _content(text: str) -> str:
     return " ".join(ENTITY.sub(lambda entity: html.unescape(entity[0]), text).split())
 
 
-def read_segment_pairs(
-    source: Path, target: Path, counts: Counter[str]
-) -> Iterator[tuple[str, str, str]]:
-    """Document, source and target of each segment.
+def read_segment_rows(paths: Sequence[Path], counts: Counter[str]) -> Iterator[Sentence]:
+    """The segments of one file a language.
 
     Raises MemAttnError where the files differ in the numbers or documents of their segments.
     """
-    sides = [list(read_segments(path, counts)) for path in (source, target)]
-    for one, other in zip(*sides, strict=False):
-        if one.document != other.document:
-            raise MemAttnError(
-                f"{source}, line {one.line}: document {one.document}, but {target}, line "
-                f"{other.line}, has document {other.document}"
-            )
-        yield one.document, one.text, other.text
-    if len(sides[0]) != len(sides[1]):
-        raise MemAttnError(
-            f"{source} has {len(sides[0])} segments, but {target} has {len(sides[1])}"
-        )
+    sides = [list(read_segments(path, counts)) for path in paths]
+    for one, *others in zip(*sides, strict=False):
+        for other, path in zip(others, paths[1:], strict=True):
+            if one.document != other.document:
+                raise MemAttnError(
+                    f"{paths[0]}, line {one.line}: document {one.document}, but {path}, line "
+                    f"{other.line}, has document {other.document}"
+                )
+        texts = (one.text, *(other.text for other in others))
+        yield Sentence(texts, one.document, one.line, one.begins)
+    if len({len(side) for side in sides}) > 1:
+        numbers = ", ".join(f"{p} has {len(s)}" for p, s in zip(paths, sides, strict=True))
+        raise MemAttnError(f"the files must have the same number of segments: {numbers}")

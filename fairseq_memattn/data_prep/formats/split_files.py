@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-from fairseq_memattn.data_prep.formats.sgml_segments import has_sides, read_parallel, read_segments
+from fairseq_memattn.data_prep.formats.sgml_segments import (
+    has_sides,
+    read_parallel,
+    read_segment_rows,
+)
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError
 
 DOCID = "docid"
-FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".sgm": "sgm", ".sgml": "sgm", ".xml": "sgm"}
 NAMES = "--columns takes names for a table with a header and numbers for one without"
 Reader = Callable[[Path, Sequence[str], Mapping[str, str], Counter[str]], Iterator[Sentence]]
 
@@ -150,19 +153,7 @@ def read_sgm(
     if len(paths) == 1 and (len(languages) == 2 or has_sides(paths[0])):
         yield from read_parallel(paths[0], languages, counts)
         return
-    sides = [list(read_segments(part, counts)) for part in paths]
-    for one, *others in zip(*sides, strict=False):
-        for other, part in zip(others, paths[1:], strict=True):
-            if one.document != other.document:
-                raise MemAttnError(
-                    f"{paths[0]}, line {one.line}: document {one.document}, but {part}, line "
-                    f"{other.line}, has document {other.document}"
-                )
-        texts = (one.text, *(other.text for other in others))
-        yield Sentence(texts, one.document, one.line, one.begins)
-    if len({len(side) for side in sides}) > 1:
-        numbers = ", ".join(f"{p} has {len(s)}" for p, s in zip(paths, sides, strict=True))
-        raise MemAttnError(f"the files must have the same number of segments: {numbers}")
+    yield from read_segment_rows(paths, counts)
 
 
 READERS: dict[str, Reader] = {"tsv": read_tsv, "jsonl": read_jsonl, "sgm": read_sgm}
@@ -203,8 +194,6 @@ def find_columns(
     named = {language: columns.get(language, language) for language in languages}
     if DOCID in columns or any(DOCID in names for names in first.values()):
         named[DOCID] = columns.get(DOCID, DOCID)
-    if kind == "jsonl":
-        refuse_unknown_keys(first, named)
     return named
 
 
@@ -239,18 +228,6 @@ def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]
                 "header and by its number if it has none; the fields are "
                 f"{shown(dict(zip(numbers, fields, strict=False)))}"
             )
-
-
-def refuse_unknown_keys(first: Mapping[Path, Sequence[str]], columns: Mapping[str, str]) -> None:
-    """Raises MemAttnError for a first object that lacks the key of a column."""
-    for path, keys in first.items():
-        for key in columns.values():
-            if keys and key not in keys:
-                example = " ".join(f"{name}=KEY" for name in {**columns, DOCID: ""})
-                raise MemAttnError(
-                    f"{path}, line 1: has no key {key!r}; name the keys with --columns {example}; "
-                    f"{the_keys(keys)}"
-                )
 
 
 def shown(fields: Mapping[str, str]) -> str:

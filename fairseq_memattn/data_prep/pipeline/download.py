@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from tqdm import tqdm
 
+from fairseq_memattn.data_prep.text.tables import read_table
 from fairseq_memattn.errors import MemAttnError
 
 BLOCK = 1 << 20
@@ -40,6 +41,17 @@ class Archive:
     url: str | None = None
     size: int | None = None
     digest: str | None = None
+
+
+def official(name: str) -> Archive:
+    """The archive of this name in archives.tsv.
+
+    Its sizes and checksums are those that Hugging Face's datasets library, TensorFlow Datasets,
+    sacreBLEU and torchtext record.
+    """
+    [row] = (row for row in read_table(__package__, "archives.tsv") if row["name"] == name)
+    size = int(row["size"]) if row["size"] else None
+    return Archive(name, row["page"], row["url"] or None, size, row["digest"] or None)
 
 
 def obtain(archive: Archive, given: Path | None, folder: Path, unchecked: bool = False) -> Path:

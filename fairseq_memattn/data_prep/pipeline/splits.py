@@ -52,12 +52,9 @@ def docid_path(prefix: Path) -> Path:
     return Path(f"{prefix}.docid")
 
 
-def find_splits(
-    text: Mapping[str, Path], languages: Sequence[str], formats: Mapping[str, str] | None = None
-) -> Splits:
+def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
     """The splits, with document ids where they exist.
 
-    formats: the value of --format for files with a suffix, if the command reads any
     Raises MemAttnError for names that fairseq does not support, for missing files, and for document
     ids that only some of the splits have.
     """
@@ -69,8 +66,7 @@ def find_splits(
     for split, prefix in text.items():
         for path in splits.texts(split):
             if not path.is_file():
-                advice = _advice(prefix, languages, formats or {})
-                raise MemAttnError(f"--text {split}={prefix}: {path}: no such file{advice}")
+                raise MemAttnError(f"--text {split}={prefix}: {path}: no such file")
     if with_ids and len(with_ids) < len(text):
         missing = next(split for split in text if split not in with_ids)
         raise MemAttnError(
@@ -78,15 +74,6 @@ def find_splits(
             "exists; document ids are given for all splits or for none"
         )
     return splits
-
-
-def _advice(prefix: Path, languages: Sequence[str], formats: Mapping[str, str]) -> str:
-    """What to give in place of a prefix that is the name of a file."""
-    if prefix.suffix in formats:
-        return f"; for a {prefix.suffix} file, give --format {formats[prefix.suffix]}"
-    if prefix.suffix[1:] in languages and prefix.is_file():
-        return f"; the prefix is without the language: {prefix.with_suffix('')}"
-    return ""
 
 
 def check_languages(languages: Sequence[str]) -> None:

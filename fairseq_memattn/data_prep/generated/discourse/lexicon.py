@@ -17,7 +17,7 @@ from fairseq_memattn.data_prep.generated.discourse.grammar import (
     past,
     plural_only,
 )
-from fairseq_memattn.data_prep.generated.tsv_tables import Row, grouped, read_table
+from fairseq_memattn.data_prep.text.tables import Row, grouped, read_table
 
 ANIMATE = ("animal", "person")  # classes whose nouns are animate
 

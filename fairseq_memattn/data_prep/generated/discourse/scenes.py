@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fairseq_memattn.data_prep.generated.discourse.grammar import Line
 from fairseq_memattn.data_prep.generated.discourse.templates import read_templates
-from fairseq_memattn.data_prep.generated.tsv_tables import read_table
+from fairseq_memattn.data_prep.text.tables import read_table
 
 
 def impersonal(table: list[Line]) -> list[Line]:

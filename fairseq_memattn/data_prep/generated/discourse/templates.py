@@ -6,7 +6,7 @@ address; you the second person. `grammar.fill` describes the forms of a slot.
 """
 
 from fairseq_memattn.data_prep.generated.discourse.grammar import Line
-from fairseq_memattn.data_prep.generated.tsv_tables import grouped, read_table
+from fairseq_memattn.data_prep.text.tables import grouped, read_table
 
 
 def read_templates(name: str) -> dict[str, list[Line]]:

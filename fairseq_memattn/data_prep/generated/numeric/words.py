@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fairseq_memattn.data_prep.generated.tsv_tables import grouped, read_table
+from fairseq_memattn.data_prep.text.tables import grouped, read_table
 
 
 class Verb(NamedTuple):

@@ -1,6 +1,6 @@
 """The words of the stories, and the templates that they fill."""
 
-from fairseq_memattn.data_prep.generated.tsv_tables import grouped, read_table
+from fairseq_memattn.data_prep.text.tables import grouped, read_table
 
 ROWS = grouped(read_table(__package__, "words.tsv"), "kind")
 PEOPLE, PLACES, OBJECTS = (
