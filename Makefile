@@ -46,7 +46,7 @@ INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Models and layers with random weights; no trainings, no compilation, no further processes.
-QUICK := tests/attention tests/checkpoints tests/evaluation \
+QUICK := tests/attention tests/checkpoints tests/cli tests/evaluation \
 	tests/fairseq/test_modules.py tests/fairseq/test_t5mem.py \
 	--ignore tests/attention/test_window.py --ignore tests/attention/test_abc_gradcheck.py \
 	--deselect tests/checkpoints/test_old_checkpoints.py::test_it_is_trained_on \

@@ -333,8 +333,8 @@ def started(work: str, *folders: Path) -> subprocess.Popen[str]:
         "cli._load = lambda name: command\n"
         "sys.exit(cli.main(['score']))"
     )
-    here = Path(__file__)
-    path = os.pathsep.join(map(str, [*folders, here.parent, here.parents[1], here.parents[2]]))
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, [*folders, here, *here.parents[:3]]))
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path},

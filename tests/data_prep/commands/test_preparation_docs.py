@@ -9,7 +9,7 @@ import pytest
 from fairseq_memattn.data_prep.commands import PREPARATIONS, make_parser
 from fairseq_memattn.data_prep.formats import FORMATS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/**/*.md")]
 CALL = re.compile(r"memattn prepare\s*([a-z][\w-]*) (.+)")
 
