@@ -371,13 +371,6 @@ def test_text_without_content_words_is_refused(tmp_path, capsys):
         assert f"{option.split()[0]} finds no content words in 1 document" in done.err
 
 
-def test_an_alignment_larger_than_the_memory_is_refused(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fairseq_memattn.cli.scoring.word_measures.available_memory", lambda: 1000)
-    done = score(tmp_path, capsys, LTCR | {"ids": list("abcdef")}, CONSISTENCY)
-    assert done.status == 1
-    assert "GB of memory to align the words, but 0.0 GB are available" in done.err
-
-
 def test_text_is_read_from_tables(tmp_path, capsys):
     names = ("source", "reference", "base", "ids")
     rows = zip(*(LTCR[name] for name in names), strict=True)

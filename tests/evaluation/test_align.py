@@ -344,27 +344,12 @@ def test_bad_input(case):
         assert message in case.run([FIRST, SECOND], *options.split())
 
 
-def test_ids_without_those_of_the_reference(case):
-    printed = case.run(['{"docid": "a", "text": "x"}'], docids=False)
-    assert "the reference has no document 'a'; --docids names its documents" in printed
-
-
 def test_other_ids_and_references(case):
     case.write("ids", ["a", "b"])
     assert "has 2 lines, but --reference" in case.run(["a", "b"])
     case.write("ids", ["a", "a", "b", "b"])
     case.write("reference", ["a", "", "b", "c"])
     assert "line 2: there is no reference" in case.run(["a", "b"])
-
-
-def test_a_document_that_takes_too_much_memory(case, monkeypatch):
-    monkeypatch.setattr("fairseq_memattn.cli.commands.align.available_memory", lambda: 80)
-    message = "the alignment of the largest document takes 0.0 GB of memory"
-    assert message in case.run([FIRST, SECOND])
-
-
-def test_no_lines_without_the_report(case):
-    assert "/dev/full cannot be written" in case.run([FIRST, SECOND], "--json", "/dev/full")
 
 
 def test_what_a_table_cannot_store_is_told_before_the_work(case, monkeypatch):
@@ -392,28 +377,6 @@ def test_references_and_ids_of_a_table_and_a_table_as_output(case):
         *map("\t".join, rows),
         "",
     ]
-
-
-def test_score_reads_the_lines(case):
-    case.run([f"{FIRST} Ach so.", SECOND])
-    folder, out = case.folder, case.folder / "score.json"
-    files = ["--system", str(folder / "out"), "--reference", str(folder / "reference")]
-    assert main(["score", *files, "--docids", str(folder / "ids"), "--json", str(out)]) == 0
-    measures = json.loads(out.read_text(encoding="utf-8"))["measures"]
-    (result,) = measures["s-BLEU"]["systems"].values()
-    lines = [REFERENCE[0], f"{REFERENCE[1]} Ach so.", *REFERENCE[2:]]
-    assert result["score"] == pytest.approx(sacrebleu.corpus_bleu(lines, [REFERENCE]).score)
-
-
-def test_contrast_reads_the_lines(case):
-    pytest.importorskip("sentence_splitter")
-    case.run([FIRST, SECOND])
-    entries = [{"expected": form, "rule": "x"} for form in ("dir", "acht", "leer", "du")]
-    sets, out = case.folder / "auxiliary.json", case.folder / "contrast.json"
-    sets.write_text(json.dumps(entries), encoding="utf-8")
-    command = ["contrast", "--sets", str(sets), "--translations", str(case.folder / "out")]
-    assert main([*command, "--lang", "de", "--json", str(out)]) == 0
-    assert json.loads(out.read_text(encoding="utf-8"))[0]["correct"] == 3
 
 
 # ------------------------------------------------------------------------------ real text

@@ -176,30 +176,29 @@ def test_a_model_without_context_is_right_by_half(seed):
 PAIR = {"correct": ["A", "a"], "incorrect": ["A", "b"], "type": "m.sg"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({}, "set.json must hold an object of blocks"),
-        ({"one": {}}, "set.json: the name of a block must be a number, but is 'one'"),
-        ({"1": []}, "block 1: must have a list of pairs, either trg or examples"),
-        ({"1": {"src": ["A", "B"], "trg": []}}, "block 1: must have a list of pairs"),
-        ({"1": {"examples": [1]}}, "block 1: each of examples must be an object with src and trg"),
-        ({"2": {"src": ["A", "B"], "trg": ["C"]}}, "block 2, pair 1: must be an object with corr"),
-        ({"1": {"src": ["A", "B"], "trg": [PAIR, {}]}}, "pair 2: must have either correct or sem"),
-        (
-            {"1": {"src": ["A", "B"], "trg": [PAIR | {"semi-correct": ["A", "a"]}]}},
-            "pair 1: must have either correct or semi-correct",
-        ),
-        ({"1": {"src": ["A", "B"], "trg": [PAIR | {"type": 1}]}}, "type must be a string, but is"),
-        ({"1": {"src": "A", "trg": [PAIR]}}, "pair 1: src must be a list of sentences, but is 'A'"),
-        (
-            {"1": {"src": ["A", "B"], "trg": [PAIR | {"incorrect": None}]}},
-            "pair 1: incorrect must be a list of sentences, but is None",
-        ),
-        ({"1": {"src": ["A"], "trg": [PAIR]}}, "pair 1: the source has 1 sentences, but a cand"),
-        ({"1": {"src": ["A", ""], "trg": [PAIR]}}, "pair 1: a sentence is empty"),
-    ],
-)
-def test_files_that_are_not_disceval(tmp_path, content, message):
-    with pytest.raises(ValueError, match=message):
-        read_set(write(tmp_path, "set.json", content))
+def block(pair, source=("A", "B")):
+    return {"1": {"src": source, "trg": [pair]}}
+
+
+WRONG_SETS = [
+    ({}, "set.json must hold an object of blocks"),
+    ({"one": {}}, "set.json: the name of a block must be a number, but is 'one'"),
+    ({"1": []}, "block 1: must have a list of pairs, either trg or examples"),
+    ({"1": {"examples": [1]}}, "block 1: each of examples must be an object with src and trg"),
+    (block("C"), "block 1, pair 1: must be an object with corr"),
+    (block({}), "pair 1: must have either correct or sem"),
+    (
+        block(PAIR | {"semi-correct": ["A", "a"]}),
+        "pair 1: must have either correct or semi-correct",
+    ),
+    (block(PAIR | {"type": 1}), "type must be a string, but is"),
+    (block(PAIR, "A"), "pair 1: src must be a list of sentences, but is 'A'"),
+    (block(PAIR, ["A"]), "pair 1: the source has 1 sentences, but a cand"),
+    (block(PAIR, ["A", ""]), "pair 1: a sentence is empty"),
+]
+
+
+def test_files_that_are_not_disceval(tmp_path):
+    for content, message in WRONG_SETS:
+        with pytest.raises(ValueError, match=message):
+            read_set(write(tmp_path, "set.json", content))

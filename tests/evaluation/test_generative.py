@@ -129,41 +129,32 @@ def test_p_of_equal_and_of_large_systems():
     assert Counter(entry["total"] for entry in accuracies(examples, base)) == {6000: 1, 3000: 2}
 
 
-@pytest.mark.parametrize(
-    ("text", "more", "message"),
-    [
-        ("one\ntwo\n", (), "text has 2 lines, but --sets have 3 examples"),
-        ("", (), "text has 0 lines, but --sets have 3 examples"),
-        ("\n \n\n", (), "text has no text"),
-        (b"a\n\xff\nb\n", (), "text, line 2: not UTF-8 at byte 1"),
-        ("a\nb\nc\n", ("--user-dir", "."), "--lang is missing"),
-        ("a\nb\nc\n", ("--lang", "xx"), "--lang must be a language of the package"),
-        ("a\nb\nc\n", ("--lang", "de", "--scores", "x"), "--translations takes neither"),
-        ("a\nb\nc\n", ("--lang", "de", "--source-context", "2"), "--source-context is for --path"),
-        ("a\nb\nc\n", ("--lang", "de", "--exchanged", "swap"), "--exchanged is for contrastive"),
-        ("a\nb\nc\n", ("--lang", "de", "--translations", "no"), "no: there is no such file"),
-        ("a\nb\nc\n", ("--lang", "de", "--translations", "=x"), "must be NAME=FILE or FILE"),
-    ],
-)
-def test_bad_text_is_an_error(tmp_path, capsys, text, more, message):
-    assert judged(tmp_path, {"text": text}, *more) != 0
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out.json").exists()
+BAD_TEXT = [
+    ("one\ntwo\n", "", "text has 2 lines, but --sets have 3 examples"),
+    ("\n \n\n", "", "text has no text"),
+    ("a\nb\nc\n", "--user-dir .", "--lang is missing"),
+    ("a\nb\nc\n", "--lang xx", "--lang must be a language of the package"),
+    ("a\nb\nc\n", "--lang de --scores x", "--translations takes neither"),
+    ("a\nb\nc\n", "--lang de --source-context 2", "--source-context is for --path"),
+    ("a\nb\nc\n", "--lang de --exchanged swap", "--exchanged is for contrastive"),
+    ("a\nb\nc\n", "--lang de --translations =x", "must be NAME=FILE or FILE"),
+]
+BAD_ENTRIES = [
+    ({"rule": "A"}, "group 1: expected must be a string with text, but is None"),
+    ({"expected": "a", "rule": 3}, "group 1: rule must be a string with text, but is 3"),
+    ({"expected": "a", "rule": "A", "ante distance": "1"}, "ante distance must be an integer"),
+    ([], "group 1: must be an object"),
+]
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"rule": "A"}, "group 1: expected must be a string with text, but is None"),
-        ({"expected": "", "rule": "A"}, "group 1: expected must be a string with text"),
-        ({"expected": "a", "rule": 3}, "group 1: rule must be a string with text, but is 3"),
-        ({"expected": "a", "rule": "A", "ante distance": "1"}, "ante distance must be an integer"),
-        ([], "group 1: must be an object"),
-    ],
-)
-def test_bad_sets_are_errors(tmp_path, capsys, entry, message):
-    assert judged(tmp_path, {"text": "a\n"}, entries=[entry]) != 0
-    assert message in capsys.readouterr().err
+def test_bad_text_and_bad_sets_are_errors(tmp_path, capsys):
+    for text, more, message in BAD_TEXT:
+        assert judged(tmp_path, {"text": text}, *more.split()) != 0
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out.json").exists()
+    for entry, message in BAD_ENTRIES:
+        assert judged(tmp_path, {"text": "a\n"}, entries=[entry]) != 0
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -226,18 +226,6 @@ def test_a_table_with_other_names(columns: str, tmp_path: Path) -> None:
     assert written(tmp_path / "ours") == expected
 
 
-def test_columns_that_do_not_name_the_ids(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "table.tsv").write_text("talk\ten\tru\n1\ta\tА\n", encoding="utf-8")
-    for form, given, told in (
-        ("tsv", ["en=en", "ru=ru"], "--columns must name the column of docid, such as docid=1"),
-        ("jsonl", ["docid=talk"], "--columns requires the format tsv"),
-    ):
-        status = convert("from", form, tmp_path / "table", tmp_path / "ours", "--columns", *given)
-        assert mistake(capsys, status) == told
-
-
 def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,14 +409,6 @@ def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(MemAttnError, match="leave at least one of the 7 documents in"):
         documents.split(str(prefix), ["en", "ru"], tmp_path / "new", 3, 4, seed=1)
     assert not (tmp_path / "new").exists()
-
-
-def test_the_help_shows_every_format(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        prepare(documents, ["from", "--help"])
-    shown = capsys.readouterr().out
-    for name, form in FORMATS.items():
-        assert f"  {name} " in shown and form.example in shown
 
 
 def test_a_format_is_one_entry(

@@ -106,18 +106,6 @@ def test_what_cannot_go_on_starts_again(site: Site, tmp_path: Path, change: str)
     assert site.served[-1] == (200, 0)
 
 
-def test_a_download_that_only_had_to_be_renamed(site: Site, tmp_path: Path) -> None:
-    target = tmp_path / "corpus.tgz"
-    site.sends = len(CONTENT) - 1
-    with pytest.raises(MemAttnError):
-        download.fetch(site.url, target)
-    with open(tmp_path / "corpus.tgz.part", "ab") as file:
-        file.write(CONTENT[-1:])
-    download.fetch(site.url, target)
-    assert target.read_bytes() == CONTENT
-    assert len(site.served) == 1
-
-
 @pytest.mark.parametrize("extra", [b"", b"x"])
 def test_a_download_of_unknown_size_with_nothing_left(
     extra: bytes, site: Site, tmp_path: Path
@@ -150,11 +138,6 @@ def test_a_file_that_the_server_does_not_have(site: Site, tmp_path: Path) -> Non
     ):
         download.fetch(site.url, tmp_path / "archives/corpus.tgz")
     assert not [*tmp_path.iterdir()]
-
-
-def test_an_archive_that_the_user_does_not_have(tmp_path: Path) -> None:
-    with pytest.raises(MemAttnError, match="--archive .*/a.tgz: no such file or folder"):
-        obtain(Archive("a.tgz", "page"), tmp_path / "a.tgz", tmp_path)
 
 
 @pytest.mark.parametrize(

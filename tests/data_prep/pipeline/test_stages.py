@@ -93,17 +93,6 @@ def test_a_record_removes_nothing_outside_of_the_folder(
     assert other.read_text() == "kept"
 
 
-def test_an_input_that_is_there_twice(text: Path, tmp_path: Path) -> None:
-    stages, copy = Stages(tmp_path / "out"), tmp_path / "out/copy"
-
-    def work() -> None:
-        copy.write_text("once")
-
-    stages.run("copy", [text], [copy], work)
-    with pytest.raises(MemAttnError, match="was made from other input or options"):
-        stages.run("copy", [text, text], [copy], work)
-
-
 @pytest.mark.parametrize("changed", ["en", "de"])
 def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
     sources = [tmp_path / name / "train.sgm" for name in ("en", "de")]
@@ -147,27 +136,6 @@ def test_what_was_made_otherwise_is_replaced_on_demand(
     assert told in str(info.value)
     assert run_stage(folder, text, option, force=True) == 1
     assert run_stage(folder, text, option) == 0
-
-
-def test_inputs_in_another_order(tmp_path: Path) -> None:
-    """As of two languages whose files were exchanged."""
-    first, second = tmp_path / "a.sgm", tmp_path / "b.sgm"
-    output = tmp_path / "out" / "text"
-    for path in (first, second):
-        path.write_text(path.name)
-
-    def join(*paths: Path) -> None:
-        def work() -> None:
-            output.write_text("".join(path.read_text() for path in paths))
-
-        stages = Stages(output.parent, force=False)
-        output.parent.mkdir(exist_ok=True)
-        stages.run("text", paths, [output], work)
-
-    join(first, second)
-    join(first, second)
-    with pytest.raises(MemAttnError, match="was made from other input or options"):
-        join(second, first)
 
 
 def test_a_stage_refuses_to_overwrite_its_input(text: Path, tmp_path: Path) -> None:
@@ -470,12 +438,6 @@ def test_bpe_is_that_of_subword_nmt(total: bool, text: Path, tmp_path: Path) -> 
     segment = bpe.segmenter(mine)
     assert [segment(line) for line in TEXT] == lines(tmp_path / "applied")
     assert segment("  the\u2003dog\u2028 ") == segment("the dog")
-
-
-def test_nothing_to_learn_from(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("a\n\n b c \n")
-    with pytest.raises(MemAttnError, match="text: no text to learn from"):
-        bpe.learn([tmp_path / "text"], tmp_path / "codes", 10, total=False)
 
 
 @pytest.mark.parametrize(
