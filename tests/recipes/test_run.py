@@ -198,6 +198,19 @@ def test_when_a_stage_runs_does_not_depend_on_its_own_settings():
     assert names == "train convert transfer tune generate perplexity score".split()
 
 
+def test_the_pages_name_experiments_and_settings_that_exist():
+    experiments = import_module("runner.experiment")
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")]
+    found = set()
+    for page in [*pages, ROOT / "benchmarks" / "README.md"]:
+        for name, flags in re.findall(
+            r"recipes/run.py ([a-z0-9_/]+)((?:[^\n`#]|\\\n)*)", page.read_text()
+        ):
+            found.add(name)
+            experiments.Experiment(name, dict(re.findall(r"([a-z_]+)=[\"]?(\w+)", flags)))
+    assert len(found) > 15
+
+
 def test_help_and_list(capsys, monkeypatch):
     run = import_module("run")
     assert run.main([]) == 0
