@@ -99,7 +99,9 @@ def write(experiment: Experiment, systems: Sequence[str], seeds: Sequence[int]) 
         for system in systems
     }
     name = Path(scope["work"]) / scope.evaluate(given["name"])
-    text = table(scores, scope.evaluate(given.get("paper", {})), given.get("compare", "difference"))
+    text = table(
+        scores, scope.evaluate(given.get("paper") or {}), given.get("compare", "difference")
+    )
     settings = {key: scope[key] for key in experiment.given}
     data = {"experiment": experiment.name, "settings": settings, "scores": scores}
     name.with_name(f"{name.name}.json").write_text(json.dumps(data, indent=1) + "\n")
