@@ -72,7 +72,7 @@ PROGRAMS |= {f"networks-{number}": shown for number, shown in enumerate(SHOWN)}
 WORKING = {
     "--help": "usage: memattn",
     "prepare discourse --output corpus --train-docs 30 --valid-docs 1 --test-docs 1 "
-    "--contrast-groups 6": "30 documents of train",
+    "--contrast-groups 6": "train    30 documents",
     "prepare own-corpus --text train=corpus/train valid=corpus/valid --langs en ru --output own "
     "--vocab-size 200": "bin: own/bin is ready",
     "prepare wikitext --corpus wikitext-2 --archive wikitext.zip --unchecked --output "

@@ -41,8 +41,8 @@ def output_names() -> list[str]:
     return [*(f"contrast/{phenomenon}.json" for phenomenon in PHENOMENA), *texts, RECORD]
 
 
-def corpus_files(options: Options) -> tuple[list[str], dict[str, dict[str, int]]]:
-    """The content of every file in the order of `output_names`, and the counts."""
+def corpus_files(options: Options) -> list[str]:
+    """The content of every file in the order of `output_names`."""
     corpus = Corpus(options)
     contents: list[str] = []
     counts: dict[str, dict[str, int]] = {}
@@ -67,7 +67,7 @@ def corpus_files(options: Options) -> tuple[list[str], dict[str, dict[str, int]]
         "counts": counts,
         "sha256": dict(zip(output_names(), digests, strict=False)),
     }
-    return [*contents, json.dumps(record, indent=2) + "\n"], counts
+    return [*contents, json.dumps(record, indent=2) + "\n"]
 
 
 def check(options: Options) -> None:
@@ -119,16 +119,12 @@ def run(args: argparse.Namespace) -> None:
     check(options)
     outputs = [args.output / name for name in output_names()]
 
-    def work() -> dict[str, int]:
-        contents, counts = corpus_files(options)
+    def work() -> None:
         with write_all_or_nothing(outputs) as files:
-            for file, text in zip(files, contents, strict=True):
+            for file, text in zip(files, corpus_files(options), strict=True):
                 file.write(text)
-        return {
-            f"{unit} of {name}": number
-            for name, of_name in counts.items()
-            for unit, number in of_name.items()
-        }
 
     made_from = {"corpus": VERSION, **asdict(options), "distances": list(options.distances)}
     Stages(args.output, args.force).run("corpus", [], outputs, work, **made_from)
+    for name, count in json.loads(outputs[-1].read_text("utf-8"))["counts"].items():
+        print(f"{name:9}" + ", ".join(f"{value} {unit}" for unit, value in count.items()))

@@ -61,7 +61,7 @@ DISCOURSE = {  # train, valid, test, groups, shortest, longest, seed, name weigh
 
 @pytest.mark.parametrize("options", DISCOURSE)
 def test_discourse(options: tuple[int, ...]) -> None:
-    contents, _ = discourse.corpus_files(Options(*options))
+    contents = discourse.corpus_files(Options(*options))
     files = dict(zip(discourse.output_names(), contents[:-1], strict=False))
     assert len(files) == 13
     assert digest(part for item in sorted(files.items()) for part in item) == DISCOURSE[options]
