@@ -327,7 +327,7 @@ class ABCAttention(nn.Module):
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
         check_batch("x", x, self.embed_dim, projection=self.q_proj)
         check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
-        if len(source) != len(x):
+        if source.shape[0] != x.shape[0]:  # `len` would make them constants of an exported graph
             raise ValueError(
                 f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."
             )
