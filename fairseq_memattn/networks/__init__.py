@@ -3,6 +3,9 @@
 fairseq's models and transformers' models are shells around them. They need torch alone.
 """
 
+from fairseq_memattn.networks.genbert import GenBERT, GenBERTConfig, GenBERTState
+from fairseq_memattn.networks.gmat import GMATEncoder, GMATOutput
+from fairseq_memattn.networks.gmat_layers import GMATConfig, MaskedLMHead, SpanHead
 from fairseq_memattn.networks.t5 import T5, Decoded, Encoded, T5State
 from fairseq_memattn.networks.t5_layers import T5Sizes
 from fairseq_memattn.networks.t5mem import T5Mem
@@ -11,6 +14,14 @@ from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
 __all__ = [
     "Decoded",
     "Encoded",
+    "GMATConfig",
+    "GMATEncoder",
+    "GMATOutput",
+    "GenBERT",
+    "GenBERTConfig",
+    "GenBERTState",
+    "MaskedLMHead",
+    "SpanHead",
     "T5",
     "T5Mem",
     "T5MemSizes",

@@ -285,10 +285,14 @@ def _visible(tokens: Tensor, past: int, padding: Tensor | None) -> Tensor | None
 
 
 class GenBERT(nn.Module):
-    """GMAT's encoder, which decodes too, with the embeddings as output projection."""
+    """GMAT's encoder, which decodes too, with the embeddings as output projection.
 
-    def __init__(self, config: GenBERTConfig) -> None:
+    config: None has the sizes of BERT-base
+    """
+
+    def __init__(self, config: GenBERTConfig | None = None) -> None:
         super().__init__()
+        config = config or GenBERTConfig()
         assert config.decoder_layers is not None
         self.encoder = GMATEncoder(config)
         self.decoder = GenBERTDecoder(config.hidden_size, config.decoder_layers)

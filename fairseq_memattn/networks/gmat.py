@@ -49,14 +49,18 @@ class GMATEncoder(nn.Module):
     position embeddings, which pass through the embedding layer norm and dropout without a word
     embedding (a choice).
 
+    config: None is BERT-base with a memory of 64 vectors
     embed_tokens: the embeddings, of which the padding symbol's are zeros; None makes new ones
 
     Raises ValueError for options of the attention that are out of range.
     """
 
-    def __init__(self, config: GMATConfig, embed_tokens: nn.Embedding | None = None) -> None:
+    def __init__(
+        self, config: GMATConfig | None = None, embed_tokens: nn.Embedding | None = None
+    ) -> None:
         # Not by super(): other libraries' models of this network have a second base class.
         nn.Module.__init__(self)
+        config = config or GMATConfig()
         size, slots, eps = config.hidden_size, config.memory_slots, config.layer_norm_eps
         self.config, self.padding_idx = config, config.pad_token_id
         self.embed_scale = size**0.5 if config.scale_embedding else 1.0

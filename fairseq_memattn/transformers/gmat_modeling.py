@@ -168,13 +168,9 @@ class GMATForMaskedLM(GMATPreTrainedModel):
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
-        check_attentions(self.config, output_attentions)
         out = self.gmat(
-            input_ids,
-            attention_mask,
-            inputs_embeds,
-            memory_words,
-            output_hidden_states,
+            *(input_ids, attention_mask, inputs_embeds, memory_words),
+            *(output_hidden_states, output_attentions),
             return_dict=True,
         )
         logits = self.lm_head(out.last_hidden_state)
@@ -208,13 +204,9 @@ class GMATForTokenClassification(GMATPreTrainedModel):
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
-        check_attentions(self.config, output_attentions)
         out = self.gmat(
-            input_ids,
-            attention_mask,
-            inputs_embeds,
-            memory_words,
-            output_hidden_states,
+            *(input_ids, attention_mask, inputs_embeds, memory_words),
+            *(output_hidden_states, output_attentions),
             return_dict=True,
         )
         logits = self.tagger(out.last_hidden_state)
@@ -255,15 +247,11 @@ class GMATForQuestionAnswering(GMATPreTrainedModel):
 
         memory_words: (B, Q); None is the question where the configuration has `question_memory`
         """
-        check_attentions(self.config, output_attentions)
         if self.config.question_memory and memory_words is None and input_ids is not None:
             memory_words = self.question_words(input_ids, attention_mask)
         out = self.gmat(
-            input_ids,
-            attention_mask,
-            inputs_embeds,
-            memory_words,
-            output_hidden_states,
+            *(input_ids, attention_mask, inputs_embeds, memory_words),
+            *(output_hidden_states, output_attentions),
             return_dict=True,
         )
         start, end = self.span(out.last_hidden_state).unbind(2)
