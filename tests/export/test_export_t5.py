@@ -4,7 +4,7 @@ import pytest
 import test_gmat
 import test_t5mem
 import torch
-from test_t5mem import EOS, MODELS, PAD, SEPARATOR, WORDBOOK
+from test_t5mem import EOS, PAD, SEPARATOR, WORDBOOK
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
@@ -22,7 +22,8 @@ PLAIN = {
     "t5, unequal sides": {**UNEQUAL, "encoder_layers": 1, "t5_head_dim": 5},
     "t5, shared and scaled": SHARED,
 }
-MEMORY = {name: {} for name in MODELS} | {
+MEMORY = {
+    "by layer": {},
     "t5mem_v1, unequal sides": {**UNEQUAL, "t5mem_slots": 1},
     "t5mem_ws_wma, unequal sides": UNEQUAL,
     "t5mem_v4, shared and scaled": {**SHARED, "t5mem_sequences": 3},
@@ -211,7 +212,7 @@ def test_gradients(name, pairs):
 
 
 def test_the_dictionary_s_symbols(pairs):
-    config = pairs("t5mem_v1")[1].config
+    config = pairs("by layer")[1].config
     assert (config.bos_token_id, config.pad_token_id, config.eos_token_id) == (0, 1, 2)
     assert config.vocab_size == len(WORDBOOK)
     assert config.context_separator_id == SEPARATOR

@@ -1,4 +1,7 @@
-"""T5Mem's models against the equations written out, and what must not change their output."""
+"""T5Mem's models in fairseq's conventions: layout, decoding, refusals, checkpoints.
+
+tests/networks has the tests of what they compute.
+"""
 
 from argparse import Namespace
 from types import SimpleNamespace
@@ -9,18 +12,12 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.ops.memory_slots import naive as reference
-from fairseq_memattn.attention.ops.mixture import naive as mixture_reference
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.t5mem import DESIGNS, T5Mem
-from fairseq_memattn.networks.t5mem import T5MemSelector
-from fairseq_memattn.networks.t5mem_encoder import T5MemSizes
 
 WORDS = 12
 MODELS = {name: (name, "embedding") for name in DESIGNS} | {"by layer": ("t5mem_v3", "layer")}
-WITH_SELECTOR = {k: v for k, v in MODELS.items() if DESIGNS[v[0]].selector}
 each_model = pytest.mark.parametrize("name", MODELS)
-each_with_selector = pytest.mark.parametrize("name", WITH_SELECTOR)
 
 
 def dictionary():
@@ -102,134 +99,6 @@ def logits(model, inputs):
         return model(**inputs)[0]
 
 
-# --- The equations
-
-
-class Literal:
-    """A T5Mem's forward pass, position by position, from its weights."""
-
-    def __init__(self, model):
-        self.model, self.slots = model, model.encoder.sizes.slots
-
-    def heads(self, linear, x):
-        return linear(x).unflatten(-1, (2, -1)).transpose(-3, -2)
-
-    def bias(self, count, length):
-        """(K, H, M + S, K M + S), equation 8."""
-        table, slots = self.model.encoder.position_bias.table, self.slots
-        bias = torch.zeros(count, 2, slots + length, count * slots + length)
-        for i in range(count):
-            for query in range(slots + length):
-                for column in range(count * slots + length):
-                    distance = reference.slot_distance(i, query, column, count, slots)
-                    row = 32 if distance is None else reference.bucket(distance, True, 32, 128)
-                    bias[i, :, query, column] = table[row]
-        return bias
-
-    def encode(self, tokens):
-        encoder, slots = self.model.encoder, self.slots
-        padding = tokens.eq(PAD)
-        batch, count, length = tokens.shape
-        rows = []
-        for b in range(batch):
-            for i in range(count):
-                slot = encoder.slot_tokens + encoder.distances[count - 1 - i]
-                rows.append(torch.cat([slot, encoder.embed_tokens(tokens[b, i])]))
-        x = torch.stack(rows).view(batch, count, slots + length, -1)
-        for layer in encoder.layers:
-            x = self.encoder_layer(layer, x, self.bias(count, length), padding)
-        x = encoder.final_norm(x)
-        return x[:, :, slots:], x[:, :, :slots], padding
-
-    def encoder_layer(self, layer, x, bias, padding):
-        frame, slots = layer.attention, self.slots
-        normed, block = frame.norm(x), frame.block
-        q = self.heads(block.q_proj, normed)
-        q[..., :slots, :] = self.heads(block.slot_q_proj, normed)[..., :slots, :]
-        k, v = self.heads(block.k_proj, normed), self.heads(block.v_proj, normed)
-        out = reference.mem_attention(q, k, v, slots=slots, bias=bias, key_padding_mask=padding)
-        out = out.transpose(2, 3).flatten(3)
-        projected = block.out_proj(out)
-        if block.slot_out_proj is not None:
-            projected[:, :, :slots] = block.slot_out_proj(out)[:, :, :slots]
-        x = x + projected
-        fed = layer.ffn.of_tokens(x)
-        if layer.ffn.of_slots is not None:
-            fed[:, :, :slots] = layer.ffn.of_slots(x)[:, :, :slots]
-        return fed
-
-    def written(self, fed, target_context, count):
-        """(B, T, K), the bias by how far a sequence is before the one that is being written."""
-        table, rows = self.model.decoder.selector.distance_bias, []
-        for row, ahead in zip(fed.tolist(), target_context.tolist(), strict=True):
-            for token in row:
-                ahead -= token == SEPARATOR
-                before = [count - 1 - i - max(ahead, 0) for i in range(count)]
-                rows.append([table[max(7 + distance, 0)] for distance in before])
-        return torch.tensor(rows).double().view(*fed.shape, count)
-
-    def decode(self, fed, target_context, sequences, slots, padding):
-        decoder = self.model.decoder
-        selector = decoder.selector
-        written = self.written(fed, target_context, padding.shape[1])
-        starts = torch.full_like(fed[:, :1], WORDBOOK.bos())
-        embedded = decoder.embed_tokens(torch.cat([starts, fed[:, 1:]], dim=1))
-        sentences = selector.sentence_proj(sequences)
-        bias, x = decoder.position_bias(fed.shape[1]), embedded
-        for layer in decoder.layers:
-            x, _ = layer.attention(x, bias)
-            frame = layer.cross_attention
-            normed, block = frame.norm(x), frame.block
-            query = normed if selector.by_layer else embedded
-            selection = mixture_reference.select_sequences(
-                selector.q_proj(query),
-                selector.k_proj(slots).flatten(2),
-                padding.all(dim=2),
-                bias=written,
-            )
-            w_key, w_value = (
-                f.weight.unflatten(0, (2, -1)).transpose(1, 2) for f in (block.k_proj, block.v_proj)
-            )
-            out = mixture_reference.mixture_attention(
-                self.heads(block.q_proj, normed),
-                sentences,
-                w_key,
-                w_value,
-                selection,
-                key_padding_mask=padding,
-            )
-            x = layer.ffn(x + block.joined(out))
-        return decoder.output_layer(decoder.final_norm(x))
-
-    def __call__(self, inputs):
-        pad = torch.nn.functional.pad
-        context = inputs["context_tokens"]
-        current = pad(inputs["src_tokens"], (0, context.shape[2] - 5), value=PAD)
-        tokens = torch.cat([context, current.unsqueeze(1)], dim=1)
-        with torch.no_grad():
-            fed, before = inputs["prev_output_tokens"], inputs["target_context"]
-            return self.decode(fed, before, *self.encode(tokens))
-
-
-@pytest.mark.parametrize("slots", [1, 2])
-@each_with_selector
-def test_the_equations_written_out(name, slots):
-    model = build(name, t5mem_slots=slots)
-    assert_close(logits(model, batch()), Literal(model)(batch()), rtol=0, atol=1e-9)
-
-
-@each_model
-def test_gradients_reach_every_weight(name):
-    model = build(name, t5mem_sequences=3).train()
-    model(**batch())[0].square().sum().backward()
-    assert all(weights.grad is not None for weights in model.parameters())
-    unused = [n for n, weights in model.named_parameters() if not weights.grad.any()]
-    if name in WITH_SELECTOR:
-        assert unused == []
-    else:  # What the last layer makes of the tokens is read by nobody.
-        assert all(part.startswith("encoder.layers.1.attention") for part in unused)
-
-
 # --- Sequences
 
 
@@ -259,83 +128,6 @@ def test_left_padding_and_masks_mean_the_same(name):
     assert_close(logits(model, inputs | {"src_tokens": left}), expected)
     hidden = inputs["context_tokens"].masked_fill(inputs["context_tokens"].eq(PAD), 7)
     assert_close(logits(model, inputs | {"context_tokens": hidden}), expected)
-
-
-@each_model
-def test_order_of_the_context_matters(name):
-    model, inputs = build(name), batch()
-    swapped = inputs["context_tokens"].flip(1)
-    difference = logits(model, with_context(inputs, swapped))[0] - logits(model, inputs)[0]
-    assert difference.abs().max() > 1e-4
-
-
-@each_model
-def test_a_batch_is_its_inputs(name):
-    model, inputs = build(name), batch()
-    together = logits(model, inputs)
-    for b in range(2):
-        alone = {key: x[b : b + 1] for key, x in inputs.items()}
-        assert_close(logits(model, alone)[0], together[b])
-
-
-@each_model
-def test_slots_do_not_collapse(name):
-    """Tokens of a slot differ, before training and after some; copies would remain copies."""
-    model = build(name).train()
-    optimiser = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(10):
-        optimiser.zero_grad()
-        model(**batch())[0].square().mean().backward()
-        optimiser.step()
-    assert slot_distance(model) > 0.3
-    with torch.no_grad():
-        model.encoder.slot_tokens[1] = model.encoder.slot_tokens[0]
-    if DESIGNS[MODELS[name][0]].mem_attention:
-        # Their positions differ, but nothing else does.
-        model.encoder.position_bias.table.data.zero_()
-    assert slot_distance(model) < 1e-6
-
-
-def slot_distance(model):
-    """The smallest between the two tokens of a slot, in units of their size."""
-    source = {k: v for k, v in batch().items() if k != "prev_output_tokens"}
-    with torch.no_grad():
-        slots = model.encoder(**source)
-    first, second = slots["slots"][0].unbind(2)
-    apart = (first - second).norm(dim=-1) / first.norm(dim=-1)
-    return float(apart[[0, 0, 0, 1, 1], [0, 1, 2, 1, 2]].min())
-
-
-# --- The selector
-
-
-@each_with_selector
-def test_selection_is_reported(name):
-    model, inputs = build(name), batch()
-    selection = model(**inputs)[1]["selection"]
-    assert len(selection) == (2 if name == "by layer" else 1)
-    for weights in selection:
-        assert weights.shape == (2, 6, 3)
-        assert_close(weights.sum(dim=2), torch.ones_like(weights[..., 0]))
-        assert weights[1, :, 0].count_nonzero() == 0
-    if name == "by layer":
-        assert (selection[0] - selection[1]).abs().max() > 1e-3
-
-
-def test_selection_begins_at_what_is_being_written_and_is_not_saturated():
-    torch.manual_seed(0)
-    selector = T5MemSelector(T5MemSizes(embed_dim=64, slots=4))
-    query, slots = (torch.randn(1, *shape, 64) for shape in [(4000,), (3, 4)])
-    padding, ahead = torch.zeros(1, 3, 5, dtype=torch.bool), torch.zeros(1, 4000, dtype=torch.long)
-    ahead[0, :3] = torch.tensor([9, 2, 1])  # 9: of a target context longer than the source's
-    with torch.no_grad():
-        rest = (selector.write(slots, padding), selector.bias(3, ahead))
-        whatever = selector.select(torch.zeros_like(query), *rest)
-        weights = selector.select(query, *rest)[:, 3:]
-    expected = torch.tensor([[1 / 3] * 3, [0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
-    assert_close(whatever[0, :4], expected)
-    odds = weights.log().diff(dim=2)  # of two logits
-    assert 0.7 < float(odds.std(dim=1).mean()) / 2**0.5 < 1.4
 
 
 # --- Decoding
@@ -393,17 +185,6 @@ def test_beam_search_finds_what_its_scores_say(name):
             atol=1e-4,
             rtol=0,
         )
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@each_model
-def test_half_precision(name, dtype):
-    model = build(name, encoder_embed_dim=16, decoder_embed_dim=16)
-    expected = logits(model, batch())
-    actual = logits(model.to(dtype), batch())
-    assert actual.dtype == dtype
-    error = (actual.double() - expected).norm() / expected.norm()
-    assert error < 12 * torch.finfo(dtype).eps
 
 
 # --- Refusals
