@@ -20,6 +20,7 @@ PAGES = (
 )
 MODULES = {
     "layers": ("Layers", "fairseq_memattn.attention.nn"),
+    "networks": ("Networks", "fairseq_memattn.networks"),
     "functions": ("Functions", "fairseq_memattn.attention"),
     "controls": ("Controls", "fairseq_memattn.attention.controls"),
 }
