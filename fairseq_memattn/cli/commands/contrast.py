@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.shared import generated_text, judged_text, models, segmentation
-from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
@@ -56,14 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if not args.generate:
-        generated_text.refuse(args)
+        refuse_unused(args, generated_text.OWN, "is for --generate, which is missing")
     if args.data is None and args.path is None:
-        generated_text.refuse_of_checkpoints(args, ", which is missing")
+        refuse_unused(args, generated_text.OF_CHECKPOINTS, "is for --path, which is missing")
     if args.translations or args.generate:
         judged_text.run(args)
         return
-    if args.lang is not None:
-        raise ValueError("--lang is for --translations and --generate, which are missing")
+    refuse_unused(args, ["lang"], "is for --translations and --generate, which are missing")
     if args.data is None and args.path is None:
         judge_scores(args)
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_memattn.cli.shared import models
+from fairseq_memattn.cli.shared.inputs import refuse_unused
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
@@ -43,8 +44,8 @@ def run(args: argparse.Namespace) -> None:
     check_outputs(outputs, [*models.folders(args.data), *models.checkpoints(args.path)])
     if args.picture:
         check_format("--picture", args.picture)
-    elif args.document is not None:
-        raise ValueError("--document is for --picture, which is not given")
+    else:
+        refuse_unused(args, ["document"], "is for --picture, which is not given")
     loaded = models.load(args)
     if loaded.streams:
         raise ValueError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import check_paths, load_model, open_checkpoint
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.files import write_json
@@ -162,11 +162,11 @@ def check(args: argparse.Namespace) -> None:
     if args.check is not None:
         check_least(args, "check", 1, LARGEST)
     check_least(args, "limit", 0)
-    for name, default in (("subset", None), ("limit", LIMIT)):
-        if args.check is None and getattr(args, name) != default:
-            raise ValueError(f"--{name} is for --check, which is not given")
-    if args.moses and not args.tokenizer:
-        raise ValueError("--moses is for --tokenizer, which is not given")
+    if args.check is None:
+        unlimited = argparse.Namespace(subset=args.subset, limit=args.limit != LIMIT)
+        refuse_unused(unlimited, ("subset", "limit"), "is for --check, which is not given")
+    if not args.tokenizer:
+        refuse_unused(args, ["moses"], "is for --tokenizer, which is not given")
     for path in args.score_file:
         require_file("--score-file", path)
 

@@ -19,6 +19,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairseq_memattn.cli.shared.inputs import refuse_unused
 from fairseq_memattn.cli.shared.models import (
     LANGUAGE_MODEL,
     check_paths,
@@ -124,9 +125,9 @@ def check(args: argparse.Namespace) -> None:
             check_least(args, name, 1, LARGEST)
     if args.tokens_per_sample is not None:
         check_sizes(args)
-    for flag, default in (("positions", "continue"), ("documents", False)):
-        if getattr(args, flag) != default and not args.stateful:
-            raise ValueError(f"--{flag} needs --stateful")
+    if not args.stateful:
+        given = argparse.Namespace(positions=args.positions != "continue", documents=args.documents)
+        refuse_unused(given, ("positions", "documents"), "needs --stateful")
     check_outputs({"--json": args.json}, [*folders(args.data), *checkpoints(args.path)])
     check_paths(args.data, args.path, one_model=True, one_folder=True)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.commands.new import TEMPLATES
 from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.generated_text import SEARCH
-from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
@@ -96,18 +96,16 @@ def run(args: argparse.Namespace) -> None:
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for flags that do not go together, before anything is loaded."""
     if args.text is None:
-        for name in ("target", "sentencepiece_model", "subword_nmt"):
-            if getattr(args, name):
-                raise ValueError(f"--{name.replace('_', '-')} is for --text, which is not given")
+        names = ("target", "sentencepiece_model", "subword_nmt")
+        refuse_unused(args, names, "is for --text, which is not given")
     else:
-        for name in ("subset", "document", "reference"):
-            if getattr(args, name) is not None and getattr(args, name) is not False:
-                raise ValueError(f"--{name} is for the data, but --text {args.text} was given")
+        names = ("subset", "document", "reference")
+        refuse_unused(args, names, f"is for the data, but --text {args.text} was given")
     if args.document is not None:
         check_least(args, "document", 0)
-    for name in ("beam", "lenpen"):
-        if getattr(args, name) is not None and (args.target or args.reference):
-            raise ValueError(f"--{name} is for the model's own translation, but another is given")
+    if args.target or args.reference:
+        reason = "is for the model's own translation, but another is given"
+        refuse_unused(args, ("beam", "lenpen"), reason)
     if args.beam is not None:
         check_least(args, "beam", 1, LARGEST)
     if args.output.suffix != ".html":

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairseq_memattn.cli.shared.inputs import refuse_unused
 from fairseq_memattn.cli.shared.named_files import named_file
 from fairseq_memattn.errors import LARGEST, check_least, flag
 
@@ -112,24 +113,23 @@ def check(args: argparse.Namespace) -> None:
             check_least(args, name, 1, LARGEST)
     if args.slide_window and args.slide_stride is not None:
         check_least(args, "slide_stride", 1, args.slide_window)
-    for name in NEED_DOCUMENTS:
-        if getattr(args, name) and not args.docids:
-            raise ValueError(f"{flag(name)} needs --docids")
+    if not args.docids:
+        refuse_unused(args, NEED_DOCUMENTS, "needs --docids")
     refuse_more_references(args)
     of_source = {"--consistency": args.consistency, "--lengths source": args.lengths == "source"}
     for option, given in of_source.items():
         if given and not args.source:
             raise ValueError(f"{option} needs --source")
     for name, others in ONLY_WITH.items():
-        if getattr(args, name) is not None and not any(getattr(args, other) for other in others):
-            raise ValueError(f"{flag(name)} is for {' and '.join(map(flag, others))}")
+        if not any(getattr(args, other) for other in others):
+            refuse_unused(args, [name], f"is for {' and '.join(map(flag, others))}")
     if args.source and not (args.comet or any(of_source.values())):
         raise ValueError(
             "--source is for --comet, --consistency and --lengths source, of which none is given"
         )
+    if not any(of_source.values()):
+        refuse_unused(args, ["source_tokenize"], "is for --consistency and --lengths source")
     if args.source_tokenize is not None:
-        if not any(of_source.values()):
-            raise ValueError("--source-tokenize is for --consistency and --lengths source")
         build_bleu(args.source_tokenize, option="--source-tokenize")
     if args.plot:
         check_format("--plot", args.plot)

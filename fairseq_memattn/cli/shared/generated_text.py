@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.commands import translate
 from fairseq_memattn.cli.shared import models, segmentation
-from fairseq_memattn.cli.shared.inputs import require_file
-from fairseq_memattn.errors import LARGEST, MemAttnError, check_least, flag
+from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets.ctxpro_sources import (
     Source,
@@ -86,33 +86,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-len-b", type=int, help=f"b (default: {SEARCH['max_len_b']})")
 
 
-def refuse(args: argparse.Namespace) -> None:
-    """Raises ValueError for a flag of `--generate`, which is missing."""
-    for name in OWN:
-        if getattr(args, name) is not None:
-            raise ValueError(f"{flag(name)} is for --generate, which is missing")
-
-
-def refuse_of_checkpoints(args: argparse.Namespace, reason: str) -> None:
-    """Raises ValueError, which ends with the reason, for a flag of a model in --path."""
-    for name in OF_CHECKPOINTS:
-        if getattr(args, name) is not None:
-            raise ValueError(f"{flag(name)} is for --path{reason}")
-
-
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for flags that do not go together, and missing files."""
     if args.data is None:
         missing = "the data and --path of a model, or a folder that `memattn export` has written"
         raise ValueError(f"--generate needs {missing}")
-    if args.scores is not None:
-        raise ValueError("--scores is for contrastive sets; --generate has no scores")
+    refuse_unused(args, ["scores"], "is for contrastive sets; --generate has no scores")
     for name in SEARCH:
         if getattr(args, name) is not None:
             check_least(args, name, LEAST[name], LARGEST)
     _check_sources(args)
     if args.path is None:
-        refuse_of_checkpoints(args, "; an exported folder has its own")
+        refuse_unused(args, OF_CHECKPOINTS, "is for --path; an exported folder has its own")
         if not Path(args.data).is_dir():
             raise ValueError(f"{args.data}: there is no such folder")
         return
@@ -120,9 +105,9 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _check_sources(args: argparse.Namespace) -> None:
-    for name in ("source_lang", "document_sentences"):
-        if args.documents is None and getattr(args, name) is not None:
-            raise ValueError(f"{flag(name)} is for --documents, which is missing")
+    if args.documents is None:
+        names = ("source_lang", "document_sentences")
+        refuse_unused(args, names, "is for --documents, which is missing")
     for path in args.sources or ():
         require_file("--sources", path, file_of(path))
     jsons = [path for path in args.sets if not path.is_dir()]

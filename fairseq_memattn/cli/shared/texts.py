@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli.commands.view import words
 from fairseq_memattn.cli.shared import segmentation
-from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import Encoder
-from fairseq_memattn.errors import check_least, flag
+from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
 from fairseq_memattn.files import read_lines
 
@@ -76,9 +76,8 @@ def read_line(args: argparse.Namespace) -> Line | None:
     """
     check_least(args, "index", 0)
     if args.text is None:
-        for name in ("target", "sentencepiece_model", "subword_nmt"):
-            if getattr(args, name):
-                raise ValueError(f"{flag(name)} is for --text, which is not given")
+        names = ("target", "sentencepiece_model", "subword_nmt")
+        refuse_unused(args, names, "is for --text, which is not given")
         return None
     sources = _read("--text", args.text, "src")
     targets = None if args.target is None else _read("--target", args.target, "ref")

@@ -42,7 +42,8 @@ def in_passage(
 ) -> qa_pipeline.Asked:
     """A question and its passage, with the places of the answers."""
     made = passage(question)
-    parts = {"a question": question.question.strip(), "a context": made.text.strip()}
+    parts: dict[str, object] = {"a question": question.question.strip()}
+    parts["a context"] = made.text.strip()
     parts["an answer in the context"] = made.answers or not question.answers
     missing = [name for name, part in parts.items() if not part]
     lacking = _lacking(question, made)

@@ -53,7 +53,8 @@ class Training:
     @staticmethod
     def of(args: argparse.Namespace) -> "Training":
         """The training that a command line asks for, by its options of these names."""
-        given = {field.name: getattr(args, field.name, field.default) for field in fields(Training)}
+        names = [field.name for field in fields(Training)]
+        given: dict[str, Any] = {name: getattr(args, name) for name in names if hasattr(args, name)}
         return Training(**given)
 
     def record(self) -> dict[str, Any]:

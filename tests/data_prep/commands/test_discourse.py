@@ -161,8 +161,8 @@ def test_adjectives_and_past_tense() -> None:
         forms = grammar.adjective(base)
         found = [*(f"nom.{gender}" for gender in "mfnp"), *(f"acc.{gender}" for gender in "mfnpa")]
         assert " ".join(forms[name] for name in found) == expected
-    for forms in PAST:
-        assert " ".join(grammar.past(forms.split()[0]).values()) == forms
+    for past in PAST:
+        assert " ".join(grammar.past(past.split()[0]).values()) == past
 
 
 def test_agreement_and_animacy_in_a_sentence() -> None:

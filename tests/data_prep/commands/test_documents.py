@@ -349,7 +349,7 @@ def test_check_counts_and_names_the_first_mistake(
 SPLIT = "--langs en ru --valid-docs 3 --test-docs 4 --seed"
 
 
-def corpus(order: list[int]) -> dict[str, str]:
+def documents_of(order: list[int]) -> dict[str, str]:
     """Documents of one to three sentences, in the order of their numbers."""
     rows = [(f"d{n} s{i}", f"д{n} п{i}", f"doc {n}") for n in order for i in range(1 + n % 3)]
     columns = zip(*rows, strict=True)
@@ -367,26 +367,28 @@ def test_a_split_is_by_whole_documents_and_loses_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     numbers = list(range(20))
-    parts = split(write(tmp_path / "all", corpus(numbers)), tmp_path / "s", seed=1)
+    parts = split(write(tmp_path / "all", documents_of(numbers)), tmp_path / "s", seed=1)
     ids = {name: list(dict.fromkeys(part["docid"].splitlines())) for name, part in parts.items()}
     assert {name: len(found) for name, found in ids.items()} == {"train": 13, "valid": 3, "test": 4}
     for name, part in parts.items():
         own = [n for n in numbers if f"doc {n}" in ids[name]]
-        assert part == corpus(own)
+        assert part == documents_of(own)
     assert sum(len(part["en"].splitlines()) for part in parts.values()) == len(
-        corpus(numbers)["en"].splitlines()
+        documents_of(numbers)["en"].splitlines()
     )
     assert capsys.readouterr().out.splitlines()[1].startswith("valid 3 documents, ")
 
 
 def test_a_split_depends_on_seed_and_ids_alone(tmp_path: Path) -> None:
     numbers = list(range(20))
-    prefix = write(tmp_path / "all", corpus(numbers))
+    prefix = write(tmp_path / "all", documents_of(numbers))
     first = split(prefix, tmp_path / "s1", seed=1)
     assert split(prefix, tmp_path / "s2", seed=1) == first
     assert split(prefix, tmp_path / "s3", seed=2) != first
     assert set(first["test"]["docid"].splitlines()) == {"doc 7", "doc 9", "doc 11", "doc 13"}
-    backwards = split(write(tmp_path / "back", corpus(numbers[::-1])), tmp_path / "s4", seed=1)
+    backwards = split(
+        write(tmp_path / "back", documents_of(numbers[::-1])), tmp_path / "s4", seed=1
+    )
     for name, part in backwards.items():
         assert sorted(part["en"].splitlines()) == sorted(first[name]["en"].splitlines())
 
@@ -394,7 +396,7 @@ def test_a_split_depends_on_seed_and_ids_alone(tmp_path: Path) -> None:
 def test_a_split_is_replaced_only_by_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prefix = write(tmp_path / "all", corpus(list(range(20))))
+    prefix = write(tmp_path / "all", documents_of(list(range(20))))
     first = split(prefix, tmp_path / "s", seed=1)
     again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]
     assert prepare(documents, again) == 1
@@ -405,7 +407,7 @@ def test_a_split_is_replaced_only_by_force(
 
 
 def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
-    prefix = write(tmp_path / "all", corpus(list(range(7))))
+    prefix = write(tmp_path / "all", documents_of(list(range(7))))
     with pytest.raises(MemAttnError, match="leave at least one of the 7 documents in"):
         documents.split(str(prefix), ["en", "ru"], tmp_path / "new", 3, 4, seed=1)
     assert not (tmp_path / "new").exists()

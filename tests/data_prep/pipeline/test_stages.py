@@ -323,7 +323,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, shown
 
 
-STOPPED = {signal.SIGINT: "memattn score: interrupted\n"}
+STOPPED: dict[int, str] = {signal.SIGINT: "memattn score: interrupted\n"}
 
 
 @pytest.mark.parametrize(
