@@ -38,11 +38,13 @@ from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SEGMENTS = ("states", "states_back")
-CHUNKS = ("attend", "mean_gradients", "attend_queries", "attend_tokens")
+CHUNKS = ("attend", "means", "attend_queries", "attend_tokens")
+# A kernel that runs a second time, with a flag.
+RUNS = {"means": "attend_queries"}
 MODULES = {
     **dict.fromkeys(("masses", "states", "find_steep", "attend"), forward),
     **dict.fromkeys(("scan_masses", "scan_segments"), forward),
-    **dict.fromkeys(("mean_gradients", "attend_queries", "states_back", "attend_tokens"), backward),
+    **dict.fromkeys(("means", "attend_queries", "states_back", "attend_tokens"), backward),
     "step_kernel": decoding,
 }
 # Bytes of shared memory that one program can have.
@@ -132,12 +134,12 @@ def compiled(capability: int, dtype: str, width: int, slots: int, name: str) -> 
 
 
 def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str) -> Any:
-    kernel, sizes = getattr(MODULES[name], name), launch.sizes(width, slots, dtype)
+    kernel, sizes = getattr(MODULES[name], RUNS.get(name, name)), launch.sizes(width, slots, dtype)
     constants: dict[str, Any] = {
         **{"D": width, "M": slots, "C": sizes.chunk, "S": launch.SEGMENT},
         **{"NORMALISED": True, "PACKED": False},
         **{"STARTED": True, "GIVEN": True, "EACH": True, "LAST": True, "BACKWARD": True},
-        "OF_KEYS": True,
+        **{"OF_KEYS": True, "MEANS": name == "means"},
         **{"BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
         **{"TILE": sizes.tile, "HALF": sizes.half},
         **launch.precision(dtype),

@@ -351,7 +351,6 @@ def test_one_kernel_for_all_lengths():
     kernels = [forward.masses, forward.states, forward.find_steep, forward.attend]
     kernels += [forward.scan_masses, forward.scan_segments]
     kernels += [
-        backward.mean_gradients,
         backward.attend_queries,
         backward.states_back,
         backward.attend_tokens,

@@ -10,8 +10,8 @@ the memory before the chunk at position t), and F, Z, kept hold a number for eac
     scan_segments     goes through the segments of a sequence; the memories before each
     find_steep        one program a chunk: which chunks need exponentials of differences
     attend            one program a chunk: the output
-    mean_gradients    one program a chunk: <p, dp>, where the slots take more than one block
-    attend_queries    one program a chunk: dq, p, da, and the part of ds that is -y
+    attend_queries    one program a chunk: dq, p, da, and the part of ds that is -y; before that
+                      <p, dp>, where the slots take more than one block
     states_back       as `states`, backwards; dH, dG, dU at the end of each chunk
     attend_tokens     one program a chunk: dv and its part of ds, then dk and its part
     step_kernel       one program a head: writes one token, reads, and updates the memory

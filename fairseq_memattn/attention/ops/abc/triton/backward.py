@@ -33,86 +33,6 @@ SMALLEST_SUM = tl.constexpr(1e-30)  # of p, which is 0 where nothing is written
 
 
 @triton.jit(do_not_specialize=VARYING)
-def mean_gradients(
-    q, k, v, log_alpha, keys, values, before, after, steep, log_total, grad_out, means,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, a_b, a_h, a_t, o_b, o_h, o_t,
-    chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr,
-    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """<p, dp> of the queries of chunk g. means: (B, T, H)
-
-    It is <out, dout>, as FlashAttention computes it, but out is rounded: the sum of da would not
-    be 0, and dq would have a multiple of what all keys share. Of p, too, only the sum over the
-    slots is 1 that is formed here.
-    """
-    g, head = tl.program_id(0), tl.program_id(1)
-    row, t0, end = place_of_chunk(g, length, chunks, chunk_starts, chunk_ends, PACKED, C)
-    control_head = tl.minimum(head, control_heads - 1)
-    place = control_head.to(tl.int64) * total_chunks + g
-    is_steep = tl.load(steep + place) != 0
-    if t0 >= end:
-        return
-    q = rows_from(q, q_b, q_h, q_t, row, head, t0)
-    k = rows_from(k, k_b, k_h, k_t, row, head, t0)
-    v = rows_from(v, v_b, v_h, v_t, row, head, t0)
-    grad_out = rows_from(grad_out, o_b, o_h, o_t, row, head, t0)
-    log_alpha = rows_from(log_alpha, a_b, a_h, a_t, row, control_head, t0)
-    before += place * M
-    after += place * M
-    rows = (row * length + t0) * heads + head
-    place = head.to(tl.int64) * total_chunks + g
-    keys += place * M * D
-    values += place * M * D
-    log_total += rows
-    means += rows
-    end -= t0
-    if is_steep:
-        _mean_gradients(
-            q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
-            grad_out, o_t, means, heads, end, scale,
-            D, M, C, BLOCK_M, NORMALISED, False, TILE, TOKENS, WIDE, PRECISION,
-        )  # fmt: skip
-    else:
-        _mean_gradients(
-            q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
-            grad_out, o_t, means, heads, end, scale,
-            D, M, C, BLOCK_M, NORMALISED, True, TILE, TOKENS, WIDE, PRECISION,
-        )  # fmt: skip
-
-
-@triton.jit
-def _mean_gradients(
-    q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total, grad_out,
-    o_t, means, heads, end, scale,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, BLOCK_M: tl.constexpr,
-    NORMALISED: tl.constexpr, FACTORED: tl.constexpr, TILE: tl.constexpr,
-    TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    t = tl.arange(0, C)
-
-    scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
-    grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
-    log_sum = tl.load(log_total + t * heads, t < end, other=0.0)[:, None]
-    mean = tl.zeros((C,), tl.float32)
-    total = tl.zeros((C,), tl.float32)
-    for m0 in tl.range(0, M, BLOCK_M, num_stages=1):
-        slots = m0 + tl.arange(0, BLOCK_M)
-        log_alpha_block, fraction, gain, kept = write_weights(
-            log_alpha, a_t, before, after, t, end, slots, M, C, NORMALISED, FACTORED
-        )
-        _, p, y = read_back(
-            q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-            log_alpha_block, fraction, gain, kept, t, end, slots,
-            D, M, C, FACTORED, TILE, WIDE, PRECISION,
-        )  # fmt: skip
-        mean += tl.sum(y, axis=1)
-        total += tl.sum(p, axis=1)
-    tl.store(means + t * heads, mean / tl.maximum(total, SMALLEST_SUM), t < end)
-
-
-@triton.jit(do_not_specialize=VARYING)
 def attend_queries(
     q, k, v, log_alpha, keys, values, before, after, steep, log_total, grad_out,
     means, grad_q, grad_log_alpha, reading, grad_logits, sums,
@@ -120,12 +40,18 @@ def attend_queries(
     chunk_starts, chunk_ends, length, chunks, total_chunks, heads, control_heads, scale, group,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr,
-    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    MEANS: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of chunk g, and what the other kernels of the backward pass need of its queries.
 
+    If MEANS, <p, dp> alone: before the other run, where the slots take more than one block. It is
+    <out, dout>, as FlashAttention computes it, but out is rounded: the sum of da would not be 0,
+    and dq would have a multiple of what all keys share. Of p, too, only the sum over the slots is 1
+    that is formed here.
+
     grad_q: (B, T, H, D); grad_log_alpha: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
-    means: of `mean_gradients`, which is read if the slots take more than one block
+    means: (B, T, H), of the run with MEANS
     reading, grad_logits: (B, T, group, M), p and scale da; sums: (group, G, M), of y kept
     """
     g, head = tl.program_id(0), tl.program_id(1)
@@ -159,14 +85,14 @@ def attend_queries(
             q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
             grad_out, o_t, means, grad_q, grad_log_alpha, reading, grad_logits, sums, heads, group,
             end, scale,
-            D, M, C, HALF, BLOCK_M, NORMALISED, False, TILE, TOKENS, WIDE, PRECISION,
+            D, M, C, HALF, BLOCK_M, NORMALISED, MEANS, False, TILE, TOKENS, WIDE, PRECISION,
         )  # fmt: skip
     else:
         _attend_queries(
             q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total,
             grad_out, o_t, means, grad_q, grad_log_alpha, reading, grad_logits, sums, heads, group,
             end, scale,
-            D, M, C, HALF, BLOCK_M, NORMALISED, True, TILE, TOKENS, WIDE, PRECISION,
+            D, M, C, HALF, BLOCK_M, NORMALISED, MEANS, True, TILE, TOKENS, WIDE, PRECISION,
         )  # fmt: skip
 
 
@@ -175,7 +101,7 @@ def _attend_queries(
     q, q_t, k, k_t, v, v_t, log_alpha, a_t, keys, values, before, after, log_total, grad_out,
     o_t, means, grad_q, grad_log_alpha, reading, grad_logits, sums, heads, group, end, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr,
+    BLOCK_M: tl.constexpr, NORMALISED: tl.constexpr, MEANS: tl.constexpr,
     FACTORED: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -186,7 +112,11 @@ def _attend_queries(
     scores = causal_products(q, q_t, k, k_t, t, end, D, TILE, TOKENS, PRECISION)
     grad_scores = causal_products(grad_out, o_t, v, v_t, t, end, D, TILE, TOKENS, PRECISION)
     log_sum = tl.load(log_total + t * heads, t < end, other=0.0)[:, None]
-    mean = tl.load(means + t * heads, (t < end) & (M > BLOCK_M), other=0.0)
+    if MEANS:
+        mean = tl.zeros((C,), tl.float32)
+    else:
+        mean = tl.load(means + t * heads, (t < end) & (M > BLOCK_M), other=0.0)
+    total = tl.zeros((C,), tl.float32)
     weights = tl.zeros((C, C), tl.float32)
     low = tl.zeros((C, HALF), tl.float32)
     high = tl.zeros((C, HALF), tl.float32)
@@ -195,49 +125,42 @@ def _attend_queries(
         log_alpha_block, fraction, gain, kept = write_weights(
             log_alpha, a_t, before, after, t, end, slots, M, C, NORMALISED, FACTORED
         )
-        logits, p, y = read_back(
-            q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-            log_alpha_block, fraction, gain, kept, t, end, slots,
-            D, M, C, FACTORED, TILE, WIDE, PRECISION,
-        )  # fmt: skip
-        store_tokens(reading, group * M, t, end, slots, M, p)
-        if M <= BLOCK_M:
-            mean = tl.sum(y, axis=1) / tl.maximum(tl.sum(p, axis=1), SMALLEST_SUM)
-        grad = y - p * mean[:, None]
-        if NORMALISED:
-            y += logits * grad
-            later = sums_to_the_end(y, log_alpha_block, fraction, gain, FACTORED, C)
-            store_tokens(grad_log_alpha, heads * M, t, end, slots, M, -later)
-            tl.store(sums + slots, tl.sum(y * kept, axis=0), slots < M)
-        grad *= scale
-        store_tokens(grad_logits, group * M, t, end, slots, M, grad)
-        weights += pair_weights(grad, log_alpha_block, fraction, gain, FACTORED, C, WIDE, PRECISION)
-        low += dot(grad * kept, load_memory(keys, slots, lower, D, M), WIDE, PRECISION)
-        high += dot(grad * kept, load_memory(keys, slots, upper, D, M), WIDE, PRECISION)
-    low += dot(weights, load_tokens(k, k_t, t, end, lower, D), WIDE, PRECISION)
-    store_tokens(grad_q, heads * D, t, end, lower, D, low)
-    high += dot(weights, load_tokens(k, k_t, t, end, upper, D), WIDE, PRECISION)
-    store_tokens(grad_q, heads * D, t, end, upper, D, high)
-
-
-@triton.jit
-def read_back(
-    q, q_t, keys, scores, grad_out, o_t, values, grad_scores, log_sum, scale,
-    log_alpha, fraction, gain, kept, t, end, slots,
-    D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, FACTORED: tl.constexpr,
-    TILE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The logits of some slots, p, and p dp, all (C, slots).
-
-    scores, grad_scores: (C, C), of queries with keys and of dout with values; log_sum: (C, 1)
-    """
-    logits = kept * memory_products(q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION)
-    logits += spread(scores, log_alpha, fraction, gain, FACTORED, C, WIDE, PRECISION)
-    logits *= scale
-    p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
-    y = kept * memory_products(grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION)
-    y += spread(grad_scores, log_alpha, fraction, gain, FACTORED, C, WIDE, PRECISION)
-    return logits, p, p * y
+        logits = kept * memory_products(q, q_t, t, end, keys, slots, D, M, TILE, WIDE, PRECISION)
+        logits += spread(scores, log_alpha_block, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        logits *= scale
+        p = tl.where(is_written(gain, FACTORED), tl.exp(tl.minimum(logits - log_sum, 0.0)), 0.0)
+        y = kept * memory_products(
+            grad_out, o_t, t, end, values, slots, D, M, TILE, WIDE, PRECISION
+        )
+        y += spread(grad_scores, log_alpha_block, fraction, gain, FACTORED, C, WIDE, PRECISION)
+        y = p * y  # p dp
+        if MEANS:
+            mean += tl.sum(y, axis=1)
+            total += tl.sum(p, axis=1)
+        else:
+            store_tokens(reading, group * M, t, end, slots, M, p)
+            if M <= BLOCK_M:
+                mean = tl.sum(y, axis=1) / tl.maximum(tl.sum(p, axis=1), SMALLEST_SUM)
+            grad = y - p * mean[:, None]
+            if NORMALISED:
+                y += logits * grad
+                later = sums_to_the_end(y, log_alpha_block, fraction, gain, FACTORED, C)
+                store_tokens(grad_log_alpha, heads * M, t, end, slots, M, -later)
+                tl.store(sums + slots, tl.sum(y * kept, axis=0), slots < M)
+            grad *= scale
+            store_tokens(grad_logits, group * M, t, end, slots, M, grad)
+            weights += pair_weights(
+                grad, log_alpha_block, fraction, gain, FACTORED, C, WIDE, PRECISION
+            )
+            low += dot(grad * kept, load_memory(keys, slots, lower, D, M), WIDE, PRECISION)
+            high += dot(grad * kept, load_memory(keys, slots, upper, D, M), WIDE, PRECISION)
+    if MEANS:
+        tl.store(means + t * heads, mean / tl.maximum(total, SMALLEST_SUM), t < end)
+    else:
+        low += dot(weights, load_tokens(k, k_t, t, end, lower, D), WIDE, PRECISION)
+        store_tokens(grad_q, heads * D, t, end, lower, D, low)
+        high += dot(weights, load_tokens(k, k_t, t, end, upper, D), WIDE, PRECISION)
+        store_tokens(grad_q, heads * D, t, end, upper, D, high)
 
 
 @triton.jit(do_not_specialize=VARYING)

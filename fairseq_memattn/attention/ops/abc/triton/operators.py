@@ -276,19 +276,16 @@ def _gradients_of_heads(
     sums, masses = (launch.masses(q.shape[1]) for _ in range(2))
     inputs = (q, k, v, log_alpha, keys, values, before, after, steep, log_total)
     means = whole.by_head()
-    if log_alpha.shape[3] > launch.sizes.block_m:
+    for only_means in (True, False):
+        if only_means and log_alpha.shape[3] <= launch.sizes.block_m:
+            continue
         launch.each_chunk(
-            backward.mean_gradients,
-            *(*inputs, grad_out, means),
+            backward.attend_queries,
+            *(*inputs, grad_out, means, grad_q, grad_log_alpha, reading, grad_logits, sums),
             *strides_of(q, k, v, log_alpha, grad_out),
-            last=(scale,),
+            last=(scale, q.shape[1]),
+            MEANS=only_means,
         )
-    launch.each_chunk(
-        backward.attend_queries,
-        *(*inputs, grad_out, means, grad_q, grad_log_alpha, reading, grad_logits, sums),
-        *strides_of(q, k, v, log_alpha, grad_out),
-        last=(scale, q.shape[1]),
-    )
     _scan_gradients(
         launch,
         *((keys, values), (before, after), steep, grad_out),
