@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from test_genbert import DESIGNS, genbert
+from test_genbert import genbert
 from test_gmat import EOS, MASKABLE, PAD, rows
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
@@ -14,7 +14,7 @@ import fairseq_memattn.export.gmat  # noqa: F401 (registers the converters)
 from fairseq_memattn.export.converters import converted
 
 TASK = SimpleNamespace(source_dictionary=MASKABLE, target_dictionary=MASKABLE)
-each_design = pytest.mark.parametrize("design", DESIGNS)
+each_design = pytest.mark.parametrize("design", ["untied", "norm before", "the last layer decodes"])
 SOURCES = (rows(9, 5), rows(9, 5, left=True), rows(7, 11))
 
 
@@ -68,7 +68,7 @@ def in_fairseq_s_length(limit):
     return lambda _, tokens: [EOS] if len(tokens) > limit else [*range(len(MASKABLE))]
 
 
-@pytest.mark.parametrize("lenpen", [0.6, 1.0, 2.0])
+@pytest.mark.parametrize("lenpen", [0.6, 2.0])
 @torch.no_grad()
 def test_five_beams(lenpen, tmp_path):
     theirs, ours = both("untied", tmp_path)
