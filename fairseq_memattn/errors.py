@@ -2,31 +2,24 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
+from textwrap import shorten
+from traceback import extract_tb
 from typing import Any
 
 TRACEBACK = "MEMATTN_TRACEBACK"  # the environment variable by which errors show their traceback
 LARGEST = 2**31 - 1  # of a number that the plugin's flags take
 MOST_VECTORS = 2**20  # of slots, buckets and the like, each of which has memory of its own
 MOST_LAYERS = 10_000
+LONGEST = 300  # characters of a message, of which some list all models or tasks
 
 
 class MemAttnError(ValueError):
     """Something the user can put right, told in one sentence."""
-
-
-class DictionarySizeError(MemAttnError):
-    """A checkpoint whose embeddings have another number of symbols than the dictionary.
-
-    side: "encoder" or "decoder"
-    """
-
-    def __init__(self, side: str, message: str) -> None:
-        super().__init__(message)
-        self.side = side
 
 
 def flag(name: str) -> str:
@@ -100,6 +93,22 @@ def read_json_object(option: str, text: str) -> dict[str, Any]:
 
 
 def unforeseen(error: BaseException) -> str:
-    """The sentence for an error that has no words of its own."""
-    first_line = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {first_line}; set {TRACEBACK}=1 to see the traceback"
+    """The sentence for an error that has no words of its own: its type and its message.
+
+    An assertion without a message is its line of the source.
+    """
+    told = shorten(last_line(error), LONGEST, placeholder=" ...") or _source_of(error)
+    return f"{type(error).__name__}: {told}; set {TRACEBACK}=1 to see the traceback"
+
+
+def last_line(error: BaseException) -> str:
+    """The message, without the traceback that a worker of torch's DataLoader adds to the text."""
+    text = str(error)
+    if text.startswith("Caught "):
+        return re.sub(r"^[\w.]+: ", "", text.strip().splitlines()[-1])
+    return text
+
+
+def _source_of(error: BaseException) -> str:
+    frames = extract_tb(error.__traceback__)
+    return frames[-1].line or "" if frames else ""

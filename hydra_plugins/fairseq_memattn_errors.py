@@ -3,6 +3,6 @@
 A wrong configuration ends that command before `common.user_dir` is imported.
 """
 
-from fairseq_memattn.host.messages.handler import install_hydra_excepthook
+from fairseq_memattn.host.correctness.hydra_train import prepare_hydra_train
 
-install_hydra_excepthook()
+prepare_hydra_train()

@@ -39,8 +39,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.base import Metadata
 
 from fairseq_memattn.data_prep.pipeline import binarise
-from fairseq_memattn.host.messages.handler import install_excepthook, install_hydra_excepthook
-from fairseq_memattn.host.messages.logs import quiet_known_warnings
+from fairseq_memattn.host.correctness.hydra_train import prepare_hydra_train
+from fairseq_memattn.host.messages.handler import install_excepthook
+from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)
@@ -185,7 +186,7 @@ def _exit_code(main: Callable[[], object]) -> int:
     try:
         with warnings.catch_warnings():
             quiet_known_warnings()  # pytest undoes what registration has silenced
-            install_hydra_excepthook()  # by hydra's plugins, which it imports once in a process
+            prepare_hydra_train()  # by hydra's plugins, which it imports once in a process
             code = main()
         return code if isinstance(code, int) else 0
     except SystemExit as stop:

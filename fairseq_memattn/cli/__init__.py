@@ -21,6 +21,8 @@ from fairseq_memattn.cli.commands import COMMANDS, WITH_MODELS, WITHOUT_FAIRSEQ
 from fairseq_memattn.errors import TRACEBACK, like, unforeseen
 from fairseq_memattn.host.installation import INSTALL, TORCH, require_fairseq
 
+LONGEST = 1500  # characters of an error, which may quote a line of a file
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand.
@@ -144,7 +146,7 @@ def _fail(argv: Sequence[str], message: str, status: int = 1) -> int:
     """Prints the message, after the traceback of the error if the user asks for it."""
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
-    print(f"{' '.join(['memattn', *argv[:1]])}: {message}", file=sys.stderr)
+    print(f"{' '.join(['memattn', *argv[:1]])}: {message[:LONGEST]}", file=sys.stderr)
     _end_output()
     return status
 

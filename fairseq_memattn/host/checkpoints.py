@@ -7,18 +7,12 @@ import functools
 import os
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.checksums import damaged_entry
-from fairseq_memattn.host.correctness.trained_options import (
-    explain_options,
-    explain_sizes,
-    options_of,
-)
-from fairseq_memattn.host.safety import untrusted
 
 
 class CheckpointError(MemAttnError):
@@ -53,44 +47,21 @@ def allow_fairseq_globals() -> None:
     torch.serialization.add_safe_globals(allowed)
 
 
-def explain_checkpoint_errors() -> None:
-    """Make fairseq's loaders raise `CheckpointError` for a file they cannot load.
+def refuse_damaged(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`checkpoint_utils.load_checkpoint_to_cpu`, which raises CheckpointError.
 
-    All of fairseq (training, generation, `from_pretrained`) looks these two functions up in
-    `checkpoint_utils` when it calls them, so replacing them there covers every route. torch's own
-    message names no file and advises to switch its protection off. fairseq's own names neither the
-    file nor the architecture that is not registered.
-    It stays an exception, and no SystemExit, so that it can be caught in a notebook.
+    All of fairseq (training, generation, `from_pretrained`) looks the function up when it calls it.
+    torch's own message names no file and advises to switch its protection off. The error stays an
+    exception, and no SystemExit, so that it can be caught in a notebook.
     """
-    from fairseq import checkpoint_utils
-
-    load = checkpoint_utils.load_checkpoint_to_cpu
-    build = checkpoint_utils.load_model_ensemble_and_task
 
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        untrusted.opened.append(path)
-        with _checkpoint_errors(path), _registration_errors([path]):
+        with _checkpoint_errors(path):
             _check_sums(path)
             return _require_model(path, load(path, *args, **kwargs))
 
-    @functools.wraps(build)
-    def load_model_ensemble_and_task(
-        filenames: list[str], arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        with _registration_errors(filenames):
-            try:
-                return build(filenames, arg_overrides, task, *args, **kwargs)
-            except CheckpointError:
-                raise
-            except (MemAttnError, RuntimeError) as error:
-                explain_sizes(error, filenames, options_of(task, arg_overrides))
-                for path in filenames:
-                    explain_options(error, path, arg_overrides or {})
-                raise
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
+    return load_checkpoint_to_cpu
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -125,25 +96,23 @@ def check_registered(path: str | os.PathLike[str], state: dict[str, Any]) -> Non
             )
 
 
-def copy_checkpoints_whole() -> None:
-    """Give the copy of a checkpoint its name when it is complete.
+def copy_whole(copy: Callable[..., Any]) -> Any:
+    """`PathManager.copy`, whose copy gets its name when it is complete.
 
     fairseq copies what it has saved to checkpoint_last.pt and checkpoint_best.pt. A training that
     is killed meanwhile would leave half a file there, from which none can be resumed.
     """
     from fairseq.file_io import PathManager
 
-    copy = PathManager.copy
-
     @functools.wraps(copy)
-    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+    def copy_(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
         if not PathManager.supports_rename(dst_path):
             return bool(copy(src_path, dst_path, overwrite))
         copy(src_path, f"{dst_path}.tmp", overwrite=True)
         os.replace(f"{dst_path}.tmp", dst_path)
         return True
 
-    PathManager.copy = staticmethod(copy_whole)
+    return staticmethod(copy_)
 
 
 @contextmanager
@@ -163,20 +132,6 @@ def _checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         # The first sentence will do: torch's zip reader goes on to explain miniz.
         reason = f"{type(error).__name__}: {_first_line(error).partition('. ')[0]}".rstrip(": ")
         raise CheckpointError(_damage(path, reason)) from error
-
-
-@contextmanager
-def _registration_errors(paths: list[str]) -> Iterator[None]:
-    """Raise CheckpointError where fairseq fails on an unregistered name, in one of several ways.
-
-    Checked afterwards only: a model that is not registered still has weights to restore.
-    """
-    try:
-        yield
-    except (AssertionError, LookupError):
-        for path in filter(os.path.isfile, paths):
-            check_registered(path, read_checkpoint(path))
-        raise
 
 
 def _name_of(state: dict[str, Any], part: str, option: str) -> str | None:

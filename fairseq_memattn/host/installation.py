@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 
 TORCH = "torch==2.13.0"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
@@ -30,6 +31,16 @@ def require_fairseq(what: str) -> None:
     """
     if importlib.util.find_spec("fairseq") is None:
         raise ImportError(f"{what} needs fairseq, which is missing: {INSTALL}")
+
+
+def version_of_fairseq() -> str:
+    """The name and version of the installed fairseq, for messages."""
+    for name in ("fairseq-fixed", "fairseq"):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "the installed fairseq"
 
 
 def check_environment() -> None:

@@ -22,7 +22,7 @@ from fairseq_memattn.attention.nn.control_pool import (
     insert_pools,
 )
 from fairseq_memattn.attention.ops.common import possibly_any
-from fairseq_memattn.errors import DictionarySizeError, MemAttnError
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
 from fairseq_memattn.modules.incremental import is_identity
@@ -340,13 +340,12 @@ def wrapped(layer: nn.Module, cfg: Any) -> nn.Module:
 
 
 def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> None:
-    """Raises DictionarySizeError if the checkpoint's number of symbols is not the dictionary's."""
+    """Raises MemAttnError if the checkpoint's number of symbols is not the dictionary's."""
     weight = state_dict.get(f"{name}.embed_tokens.weight")
     if weight is None or len(weight) == module.embed_tokens.num_embeddings:
         return
-    raise DictionarySizeError(
-        name,
-        f"the checkpoint has {len(weight)} symbols, but the dictionary has "
+    raise MemAttnError(
+        f"the {name} of the checkpoint has {len(weight)} symbols, but the dictionary has "
         f"{module.embed_tokens.num_embeddings}. Either the data belongs to another model, or "
         "--task document_translation (which adds a separator) or --sentinels was given only in "
         "training or only now",

@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from harness import PLUGGED, PLUGIN, Trained, run
 from in_process import hydra_in_less_time
 
-from fairseq_memattn.host.messages.logs import quiet_known_warnings
+from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 
 GENERATING = (*TRANSLATING, "language_model")
 BEAM = 3

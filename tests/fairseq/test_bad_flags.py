@@ -12,7 +12,7 @@ import test_gmat
 from abc_models import NAMES
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from harness import COMMON, LANGUAGE_MODEL, PLUGGED, SOFTMAX, TRANSLATOR, attempt, run
+from harness import COMMON, LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, run
 
 from fairseq_memattn.attention.controls import CONTROLS, control_class
 from fairseq_memattn.attention.controls.options import option_fields
@@ -65,47 +65,6 @@ def test_language_model_without_slots(monolingual, tmp_path):
     assert_one_sentence(done, "fairseq-train", "--abc-causal-slots must not")
 
 
-@pytest.mark.parametrize(
-    ("command", "flags", "told"),
-    [
-        ("train", "--finetune-from-model {} --abc-cross-slots 16", "cross-slots {} 8 {} 16"),
-        ("train", "--restore-file {} --abc-cross-slots 0", "cross-slots {} 8 {} 0"),
-        ("train", "--restore-file {} --abc-phi-heads shared", "phi-heads {} separate {} shared"),
-        ("generate", "--model-overrides \"{{'abc_cross_slots': 4}}\" --path {}", "slots {} 8 {} 4"),
-    ],
-)
-def test_checkpoint_with_other_memories(command, flags, told, translator, tmp_path):
-    given = shlex.split(flags.format(translator.checkpoint))
-    if command == "train":
-        given = [*TRANSLATOR, "--max-update", 300, "--save-dir", tmp_path, *given]
-    else:
-        given = [*PLUGGED, *given]
-    done = attempt(f"fairseq-{command}", translator.data, *given)
-    words = f"{translator.checkpoint} does not fit the options of the model: --abc-"
-    assert_one_sentence(done, f"fairseq-{command}", words)
-    assert done.stderr.endswith(f"{told.format('was', 'in its training, but is')}\n")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ("--encoder-layers 1 --dropout 0.2", "--encoder-layers was 2 in its training, but is 1"),
-        (
-            "--encoder-embed-dim 16 --decoder-embed-dim 16",
-            "--encoder-embed-dim was 32 in its training, but is 16; "
-            "--decoder-embed-dim was 32 in its training, but is 16",
-        ),
-    ],
-)
-def test_checkpoint_with_other_sizes(flags, words, softmax, tmp_path):
-    """What fairseq reports of its own models is the architecture."""
-    given = [*SOFTMAX, "--save-dir", tmp_path, "--restore-file", softmax.checkpoint]
-    done = attempt("fairseq-train", softmax.data, *given, *shlex.split(flags))
-    sentence = f"{softmax.checkpoint} does not fit the options of the model: {words}"
-    assert_one_sentence(done, "fairseq-train", sentence)
-    assert "--dropout" not in done.stderr
-
-
 @pytest.mark.parametrize("arch", ["abc_mlp_transformer", "abc_mlp_transformer_lm"])
 def test_help_explains_the_flags(arch):
     """fairseq-train --help itself knows nothing of any architecture's flags."""
@@ -126,48 +85,12 @@ def test_help_explains_the_flags(arch):
     assert ("ABC_CROSS_SLOTS" in shown) == ("lm" not in arch)
 
 
-@pytest.mark.parametrize(
-    ("data", "flags", "sentence"),
-    [
-        ("{data}", "--path nothing.pt", "--path: nothing.pt does not exist"),
-        ("{data}", "--path {checkpoint} --gen-subset train7", "Dataset not found: train7"),
-        ("{data}/nothing", "--path {checkpoint} -s en -t ru", "the data folder"),
-    ],
-)
-def test_missing_files(data, flags, sentence, translator):
-    names = {"data": translator.data, "checkpoint": translator.checkpoint}
-    given = shlex.split(flags.format(**names))
-    done = attempt("fairseq-generate", data.format(**names), *PLUGGED, *given)
-    assert_one_sentence(done, "fairseq-generate", sentence)
-
-
-def test_a_name_of_many_is_told_with_what_is_like_it(bilingual, tmp_path):
-    flags = [*PLUGGED, "--arch", "abc_mlp_transformr", "--save-dir", tmp_path]
-    done = attempt("fairseq-train", bilingual, *flags)
-    first, *others = done.stderr.splitlines()
-    assert first.startswith(
-        "fairseq-train: error: argument --arch/-a: invalid choice: 'abc_mlp_transformr'; the most "
-        "similar are abc_mlp_transformer, "
-    )
-    assert done.returncode == 2 and not others
-    (line,) = attempt("fairseq-train", bilingual, *PLUGGED, "--arch", "it's").stderr.splitlines()
-    assert line == """fairseq-train: error: argument --arch/-a: invalid choice: "it's\""""
-
-
 @pytest.mark.parametrize("arch", ["gmat_bert", "abc_mlp_roberta"])
 def test_an_encoder_alone_as_a_translator(arch, bilingual, tmp_path):
     flags = [*PLUGGED, "--arch", arch, "--max-tokens", 100, "--optimizer", "adam"]
     done = attempt("fairseq-train", bilingual, *flags, "--save-dir", tmp_path)
     words = "an encoder without a decoder (gmat_bert, abc_*_roberta) cannot be the model of a task"
     assert_one_sentence(done, "fairseq-train", words)
-
-
-def test_input_that_is_not_utf8(translator, tmp_path):
-    (tmp_path / "latin").write_bytes("caf\u00e9 a\ncaf\u00e9\n".encode("latin-1"))
-    flags = ["--path", translator.checkpoint, "--input", tmp_path / "latin"]
-    done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags)
-    sentence = "the input must be UTF-8, but is not at byte 0xe9 of 'caf\ufffd a'; convert it"
-    assert_one_sentence(done, "fairseq-interactive", sentence)
 
 
 def test_a_flag_that_the_control_does_not_have_is_warned_of(bilingual, tmp_path):
@@ -329,13 +252,3 @@ def test_a_stride_beyond_the_window():
     cfg = TASK_DATACLASS_REGISTRY["span_answering"](data="nothing", window=100, stride=101)
     with pytest.raises(MemAttnError, match="^--stride must be at most --window 100, but is 101"):
         TASK_REGISTRY["span_answering"].setup_task(cfg)
-
-
-@pytest.mark.parametrize(
-    "task", ["language_modeling --arch transformer_lm", "masked_lm --arch gmat_bert_tiny"]
-)
-def test_blocks_without_tokens(task, monolingual, tmp_path):
-    flags = [*COMMON, "--task", *task.split(), "--tokens-per-sample", 0]
-    done = attempt("fairseq-train", monolingual, *flags, "--save-dir", tmp_path)
-    sentence = "--tokens-per-sample must be at least 1, but is 0"
-    assert_one_sentence(done, "fairseq-train", sentence)

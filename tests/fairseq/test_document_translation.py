@@ -37,7 +37,6 @@ from loaded_model import Loaded
 
 from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.host.messages import bleu_note
 from fairseq_memattn.tasks.document_translation import check_ensemble
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
@@ -360,34 +359,6 @@ def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
         )
 
 
-def test_bleu_is_explained(document_model):
-    short = ["--max-len-b", 2, "--beam", 1]
-    *_, before, last = generate(document_model, *WINDOWS, *short).splitlines()
-    assert before.startswith("Generate test with beam=1: BLEU4 = ")
-    assert "this BLEU4 compares the tokens of the dictionary as they are, such as subword" in last
-    assert last.endswith("run memattn score --generated FILE --reference TEXT")
-    assert "this BLEU4" not in generate(document_model, *WINDOWS, *short, "--scoring", "sacrebleu")
-
-
-@pytest.mark.parametrize(
-    ("task", "post_process", "sentence"),
-    [
-        ("translation", "sentencepiece", f"this BLEU4 compares {bleu_note.WORDS}{bleu_note.SCORE}"),
-        ("span_corruption", None, f"this BLEU4 compares {bleu_note.PIECES}"),
-        (
-            "question_answering",
-            None,
-            f"this BLEU4 compares {bleu_note.PIECES}; for EM and F1, run memattn answers "
-            "--generated FILE --gold FILE",
-        ),
-    ],
-)
-def test_what_bleu_compares(task, post_process, sentence):
-    evaluation = Namespace(post_process=post_process)
-    cfg = Namespace(task=Namespace(_name=task), common_eval=evaluation)
-    assert bleu_note.note(cfg) == sentence
-
-
 @pytest.mark.parametrize("loss", ["window", "current"])
 def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
     sizes = [flag for flag in SIZES]
@@ -428,8 +399,6 @@ def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
         ("--eval-bleu --eval-bleu-remove-bpe x", "--eval-bleu-remove-bpe must be sentencepiece,"),
         ("--num-shards 99", "--num-shards must be at most the 4 documents of test"),
         ("--eval-bleu --eval-bleu-detok m", "--eval-bleu-detok must be one of moses, nltk, space"),
-        ("--num-shards 0", "--num-shards must be at least 1, but is 0"),
-        ("--num-shards 3 --shard-id 5", "--shard-id must be from 0 to 2 with --num-shards 3, but"),
     ],
 )
 def test_bad_flags_end_in_one_sentence(flags, message, document_model):

@@ -16,7 +16,7 @@ from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, lo
 from in_process import hydra_in_less_time
 
 from fairseq_memattn.host.checkpoints import read_checkpoint
-from fairseq_memattn.host.messages.logs import quiet_known_warnings
+from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 
 
 def test_training(bilingual, tmp_path):

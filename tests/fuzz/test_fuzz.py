@@ -9,7 +9,7 @@ import pytest
 from bad_inputs import draw_case
 from known_faults import reason_for
 from sandbox import run
-from verdicts import fault_of, is_unforeseen
+from verdicts import end_of, fault_of
 
 
 def test_bad_input(number, seed, inputs, tmp_path, record_property):
@@ -26,10 +26,7 @@ def test_bad_input(number, seed, inputs, tmp_path, record_property):
     if known:
         record_property("end", "known")
         pytest.xfail(known)
-    if done.status and is_unforeseen(done):
-        record_property("end", "unforeseen")
-        pytest.xfail(encodable(f"{'; '.join(case.mistakes)}: {done.err.splitlines()[-1]}"))
-    record_property("end", "in a sentence" if done.status else "in success")
+    record_property("end", end_of(done))
 
 
 def report(case, fault, done):

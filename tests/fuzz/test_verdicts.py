@@ -4,7 +4,7 @@ import pytest
 import sandbox
 from bad_inputs import Case
 from command_lines import CommandLine
-from verdicts import fault_of, is_unforeseen
+from verdicts import end_of, fault_of
 
 SAID = "import sys; print('program: error: --x must be 1, but is 2', file=sys.stderr); sys.exit(1)"
 PROGRAMS = {
@@ -53,7 +53,8 @@ def test_hypotheses_are_counted(tmp_path):
     assert generated(["nan"] * 7, tmp_path) == "a score of nan"
 
 
-def test_unforeseen():
-    err = "memattn plot: error: KeyError: 'x'; set MEMATTN_TRACEBACK=1 to see the traceback"
-    assert is_unforeseen(sandbox.Done(1, "", err, []))
-    assert not is_unforeseen(sandbox.Done(1, "", "memattn plot: error: no such file", []))
+def test_the_handler():
+    err = "memattn plot: error: KeyError: 'x'; set MEMATTN_TRACEBACK=1 to see the traceback\n"
+    assert end_of(sandbox.Done(1, "", err, [])) == "in a sentence of the handler"
+    assert end_of(sandbox.Done(1, "", "memattn plot: error: x\n", [])) == "in a sentence"
+    assert end_of(sandbox.Done(0, "", "", [])) == "in success"

@@ -13,7 +13,7 @@ from small_inputs import SPLITS
 LINES = 3  # of a message, besides argparse's usage and what was printed before
 LENGTH = 1500
 SENTENCE = re.compile(r"([\w./ -]+: )?error: (?=.*\w)")
-UNFORESEEN = re.compile(r"error: [\w.]*(Error|Exception|Interrupt|Failed): ")
+HANDLED = re.compile(r"; set MEMATTN_TRACEBACK=1 to see the traceback$", re.MULTILINE)
 USAGE = re.compile(r"usage: | {2}|\s*\[")
 # hydra's own log of a run, in its own folder or in the current one; folders without a file;
 # fairseq-preprocess's log; the checkpoints that a training wrote before it failed
@@ -35,9 +35,11 @@ def fault_of(case: Case, done: Done) -> str:
     return failure(case, done) if done.status else loss(case, done)
 
 
-def is_unforeseen(done: Done) -> bool:
-    """Whether the general handler of exceptions has named one."""
-    return bool(UNFORESEEN.search(done.err))
+def end_of(done: Done) -> str:
+    """How a command ended that is not at fault. The handler names the type of an exception."""
+    if not done.status:
+        return "in success"
+    return "in a sentence of the handler" if HANDLED.search(done.err) else "in a sentence"
 
 
 # ------------------------------------------------------------------------- a failure
@@ -53,7 +55,8 @@ def failure(case: Case, done: Done) -> str:
     if left := left_behind(case, done):
         return f"left behind: {' '.join(left[:5])}"
     given = max(map(len, case.line.argv), default=0)
-    if len(lines) - said[0] > LINES or len(lines[said[-1]]) > LENGTH + 2 * given:
+    long = done.status != 2 and len(lines[said[-1]]) > LENGTH + 2 * given  # argparse's may be
+    if len(lines) - said[0] > LINES or long:
         return "a long message"
     return ""
 

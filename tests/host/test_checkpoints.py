@@ -246,63 +246,6 @@ def test_fairseq_train_ends_with_the_reason(data, trained, tmp_path):
     assert f"{path} cannot be loaded" in done.stderr.splitlines()[-1]
 
 
-def renamed(trained, path, part, in_args=False):
-    """A checkpoint whose model or task has a name that nothing has registered.
-
-    in_args: whether its options are one namespace, as in checkpoints of older releases of fairseq
-    """
-    loaded = torch.load(trained, weights_only=False)
-    cfg = loaded["cfg"]
-    if in_args:
-        args = Namespace(**vars(cfg["model"]) | cfg["task"] | {"task": cfg["task"]["_name"]})
-        setattr(args, {"model": "arch", "task": "task"}[part], "lost")
-        del args._name
-        loaded |= {"args": args, "cfg": None}
-    elif part == "task":
-        cfg["task"]["_name"] = "lost"
-    else:
-        cfg["model"].arch = cfg["model"]._name = "lost"
-    torch.save(loaded, path)
-    return path
-
-
-LOST = [("model", "architecture"), ("task", "task")]
-in_either_form = pytest.mark.parametrize("in_args", [False, True], ids=["cfg", "args"])
-
-
-@in_either_form
-@pytest.mark.parametrize(
-    "command", ["fairseq-generate", "fairseq-validate --task translation --max-tokens 64"]
-)
-def test_an_architecture_that_is_not_registered(data, trained, tmp_path, command, in_args):
-    path = renamed(trained, tmp_path / "lost.pt", "model", in_args)
-    name, *flags = command.split()
-    done = attempt(name, data, *PLUGGED, *flags, "--path", path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"{name}: error: {path} cannot be loaded: its architecture lost is not registered; "
-        "--user-dir must be the folder that registers it"
-    )
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.filterwarnings("ignore")  # of hydra, which reads the older form
-@in_either_form
-@pytest.mark.parametrize("part, kind", LOST)
-def test_a_model_that_is_not_registered(data, trained, tmp_path, part, kind, in_args):
-    """As from_pretrained loads it, with the task of the checkpoint."""
-    path = renamed(trained, tmp_path / "lost.pt", part, in_args)
-    with pytest.raises(checkpoints.CheckpointError, match=f"its {kind} lost is not registered"):
-        checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
-
-
-def test_weights_of_an_architecture_that_is_not_registered(trained, tmp_path):
-    """Training restores weights alone, and `memattn average` reads them."""
-    path = renamed(trained, tmp_path / "lost.pt", "model")
-    assert checkpoint_utils.load_checkpoint_to_cpu(str(path))["cfg"].model.arch == "lost"
-    assert checkpoints.read_checkpoint(path)["cfg"]["model"].arch == "lost"
-
-
 def test_preparing_twice_wraps_once():
     load = checkpoint_utils.load_checkpoint_to_cpu
     allowed = len(torch.serialization.get_safe_globals())

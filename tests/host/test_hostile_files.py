@@ -16,7 +16,6 @@ import zipfile
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from fairseq import file_utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.audio.data_cfg import get_config_from_yaml
 from fairseq.data.audio.feature_transforms.global_cmvn import GlobalCMVN
-from fairseq.models.speech_to_text import hub_interface
 from harness import ROOT, attempt
 from omegaconf import OmegaConf
 
@@ -337,28 +335,6 @@ def test_a_dictionary_is_text(marker, tmp_path):
     symbol = f"__import__('pathlib').Path({str(marker)!r}).touch()"
     (tmp_path / "dict.txt").write_text(f"{symbol} 1\n")
     assert Dictionary.load(str(tmp_path / "dict.txt")).symbols[-1] == symbol
-
-
-def test_speech_translation_loads_no_repository():
-    task = SimpleNamespace(
-        data_cfg=SimpleNamespace(
-            hub={"tts_model_id": "somebody/repository:model"},
-            config={},
-            prepend_tgt_lang_tag=False,
-        )
-    )
-    hub = type(
-        "Hub",
-        (hub_interface.S2THubInterface,),
-        {
-            "get_prefix_token": classmethod(lambda *_: None),
-            "detokenize": classmethod(lambda *_: "text"),
-        },
-    )
-    generator = SimpleNamespace(generate=lambda *_, **__: [[{"tokens": None}]])
-    with pytest.raises(MemAttnError, match="the repository somebody/repository, whose code would"):
-        hub.get_prediction(task, None, generator, {}, synthesize_speech=True)
-    assert hub_interface.torch is not torch and torch.hub.load.__module__ == "torch.hub"
 
 
 # ---------------------------------------------------------------------------------- stores

@@ -1,13 +1,67 @@
-"""Repairs of fairseq: what its older code makes torch warn about, and its log file."""
+"""The table of what is replaced in fairseq, and what its older code makes torch warn about."""
 
+import runpy
+import sys
+import types
 import warnings
 
+import pytest
 import torch
-from fairseq.logging import progress_bar
 from fairseq.modules import MultiheadAttention
+from harness import ROOT
 
-from fairseq_memattn.host.messages.logs import quiet_known_warnings
-from fairseq_memattn.host.patches import prepare_fairseq
+from fairseq_memattn.host import patches
+from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.patches import CORRECTNESS, PYTHON, SAFETY, Patch, replace, table
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """A module in the place of fairseq's."""
+    module = types.ModuleType("host_of_the_test")
+    module.here, module.Class = 1, type("Class", (), {"method": 2})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def patch(attribute, module="host_of_the_test", **options):
+    return Patch(module, attribute, CORRECTNESS, "of the test", lambda old: old + 10, **options)
+
+
+def test_all_names_are_looked_up_before_one_is_replaced(host):
+    for missing in ("gone", "Class.gone", "Gone.method"):
+        with pytest.raises(ImportError, match=rf"fairseq.* has no host_of_the_test\.{missing}, "):
+            replace([patch("here"), patch(missing)])
+    with pytest.raises(ImportError, match="has no no_such_module.x, without which this does not"):
+        replace([patch("here"), patch("x", module="no_such_module")])
+    assert host.here == 1
+    assert not hasattr(host, "gone") and not hasattr(host.Class, "gone")
+
+
+def test_an_optional_name_that_is_missing_is_left_out(host, caplog):
+    replace([patch("gone", required=False), patch("here"), patch("Class.method"), patch("here")])
+    assert (host.here, host.Class.method) == (21, 12)
+    assert not hasattr(host, "gone")
+    assert "left out, because fairseq has no host_of_the_test.gone: of the test" in caplog.text
+
+
+def test_a_command_that_does_not_run_is_not_imported():
+    replace([patch("x", module="no_such_module", when_loaded=True)])
+
+
+def test_the_table():
+    names = [name for name, *_ in table()]
+    assert {reason for _, reason, *_ in table()} == {SAFETY, CORRECTNESS, PYTHON}
+    assert len(names) > 30 and all(what for *_, what in table())
+
+
+def test_the_page_has_the_table():
+    page = runpy.run_path(str(ROOT / "docs" / "site" / "patches.py"))
+    assert page["block"]() in page["PAGE"].read_text(encoding="utf-8"), "run docs/site/patches.py"
+
+
+def test_fairseq_is_prepared_once():
+    assert patches.prepare_fairseq.cache_info().currsize == 1
 
 
 def test_masks_of_two_types_are_no_warning():
@@ -19,17 +73,3 @@ def test_masks_of_two_types_are_no_warning():
         warnings.simplefilter("error")
         quiet_known_warnings()
         attention(x, x, x, key_padding_mask=padding, attn_mask=future)
-
-
-def test_a_log_has_each_line_once(tmp_path, caplog):
-    prepare_fairseq()
-    caplog.set_level("INFO")
-    path = tmp_path / "log"
-    before = list(progress_bar.logger.handlers)
-    try:
-        for epoch in (1, 2, 3):
-            made = progress_bar.progress_bar([], "simple", log_file=str(path), epoch=epoch)
-            made.print({"loss": 0.5})
-    finally:
-        progress_bar.logger.handlers[:] = before
-    assert path.read_text().splitlines() == [f"epoch 00{n} | loss 0.5" for n in (1, 2, 3)]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from full import full
-from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, lines_of, logged, run
+from harness import PLUGGED, TRANSLATOR, attempt, hypotheses, lines_of, logged, run
 
 SHORT = ["--max-source-positions", 5, "--max-target-positions", 1024]
 SKIP = "--skip-invalid-size-inputs-valid-test"
@@ -79,14 +79,6 @@ def test_a_long_line_of_input(translator):
     assert "1 of 1 samples are longer than the limit of 9 source and 1024" in done.stdout
 
 
-def test_a_batch_too_small_for_a_sentence(bilingual, tmp_path):
-    flags = [*TRANSLATOR, "--max-tokens", 3, "--save-dir", tmp_path]
-    words = r"--max-tokens must be at least \d+, the tokens of the longest sample, but is 3"
-    done = attempt("fairseq-train", bilingual, *flags)
-    assert_refused(done)
-    assert re.search(words, done.stderr.splitlines()[-1])
-
-
 WINDOWS = ["--task", "document_translation", "--source-context", 1]
 STREAM = [*WINDOWS[:2], "--stream", "--source-context", 0, "--target-context", 0]
 
@@ -110,26 +102,7 @@ def test_a_split_without_targets(task, split, bilingual, document_data, tmp_path
     assert not list((tmp_path / "saved").iterdir())
 
 
-@pytest.mark.parametrize("task", [["--task", "translation"], WINDOWS])
-def test_a_validation_without_targets(task, translator, bilingual, document_data, tmp_path):
-    data = without_targets("test", document_data if task is WINDOWS else bilingual, tmp_path / "d")
-    flags = [*PLUGGED, *task, "--path", translator.checkpoint, "--valid-subset", "test"]
-    done = attempt("fairseq-validate", data, *flags, "--max-tokens", 1000)
-    assert_refused(done, "the split test must have target sentences, but its target file is")
-
-
-def test_a_translator_as_a_language_model(translator, monolingual, tmp_path):
-    words = "--task language_modeling needs a language model, but abc_mlp_transformer is not one"
-    path = ["--path", translator.checkpoint]
-    assert_refused(attempt("fairseq-eval-lm", monolingual, *PLUGGED, *path), words)
-    flags = [*TRANSLATOR, "--task", "language_modeling", "--save-dir", tmp_path]
-    assert_refused(attempt("fairseq-train", monolingual, *flags), words)
-
-
 def test_blocks_that_are_too_long(language_model):
     flags = ["--path", language_model.checkpoint, "--tokens-per-sample", 40]
     done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
     assert_refused(done, "blocks have more tokens than the model's maximum of 32; give --tokens-")
-    flags = ["--path", language_model.checkpoint, "--context-window", 32]
-    done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags, *LANGUAGE_MODEL[-4:])
-    assert_refused(done, "--context-window must be less than --tokens-per-sample 32, but is 32")

@@ -1,11 +1,10 @@
-"""fairseq-preprocess checks its text before it writes, and fairseq-interactive line by line."""
-
-from types import SimpleNamespace
+"""What would shift lines is refused: by fairseq-preprocess before it writes, by -interactive."""
 
 import pytest
 from harness import PLUGGED, PLUGIN, attempt, hypotheses, run
 
-from fairseq_memattn.host.correctness.text import warn_of_foreign_lines
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.correctness.text import check_text
 
 
 @pytest.fixture
@@ -16,60 +15,36 @@ def text(tmp_path):
     return tmp_path
 
 
-def preprocess(text, *flags, attempt=attempt):
+def preprocess(text, attempt):
     prefixes = [f"--{split}pref={text / split}" for split in ("train", "valid")]
-    flags = ["--user-dir", PLUGIN, "-s", "x", "-t", "y", "--destdir", text / "bin", *flags]
+    flags = ["--user-dir", PLUGIN, "-s", "x", "-t", "y", "--destdir", text / "bin"]
     return attempt("fairseq-preprocess", *prefixes, *flags)
 
 
-def assert_refused(done, text, words):
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"fairseq-preprocess: error: {words}"
-    assert not (text / "bin").exists()
-
-
-def test_right_text(text):
-    preprocess(text, attempt=run)
-    assert (text / "bin" / "train.x-y.y.idx").exists()
-    again = preprocess(text)
-    assert again.stderr.endswith("dict.x.txt exists already\n")
-
-
-def test_a_missing_file(text):
-    (text / "valid.y").unlink()
-    assert_refused(preprocess(text), text, f"{text}/valid.y does not exist")
-
-
-def test_other_numbers_of_lines(text):
+def test_preprocessing(text):
     (text / "train.y").write_text("c\n", encoding="utf-8")
-    words = (
-        f"{text}/train.x and {text}/train.y must have the same number of lines, but have 2 and 1"
-    )
-    assert_refused(preprocess(text), text, words)
+    done = preprocess(text, attempt)
+    words = "must have the same number of lines, but have 2 and 1"
+    said = f"fairseq-preprocess: error: {text}/train.x and {text}/train.y {words}"
+    assert done.stderr.splitlines()[-1] == said
+    assert not (text / "bin").exists()
+    (text / "train.y").write_text("c\nd\n", encoding="utf-8")
+    preprocess(text, run)
+    assert (text / "bin" / "train.x-y.y.idx").exists()
 
 
-def test_text_that_is_not_utf8(text):
-    (text / "valid.x").write_bytes("ab café\n".encode("latin-1"))
-    words = f"{text}/valid.x, line 1 must be UTF-8, but is not at byte 7 (0xe9)"
-    assert_refused(preprocess(text), text, words)
-
-
-def test_a_line_that_fairseq_splits(text):
-    (text / "train.x").write_bytes(b"a b\r\nb\rc\r\n")
-    words = (
-        f"{text}/train.x, line 2 has a carriage return, which fairseq takes for the end of a line"
-    )
-    assert_refused(preprocess(text), text, words)
-
-
-def test_a_byte_order_mark(text):
-    (text / "train.x").write_bytes(b"\xef\xbb\xbf" + (text / "train.x").read_bytes())
-    words = f"{text}/train.x, line 1 begins with a byte-order mark; save it without"
-    assert_refused(preprocess(text), text, words)
-
-
-def test_no_workers(text):
-    assert_refused(preprocess(text, "--workers", 0), text, "--workers must be at least 1, but is 0")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("ab café\n".encode("latin-1"), "line 1: not UTF-8 at byte 7 of the line"),
+        (b"a b\r\nb\rc\r\n", "line 2: a carriage return inside the line"),
+        (b"\xef\xbb\xbfa\n", "line 1: begins with a byte-order mark"),
+    ],
+)
+def test_lines(content, words, tmp_path):
+    (tmp_path / "train.x").write_bytes(content)
+    with pytest.raises(MemAttnError, match=words):
+        check_text([str(tmp_path / "train.x")])
 
 
 @pytest.mark.parametrize("given", ["file", "standard input"])
@@ -84,41 +59,6 @@ def test_interactive_lines(given, translator, tmp_path):
         done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin=stdin)
         assert list(hypotheses(done.stdout)) == lines
         assert (done.returncode == 1) == (len(lines) == 1)
-    name = f"--input {path}" if given == "file" else "standard input"
-    words = "line 2 has a carriage return, which fairseq takes for the end of a line"
-    assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {name}, {words}"
-    path.write_text(text := "\ufeffa b\n", encoding="utf-8")
-    stdin = None if given == "file" else text
-    done = attempt("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin=stdin)
-    words = "line 1 begins with a byte-order mark; save it without"
-    assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {name}, {words}"
-
-
-@pytest.mark.parametrize(
-    ("symbols", "lines", "foreign"),
-    [
-        ("a b", "a b\na x x\nb x\na b x\n\n", "2 of 5"),
-        ("\u2581a b", "\u2581a b\nb b\n\u2581a\n", "1 of 3"),
-        ("\u2581 \u2581a", "\u2581 \u8bd7\n\u2581a\n", "1 of 2"),
-        ("\u2581a b", "\u2581a b\n\u2581a\n", None),
-    ],
-)
-def test_lines_that_are_not_in_the_pieces_of_the_model(symbols, lines, foreign, capsys):
-    from fairseq.data import Dictionary
-
-    dictionary = Dictionary()
-    for symbol in symbols.split():
-        dictionary.add_symbol(symbol)
-
-    def make_batches(lines, cfg, task):
-        tokens = [dictionary.encode_line(line, add_if_not_exist=False) for line in lines]
-        yield SimpleNamespace(src_tokens=tokens)
-
-    def main(cfg):
-        list(command.make_batches(lines.split("\n")[:-1], cfg, task))
-
-    task = SimpleNamespace(source_dictionary=dictionary)
-    command = SimpleNamespace(main=main, make_batches=make_batches)
-    warn_of_foreign_lines(command)(None)
-    words = f"{foreign} lines are not in the pieces of the model: half or more of their"
-    assert (words in capsys.readouterr().err) == bool(foreign)
+    name = path if given == "file" else given
+    words = f"{name}, line 2: a carriage return inside the line"
+    assert done.stderr.splitlines()[-1] == f"fairseq-interactive: error: {words}"

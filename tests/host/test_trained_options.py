@@ -57,21 +57,6 @@ def test_another_dictionary_of_the_same_size_is_a_warning(command, other, transl
     assert (words in done.stdout + done.stderr) == other
 
 
-@pytest.mark.parametrize("model", ["translator", "softmax", "language_model"])
-def test_another_dictionary(model, request, tmp_path):
-    """The plugin's models have a check of their own; fairseq's end in torch's error."""
-    trained = request.getfixturevalue(model)
-    shutil.copytree(trained.data, tmp_path / "bin")
-    for path in (tmp_path / "bin").glob("dict.*"):
-        path.write_text(f"{path.read_text(encoding='utf-8')}word0 1\n", encoding="utf-8")
-    lm = model == "language_model"
-    command = "fairseq-eval-lm" if lm else "fairseq-generate"
-    done = attempt(command, tmp_path / "bin", *PLUGGED, "--path", trained.checkpoint)
-    name = "dict.txt" if lm else "dict.en.txt"
-    words = f"error: {trained.checkpoint} does not fit {tmp_path}/bin/{name}: the checkpoint has "
-    assert words in done.stderr.splitlines()[-1]
-
-
 def test_blocks_of_the_length_of_the_training(language_model):
     flags = [*PLUGGED, "--path", language_model.checkpoint, "--gen-subset", "valid"]
     of_training = run("fairseq-eval-lm", language_model.data, *flags).stdout

@@ -2,9 +2,9 @@
 
 It imports every package that the plugin uses, registers the models with fairseq, compares an
 attention layer with its slow form on the CPU and on a GPU, and trains a small model for two
-updates. It takes less than a minute, and on a GPU a few minutes once, to compile the kernels.
-The exit status is 1 if something is missing or does not work without which models cannot be
-trained.
+updates. It prints what the registration replaces in fairseq. It takes less than a minute, and on a
+GPU a few minutes once, to compile the kernels. The exit status is 1 if something is missing or does
+not work without which models cannot be trained.
 """
 
 import argparse
@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> None:
     for one in examine():
         findings.append(one)
         print(f"{one.what:<22}  {one.status:<13}  {one.found}".rstrip(), flush=True)
+    if any(one.what == "fairseq" and one.status == OK for one in findings):
+        print_patches()
     remedies = dict.fromkeys(one.remedy for one in findings if one.remedy)
     print("".join(f"\n{remedy}" for remedy in remedies), end="\n" if remedies else "")
     if args.json:
@@ -106,6 +108,15 @@ def run(args: argparse.Namespace) -> None:
     wrong = [one.what for one in findings if one.status in (MISSING, BROKEN)]
     if wrong:
         raise ValueError(f"missing or not working: {', '.join(wrong)}")
+
+
+def print_patches() -> None:
+    """What the registration of the models replaces in fairseq."""
+    from fairseq_memattn.host.patches import table
+
+    print("\nReplaced in fairseq, and what for:")
+    for name, reason, optional, what in table():
+        print(f"{reason:<11}  {name}{' (optional)' * optional}: {what}")
 
 
 def examine() -> Iterator[Finding]:

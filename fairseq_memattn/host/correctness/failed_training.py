@@ -1,12 +1,10 @@
-"""Errors and checkpoints of a training that fails, and checkpoints that cannot be written."""
+"""Checkpoints of a training that fails, and checkpoints that cannot be written."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
-import re
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,42 +18,12 @@ WAITS = (2.5, 2.5)  # seconds between the attempts to write a checkpoint, as in 
 logger = logging.getLogger(__name__)
 
 
-def save_only_trained_models() -> None:
-    """Lets fairseq save crash.pt only if there were updates, and name what it cannot write.
+def save_before_missing_metric(get_valid_stats: Callable[..., Any]) -> Callable[..., Any]:
+    """`train.get_valid_stats`, which saves crash.pt if --best-checkpoint-metric is not logged.
 
-    fairseq saves the model of a training that fails as crash.pt in --save-dir.
+    fairseq fails on it in the first validation, before it has saved a checkpoint.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.trainer import Trainer
 
-    checkpoint_utils._torch_persistent_save = write_checkpoint
-    Trainer.save_checkpoint = _unless_untrained(Trainer.save_checkpoint)
-
-
-def explain_divergence() -> None:
-    """Lets fairseq's trainer raise MemAttnError if the gradients of an update are not finite.
-
-    fairseq then computes the loss once more to find the first layer with such values, in which it
-    fails on an output that is a dictionary.
-    """
-    from fairseq.trainer import Trainer
-
-    Trainer.train_step = _with_words(Trainer.train_step)
-
-
-def explain_missing_metrics() -> None:
-    """Lets fairseq-train name a --best-checkpoint-metric that validation does not log.
-
-    fairseq fails on it in the first validation, before it has saved a checkpoint. Now it saves
-    crash.pt first, unless --no-save is given.
-    """
-    for name in ("fairseq_cli.train", "__main__"):  # python -m fairseq_cli.train
-        train: Any = sys.modules.get(name)
-        if hasattr(train, "get_valid_stats"):
-            train.get_valid_stats = _with_metric(train.get_valid_stats)
-
-
-def _with_metric(get_valid_stats: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_valid_stats)
     def get_valid_stats_(cfg: Any, trainer: Any, stats: Any, *args: Any) -> Any:
         metric = cfg.checkpoint.best_checkpoint_metric
@@ -85,35 +53,9 @@ def _save_crash(cfg: Any, trainer: Any) -> None:
         distributed.barrier()
 
 
-def _with_words(train_step: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(train_step)
-    def train_step_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        update = self.get_num_updates() + 1
-        try:
-            return train_step(self, *args, **kwargs)
-        except Exception as error:
-            for cause in (error, error.__context__):
-                if isinstance(cause, FloatingPointError):
-                    raise MemAttnError(divergence(str(cause), update)) from error
-            raise
+def save_trained_only(save_checkpoint: Callable[..., None]) -> Callable[..., None]:
+    """`Trainer.save_checkpoint`, which replaces no crash.pt by a model without an update."""
 
-    return train_step_
-
-
-def divergence(message: str, update: int) -> str:
-    """What is told of a FloatingPointError of fairseq.
-
-    fairseq says of several processes without finite gradients that they are inconsistent.
-    """
-    if "inconsistent" in message and not re.search(r"rank +\d+ = (nan|-?inf)", message):
-        return message.partition("\n")[0]
-    return (
-        f"the gradients or the loss are NaN or infinite at update {update}; a smaller --lr or "
-        "--clip-norm may help"
-    )
-
-
-def _unless_untrained(save_checkpoint: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(save_checkpoint)
     def save_checkpoint_(self: Any, filename: str, *args: Any, **kwargs: Any) -> None:
         crashed, updates = Path(filename).name.startswith(CRASH), self.get_num_updates()
@@ -126,24 +68,30 @@ def _unless_untrained(save_checkpoint: Callable[..., None]) -> Callable[..., Non
     return save_checkpoint_
 
 
-def write_checkpoint(checkpoint: Any, file: Any) -> None:
-    """`checkpoint_utils._torch_persistent_save`, which logs a traceback if the disk is full.
+def write_again(save: Callable[..., None]) -> Callable[..., None]:
+    """`checkpoint_utils._torch_persistent_save`, whose next attempt begins the file anew.
 
-    Raises MemAttnError, which names file and folder, if the third attempt fails. Then it removes
-    what is written.
+    fairseq writes it after what the one before has written. Raises MemAttnError, which names file
+    and folder, if the third attempt fails. Then it removes what is written.
     """
-    import torch
 
-    for wait in (*WAITS, None):
-        try:
-            return torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:
-            if wait is None:
-                _give_up(Path(file.name), error)
-            else:
-                file.seek(0)
-                file.truncate()
-                time.sleep(wait)
+    @functools.wraps(save)
+    def save_(checkpoint: Any, file: Any) -> None:
+        import torch
+
+        for wait in (*WAITS, None):
+            try:
+                return torch.save(checkpoint, file)
+            except (OSError, RuntimeError) as error:
+                if wait is None:
+                    _give_up(Path(file.name), error)
+                else:
+                    file.seek(0)
+                    file.truncate()
+                    time.sleep(wait)
+        return None
+
+    return save_
 
 
 def _give_up(path: Path, error: Exception) -> None:

@@ -10,17 +10,13 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 
-def leave_finished_trainings() -> None:
-    """Lets fairseq-train do nothing if the checkpoint that it loads has --max-update updates.
+def stop_finished(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """`checkpoint_utils.load_checkpoint`, after which a finished training trains nothing.
 
-    fairseq compares the two after an update, so that it makes one more and saves the result.
+    fairseq compares the updates with --max-update after an update, so that it makes one more and
+    saves the result.
     """
-    from fairseq import checkpoint_utils
 
-    checkpoint_utils.load_checkpoint = _stopped_if_finished(checkpoint_utils.load_checkpoint)
-
-
-def _stopped_if_finished(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load_checkpoint)
     def load_checkpoint_(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
         loaded = load_checkpoint(cfg, trainer, *args, **kwargs)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from fairseq.search import DiverseBeamSearch, Search
-from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
@@ -21,13 +21,9 @@ from fairseq_memattn.errors import MemAttnError
 Generate = Callable[..., list[list[dict[str, Tensor]]]]
 
 
-def limit_each_sentence() -> None:
-    """Lets `generate` of fairseq's generators limit each sentence by its own length."""
-    for generator in (SequenceGenerator, SequenceGeneratorWithAlignment):
-        generator.generate = _limited(generator.generate)
+def limit_each_sentence(generate: Generate) -> Generate:
+    """`generate` of fairseq's generators, in which each sentence has a limit of its own."""
 
-
-def _limited(generate: Generate) -> Generate:
     @functools.wraps(generate)
     def generate_(self: Any, models: Any, sample: Any, **options: Any) -> Any:
         if isinstance(self.search, LimitedSearch):

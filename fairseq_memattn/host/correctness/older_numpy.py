@@ -6,25 +6,22 @@ import types
 from typing import Any
 
 
-def restore_older_numpy() -> None:
-    """Give three of fairseq's data modules, and only them, what they use of an older numpy.
+class _OlderNumpy(types.ModuleType):
+    """numpy, with what `--sample-break-mode eos` and `--num-batch-buckets` need."""
 
-    `--sample-break-mode eos` needs `np.compat.long`, `--num-batch-buckets` that and an old
-    argument of `np.percentile`.
-    """
-    import numpy as np
-    from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
+    compat = types.SimpleNamespace(long=int)
 
-    class OlderNumpy(types.ModuleType):
-        compat = types.SimpleNamespace(long=int)
+    def __init__(self, numpy: Any) -> None:
+        super().__init__("numpy")
+        self._numpy = numpy
 
-        @staticmethod
-        def percentile(a: Any, q: Any, interpolation: Any) -> Any:
-            return np.percentile(a, q, method=interpolation)
+    def percentile(self, a: Any, q: Any, interpolation: Any) -> Any:
+        return self._numpy.percentile(a, q, method=interpolation)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(np, name)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._numpy, name)
 
-    for module in (data_utils, language_pair_dataset, token_block_dataset):
-        if module.np is np:
-            module.np = OlderNumpy("numpy")
+
+def restore_older_numpy(numpy: Any) -> Any:
+    """The module that stands for numpy in a module of fairseq; numpy itself does not change."""
+    return _OlderNumpy(numpy)

@@ -9,16 +9,15 @@ from contextlib import suppress
 from typing import Any
 
 
-def end_prefetching_in_time() -> None:
-    """Stop the threads that fetch batches ahead before the interpreter is taken down.
+def stop_prefetching(consumer: type[Any]) -> type[Any]:
+    """`iterators.BackgroundConsumer`, which stops before the interpreter is taken down.
 
     fairseq leaves that to the interpreter, under which a thread that is just then freeing a batch
     aborts the process: training that ends within an epoch, by `--max-update`, would now and then
     report failure after all was done and saved.
     """
-    from fairseq.data import iterators
 
-    class BackgroundConsumer(iterators.BackgroundConsumer):
+    class BackgroundConsumer(consumer):
         def __init__(self, batches: Any, source: Any, *args: Any) -> None:
             super().__init__(batches, self._until_stopped(source), *args)
             self.stopped = False
@@ -40,4 +39,4 @@ def end_prefetching_in_time() -> None:
                 with suppress(queue.Empty):  # it may wait for room
                     self._queue.get(timeout=0.01)
 
-    iterators.BackgroundConsumer = BackgroundConsumer
+    return BackgroundConsumer

@@ -13,22 +13,7 @@ from fairseq_memattn.errors import MemAttnError
 logger = logging.getLogger(__name__)
 
 
-def repair_distributed_training() -> None:
-    """Repairs the functions that fairseq's commands look up in its modules when they call them."""
-    from fairseq import checkpoint_utils
-    from fairseq.distributed import utils
-    from fairseq_cli import generate
-
-    utils.broadcast_object = _broadcast_allowed_values(utils)
-    utils.all_gather_list = _all_gather_list
-    utils.call_main = _join_torchrun(utils.call_main)
-    utils.distributed_main = _end_process_group(utils.distributed_main)
-    load = checkpoint_utils.load_model_ensemble_and_task
-    checkpoint_utils.load_model_ensemble_and_task = _accept_empty_batches(load)
-    generate._main = _generate_a_shard(generate._main)
-
-
-def _broadcast_allowed_values(utils: Any) -> Callable[..., Any]:
+def broadcast_plain_values(broadcast: Callable[..., Any]) -> Callable[..., Any]:
     """`broadcast_object`, by which a process sends the checkpoint that it has loaded to the others.
 
     fairseq reads what is sent with torch.load, which refuses the mark that fairseq puts in the
@@ -36,10 +21,10 @@ def _broadcast_allowed_values(utils: Any) -> Callable[..., Any]:
     allowed, and the configuration is sent as the plain values it consists of.
     """
     import torch
+    from fairseq.distributed import utils
     from omegaconf import DictConfig, OmegaConf
 
     torch.serialization.add_safe_globals([utils._TensorPlaceholder])
-    broadcast = utils.broadcast_object
 
     @functools.wraps(broadcast)
     def broadcast_object(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,11 +35,12 @@ def _broadcast_allowed_values(utils: Any) -> Callable[..., Any]:
     return broadcast_object
 
 
-def _all_gather_list(data: Any, group: Any = None, max_size: int = 0) -> list[Any]:
-    """The `data` of all processes, of any size; fairseq's own function needs a GPU.
+def gather_without_gpu(gather: Callable[..., Any]) -> Callable[..., Any]:
+    """`all_gather_list` by torch: fairseq's needs a GPU, and refuses more than `max_size` bytes."""
+    return functools.wraps(gather)(_all_gather_list)
 
-    max_size: not used; fairseq's function refuses what is larger
-    """
+
+def _all_gather_list(data: Any, group: Any = None, max_size: int = 0) -> list[Any]:
     from fairseq import utils
     from fairseq.distributed.utils import get_global_group, get_world_size
     from torch import distributed
@@ -65,7 +51,7 @@ def _all_gather_list(data: Any, group: Any = None, max_size: int = 0) -> list[An
     return gathered
 
 
-def _join_torchrun(call_main: Callable[..., None]) -> Callable[..., None]:
+def join_torchrun(call_main: Callable[..., None]) -> Callable[..., None]:
     """`call_main` for processes of torchrun without GPUs.
 
     fairseq counts GPUs to find out how many processes there are, so that without one each process
@@ -105,7 +91,7 @@ def _use_gloo(training: Any, processes: int, rank: int) -> None:
     logger.info("torchrun: process %d of %d, on the CPU", rank + 1, processes)
 
 
-def _end_process_group(distributed_main: Callable[..., None]) -> Callable[..., None]:
+def end_process_group(distributed_main: Callable[..., None]) -> Callable[..., None]:
     """`distributed_main` that leaves the group of processes.
 
     fairseq leaves that to the interpreter's exit, where a process sometimes aborts because another
@@ -123,7 +109,7 @@ def _end_process_group(distributed_main: Callable[..., None]) -> Callable[..., N
     return distributed_main_
 
 
-def _accept_empty_batches(load: Callable[..., Any]) -> Callable[..., Any]:
+def accept_empty_batches(load: Callable[..., Any]) -> Callable[..., Any]:
     """`load_model_ensemble_and_task`, whose task validates an empty batch.
 
     Where the batches cannot be shared out evenly, fairseq gives some processes an empty one at the
@@ -160,7 +146,7 @@ def _valid_step(valid_step: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _generate_a_shard(main: Callable[..., Any]) -> Callable[..., Any]:
+def generate_a_shard(main: Callable[..., Any]) -> Callable[..., Any]:
     """`fairseq_cli.generate._main` with --num-shards and --shard-id, which fairseq ignores."""
 
     @functools.wraps(main)

@@ -18,34 +18,22 @@ from fairseq_memattn.errors import MemAttnError
 logger = logging.getLogger(__name__)
 
 
-def count_omitted_samples() -> None:
-    """Lets fairseq keep every batch of an evaluation, and count what it leaves out elsewhere."""
-    from fairseq.data import data_utils
-    from fairseq.tasks import FairseqTask
-    from fairseq.tasks.language_modeling import LanguageModelingTask
-    from fairseq.trainer import Trainer
+def count_long_samples(filter_by_size: Callable[..., Any]) -> Callable[..., Any]:
+    """`FairseqTask.filter_indices_by_size`, which counts what it leaves out.
 
-    FairseqTask.filter_indices_by_size = filter_indices_by_size
-    data_utils.batch_by_size = _checked_batches(data_utils.batch_by_size)
-    Trainer.get_train_iterator = _with_targets(Trainer.get_train_iterator)
-    Trainer.get_valid_iterator = _whole(_with_targets(Trainer.get_valid_iterator))
-    FairseqTask.valid_step = _validating_targets(FairseqTask.valid_step)
-    dataloader = _evaluate_every_block(LanguageModelingTask.eval_lm_dataloader)
-    LanguageModelingTask.eval_lm_dataloader = dataloader
+    Raises MemAttnError for samples that are longer than the model, if they must not be left out or
+    if none is left of a split. fairseq-interactive goes on with the next line.
+    """
+    return functools.wraps(filter_by_size)(_filter_indices_by_size)
 
 
-def filter_indices_by_size(
+def _filter_indices_by_size(
     self: Any,
     indices: Any,
     dataset: Any,
     max_positions: Any = None,
     ignore_invalid_inputs: bool = False,
 ) -> Any:
-    """`FairseqTask.filter_indices_by_size`.
-
-    Raises MemAttnError for samples that are longer than the model, if they must not be left out or
-    if none is left of a split. fairseq-interactive goes on with the next line.
-    """
     kept, omitted = dataset.filter_indices_by_size(indices, max_positions)
     if not len(omitted):
         return kept
@@ -72,7 +60,9 @@ def _tokens(size: Any) -> str:
     return f"{size} tokens"
 
 
-def _checked_batches(batch_by_size: Callable[..., Any]) -> Callable[..., Any]:
+def count_last_batch(batch_by_size: Callable[..., Any]) -> Callable[..., Any]:
+    """`data_utils.batch_by_size`, which counts the samples of a last batch that it leaves out."""
+
     @functools.wraps(batch_by_size)
     def batch_by_size_(
         indices: Any,
@@ -87,14 +77,7 @@ def _checked_batches(batch_by_size: Callable[..., Any]) -> Callable[..., Any]:
         options = (max_tokens, max_sentences, multiple, fixed_shapes)
         if not len(indices):
             return []
-        try:
-            batches = batch_by_size(indices, num_tokens_fn, num_tokens_vec, *options)
-        except AssertionError:
-            longest = max(map(num_tokens_fn, indices))
-            raise MemAttnError(
-                f"--max-tokens must be at least {longest}, the tokens of the longest sample, but "
-                f"is {max_tokens}"
-            ) from None
+        batches = batch_by_size(indices, num_tokens_fn, num_tokens_vec, *options)
         omitted = len(indices) - sum(map(len, batches))
         fault = f"--required-batch-size-multiple {multiple} leaves out the last batch"
         if omitted and not len(batches):
@@ -106,7 +89,7 @@ def _checked_batches(batch_by_size: Callable[..., Any]) -> Callable[..., Any]:
     return batch_by_size_
 
 
-def _whole(get_valid_iterator: Callable[..., Any]) -> Callable[..., Any]:
+def keep_last_batch(get_valid_iterator: Callable[..., Any]) -> Callable[..., Any]:
     """`Trainer.get_valid_iterator` for all batches, without a required multiple."""
 
     @functools.wraps(get_valid_iterator)
@@ -130,25 +113,18 @@ def _lacking(dataset: Any) -> str:
     return next((what for name, what in needed.items() if getattr(dataset, name, 0) is None), "")
 
 
-def _with_targets(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
+def require_targets(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
+    """`Trainer.get_train_iterator` or `get_valid_iterator`, for which the targets are there.
+
+    fairseq fails on those of the validation after an epoch, before it is saved.
+    """
+
     @functools.wraps(get_iterator)
     def get_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
         _check_targets(self.task)
         return get_iterator(self, *args, **kwargs)
 
     return get_iterator_
-
-
-def _validating_targets(valid_step: Callable[..., Any]) -> Callable[..., Any]:
-    """`FairseqTask.valid_step`, by which fairseq-validate computes a loss without a trainer."""
-
-    @functools.wraps(valid_step)
-    def valid_step_(self: Any, sample: Any, *args: Any, **kwargs: Any) -> Any:
-        if sample and sample.get("target", True) is None:
-            _check_targets(self)
-        return valid_step(self, sample, *args, **kwargs)
-
-    return valid_step_
 
 
 def _check_targets(task: Any) -> None:
@@ -158,7 +134,7 @@ def _check_targets(task: Any) -> None:
             raise MemAttnError(f"the split {split} must have {lacking}")
 
 
-def _evaluate_every_block(dataloader: Callable[..., Any]) -> Callable[..., Any]:
+def evaluate_every_block(dataloader: Callable[..., Any]) -> Callable[..., Any]:
     """`LanguageModelingTask.eval_lm_dataloader`, which leaves out blocks that are too long."""
 
     @functools.wraps(dataloader)

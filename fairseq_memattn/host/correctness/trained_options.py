@@ -5,28 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.errors import DictionarySizeError, MemAttnError, flag, like
+from fairseq_memattn.errors import MemAttnError, like
+from fairseq_memattn.host.checkpoints import check_registered
 from fairseq_memattn.host.correctness.model_options import option_types
-from fairseq_memattn.host.correctness.paths import language_pair, split_paths
 from fairseq_memattn.host.safety.literals import LiteralError, read_literal
-
-# The lines of torch's message about the embeddings of another number of symbols.
-OTHER_SIZE = re.compile(
-    r"size mismatch for (\S*embed_tokens\.weight|\S*embeddings\.\d+\.0\.weight): .*?"
-    r"Size\(\[(\d+), .*?current model is torch\.Size\(\[(\d+), ",
-    re.DOTALL,
-)
-
-MOST_OPTIONS = 6  # that a message about weights names
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +35,7 @@ def check_models(cfg: Any, command: str) -> None:
         saved = saved_options(path)
         if not saved:
             continue
+        check_registered(path, {"cfg": saved})  # fairseq's error for others is an IndexError
         _check_overrides(overrides, path, saved)
         trained = _part(saved.get("task"))
         _warn_of_dictionaries(path, trained, cfg.task)
@@ -166,92 +155,30 @@ def _symbols(dictionary: Path) -> list[bytes]:
     return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
 
 
-def explain_sizes(error: BaseException, paths: list[str], options: Any) -> None:
-    """Raises MemAttnError, which names the files, if a dictionary has another number of symbols.
+def warn_of_other_dictionaries(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """`Trainer.load_checkpoint`, which compares the dictionaries of a training it begins with."""
 
-    error: a DictionarySizeError, or torch's for embeddings of another size; others are left
-    options: of the task of the data, as far as they are known
-    """
-    if isinstance(error, DictionarySizeError):
-        side, text = error.side, str(error)
-    elif (found := OTHER_SIZE.search(str(error))) and found[2] != found[3]:
-        side = "encoder" if "encoder" in found[1] else "decoder"
-        text = f"the checkpoint has {found[2]} symbols, but the dictionary has {found[3]}"
-    else:
-        return
-    language = getattr(options, "source_lang" if side == "encoder" else "target_lang", None)
-    folder = next(iter(split_paths(getattr(options, "data", None))), ".")
-    file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
-    name = file if os.path.isfile(file) else f"the dictionaries in {folder}"
-    raise MemAttnError(f"{os.pathsep.join(paths)} does not fit {name}: {text}") from error
-
-
-def explain_weights_of_trainings() -> None:
-    """Lets a training name the options with which a checkpoint does not fit its model."""
-    from fairseq.trainer import Trainer
-
-    Trainer.load_checkpoint = _explained(Trainer.load_checkpoint)
-
-
-def _explained(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load_checkpoint)
     def load_checkpoint_(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        try:
-            loaded = load_checkpoint(self, filename, *args, **kwargs)
-            if loaded is not None:
-                _warn_of_dictionaries(filename, saved_options(filename).get("task"), self.cfg.task)
-            return loaded
-        except Exception as error:
-            cause = error.__context__
-            if str(error).startswith("Cannot load model parameters") and cause is not None:
-                explain_sizes(cause, [filename], self.cfg.task)
-                explain_options(cause, filename, _part(self.cfg.model))
-                if isinstance(cause, MemAttnError):
-                    raise MemAttnError(f"{filename}: {cause}") from error
-            raise
+        loaded = load_checkpoint(self, filename, *args, **kwargs)
+        if loaded is not None:
+            _warn_of_dictionaries(filename, saved_options(filename).get("task"), self.cfg.task)
+        return loaded
 
     return load_checkpoint_
 
 
-def explain_options(error: BaseException, path: str, model: Mapping[str, Any]) -> None:
-    """Raises MemAttnError, which names the file and the options, if the options of a model differ.
-
-    error: of this package, or torch's for weights of other names or sizes; others are left
-    path: a checkpoint
-    model: the options of the model that is to have its weights, those that differ at least
-    """
-    if not isinstance(error, MemAttnError) and "loading state_dict" not in str(error):
-        return
-    trained = _part(saved_options(path).get("model"))
-    found = [
-        f"{option} was {before} in its training, but is {now}"
-        for option, before, now in _differences(trained, model)
-    ]
-    if found:
-        more = ["..."] if len(found) > MOST_OPTIONS else []
-        told = "; ".join(found[:MOST_OPTIONS] + more)
-        raise MemAttnError(f"{path} does not fit the options of the model: {told}") from error
+def split_paths(paths: str | None) -> list[str]:
+    """The local paths of an option that takes several."""
+    if not isinstance(paths, str) or "://" in paths:
+        return []
+    return [path for path in paths.split(os.pathsep) if path]
 
 
-def _differences(
-    trained: Mapping[str, Any], model: Mapping[str, Any]
-) -> Iterator[tuple[str, object, object]]:
-    """The options of a model whose values differ, other than rates, and both values."""
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    kind = ARCH_MODEL_REGISTRY.get(trained.get("_name"))
-    for name in ("_name", *(option_types(kind) if kind is not None else ())):
-        values = [_plain(options.get(name)) for options in (trained, model)]
-        if values[0] != values[1] and all(isinstance(value, int | str) for value in values):
-            yield "--arch" if name == "_name" else flag(name), *values
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
-
-
-def options_of(task: Any, overrides: Mapping[str, Any] | None) -> Any:
-    """The options of a task, or where it is the checkpoint's, those that replace its options."""
-    if task is None:
-        return Namespace(**(overrides or {}))
-    return getattr(task, "cfg", None) or getattr(task, "args", None)
+def language_pair(folder: str) -> list[str]:
+    """The languages in the name of the first file that has two; nothing if none has."""
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        parts = name.split(".")
+        if len(parts) >= 3 and len(parts[1].split("-")) == 2:
+            return parts[1].split("-")
+    return []

@@ -28,18 +28,13 @@ def replace_batches(kept: dict[str, Any], name: str, batches: Any) -> Any:
     return batches
 
 
-def begin_epochs_with_new_workers() -> None:
-    """Lets fairseq begin each epoch with new workers, which know its number.
+def begin_with_new_workers(next_epoch_itr: Callable[..., Any]) -> Callable[..., Any]:
+    """`EpochBatchIterator.next_epoch_itr`, which starts workers that know the epoch's number.
 
     fairseq keeps the workers of the first epoch, and tells the number of a later one to the data
     set of the main process alone: `masked_lm` then masks the same tokens in every epoch.
     """
-    from fairseq.data.iterators import EpochBatchIterator
 
-    EpochBatchIterator.next_epoch_itr = _with_new_workers(EpochBatchIterator.next_epoch_itr)
-
-
-def _with_new_workers(next_epoch_itr: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(next_epoch_itr)
     def next_epoch_itr_(
         self: Any,

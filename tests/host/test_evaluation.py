@@ -155,12 +155,12 @@ def any_lm(request):
     return request.getfixturevalue(name)
 
 
-def refusal(done, path, option):
-    """The one sentence of a command that has refused a checkpoint's option."""
+def refusal(done):
+    """The one sentence of a command that has refused an option."""
     assert done.returncode == 1
     (sentence,) = done.stderr.strip().splitlines()[-1:]
     assert "Traceback" not in done.stderr
-    assert f"error: {path} is refused for its option `{option}`: " in sentence
+    assert " is not a literal: " in sentence
     assert sentence.endswith("; nothing of it was run")
 
 
@@ -179,7 +179,7 @@ CUTOFF = "adaptive_softmax_cutoff"
 def test_translation(command, in_args, any_translator, code, tmp_path):
     path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code, in_args)
     command, *task = command.split()
-    refusal(attempt(command, any_translator.data, *task, "--path", path, *PLUGGED), path, CUTOFF)
+    refusal(attempt(command, any_translator.data, *task, "--path", path, *PLUGGED))
 
 
 def test_interactive(any_translator, code, tmp_path):
@@ -187,7 +187,7 @@ def test_interactive(any_translator, code, tmp_path):
     done = attempt(
         "fairseq-interactive", any_translator.data, "--path", path, *PLUGGED, stdin="a b\n"
     )
-    refusal(done, path, CUTOFF)
+    refusal(done)
 
 
 @pytest.mark.parametrize("option", [CUTOFF, "character_filters"])
@@ -198,20 +198,20 @@ def test_language_models(option, any_lm, code, tmp_path):
         state["cfg"]["model"].character_embeddings = True
         torch.save(state, path)
     done = attempt("fairseq-eval-lm", any_lm.data, "--path", path, *PLUGGED)
-    refusal(done, path, option)
+    refusal(done)
 
 
 def test_convert(any_translator, code, tmp_path):
     path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
     flags = ["--arch", "abc_window_transformer", "--output", tmp_path / "new.pt"]
     done = attempt("memattn", "convert", any_translator.data, "--path", path, *flags)
-    refusal(done, path, CUTOFF)
+    refusal(done)
     assert not (tmp_path / "new.pt").exists()
 
 
 def test_from_pretrained(any_translator, code, tmp_path):
-    path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
-    with pytest.raises(LiteralError, match=f"^{path} is refused for its option `{CUTOFF}`: "):
+    hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
+    with pytest.raises(LiteralError, match="is not a literal: "):
         ABCTransformer.from_pretrained(str(tmp_path), "x.pt", str(any_translator.data))
 
 
@@ -224,13 +224,13 @@ def test_the_criterion_of_a_checkpoint(softmax, code, tmp_path):
     torch.save(state, tmp_path / "x.pt")
     flags = [*VALIDATION, "--path", tmp_path / "x.pt"]
     done = attempt("fairseq-validate", softmax.data, *flags, *PLUGGED)
-    refusal(done, tmp_path / "x.pt", "wer_args")
+    refusal(done)
 
 
 def test_xformers(softmax, code, tmp_path):
     path = hostile(softmax, tmp_path / "x.pt", "model", "encoder_xformers_att_config", code)
     done = attempt("fairseq-generate", softmax.data, "--path", path, *PLUGGED)
-    refusal(done, path, "encoder_xformers_att_config")
+    refusal(done)
 
 
 OVERRIDES = (
@@ -245,10 +245,7 @@ def test_model_overrides(command, softmax, fairseq_lm, code, tmp_path):
     command, *task = command.split()
     flags = [*task, "--path", model.checkpoint, "--model-overrides", code]
     done = attempt(command, model.data, *flags, *PLUGGED, stdin="a\n")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    sentence = done.stderr.strip().splitlines()[-1]
-    assert sentence.startswith(f"{command}: error: --model-overrides: ")
-    assert sentence.endswith("; nothing of it was run")
+    refusal(done)
 
 
 @pytest.mark.parametrize("flags", ["--adam-betas", "--optimizer adamax --adamax-betas"])
@@ -256,8 +253,7 @@ def test_optimisers(flags, softmax, code, tmp_path):
     done = attempt(
         "fairseq-train", softmax.data, *SOFTMAX, *flags.split(), code, "--save-dir", tmp_path
     )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"error: {flags.split()[-1]}: " in done.stderr.splitlines()[-1]
+    refusal(done)
 
 
 def test_a_command_that_runs_as_a_script(softmax, code, tmp_path):
@@ -268,8 +264,7 @@ def test_a_command_that_runs_as_a_script(softmax, code, tmp_path):
     flags = [*VALIDATION, "--path", softmax.checkpoint, "--model-overrides", code]
     argv = [str(script), str(softmax.data), *PLUGGED, *map(str, flags)]
     done = run_forked(argv, None, None, environment())
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "error: --model-overrides: " in done.stderr.splitlines()[-1]
+    refusal(done)
 
 
 def test_a_folder_that_a_checkpoint_names_is_not_imported(any_translator, marker, tmp_path):

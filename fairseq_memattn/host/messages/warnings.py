@@ -1,31 +1,9 @@
-"""Log lines and warnings that say nothing about a user's command."""
+"""Warnings that say nothing about a user's command."""
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 import warnings
-from typing import Any
-
-
-def log_each_line_once() -> None:
-    """Lets the progress bars of all epochs share what writes to --log-file.
-
-    fairseq adds another one each epoch, so that the lines of epoch 9 are in the file nine times.
-    """
-    from fairseq.logging import progress_bar
-
-    make = progress_bar.progress_bar
-
-    @functools.wraps(make)
-    def progress_bar_(*args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
-        open_files = (getattr(one, "baseFilename", "") for one in progress_bar.logger.handlers)
-        if log_file is not None and os.path.abspath(log_file) in open_files:
-            log_file = None
-        return make(*args, log_file=log_file, **kwargs)
-
-    progress_bar.progress_bar = progress_bar_
 
 
 def quiet_known_warnings() -> None:

@@ -1,0 +1,80 @@
+"""Archives that fairseq's `from_pretrained` unpacks."""
+
+import functools
+import os
+import shutil
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.archive_limits import (
+    Budget,
+    RefusedArchive,
+    TarInfo,
+    refuse_special,
+    safe_path,
+)
+
+
+def unpack_inside(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`file_utils.load_archive_file` of archives of plain files that stay within their folder.
+
+    fairseq extracts whatever the archive holds, removes the archive, and then moves the folder that
+    its names begin with, which may be outside.
+    """
+    return functools.wraps(load)(_load_archive_file)
+
+
+class _CheckedArchive(tarfile.TarFile):
+    """A tar archive whose members are checked before any of them is extracted."""
+
+    tarinfo = TarInfo
+
+    def getmembers(self) -> list[tarfile.TarInfo]:
+        path = os.fsdecode(self.name or "")
+        budget = Budget(os.path.getsize(path))
+        try:
+            for member in self:
+                safe_path(member.name)
+                if not (member.isfile() or member.isdir()):
+                    raise refuse_special(member.name)
+                budget.take(member.name, member.size)
+        except RefusedArchive as error:
+            raise RefusedArchive(f"{path}: {error}") from None
+        return super().getmembers()
+
+    def extractall(self, path: Any = ".", *args: Any, **options: Any) -> None:
+        self.getmembers()
+        super().extractall(path, filter="data")
+
+
+def _load_archive_file(archive_file: str) -> str | None:
+    """The folder with the content of an archive or, as given, a folder; None if there is neither.
+
+    The content is in a folder beside the archive, which stays, or in the one folder in that, and so
+    on.
+    """
+    from fairseq import file_utils
+
+    try:
+        archive = file_utils.cached_path(archive_file, cache_dir=None)
+    except OSError:
+        return None
+    if os.path.isdir(archive):
+        return str(archive)
+    folder = Path(f"{archive}.extracted-{os.stat(archive).st_mtime_ns}")
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        unfinished.mkdir()
+        try:
+            with _CheckedArchive.open(archive) as content:
+                content.extractall(unfinished)
+            with suppress(OSError):  # another process has made it meanwhile
+                unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
+        folder = inside[0]
+    return str(folder)
