@@ -45,6 +45,7 @@ def test_nothing_is_missing(built: Path) -> None:
     assert (packaged | {"README.md", "LICENSE", "pyproject.toml"}) - names == set()
 
 
+@pytest.mark.full
 def test_the_wheel_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
     """With the packages of this environment, but not with this checkout."""
     venv.create(tmp_path / "venv", with_pip=False)

@@ -19,6 +19,7 @@ def printed(notebook: nbformat.NotebookNode) -> str:
     return "".join(output.get("text", "") for output in outputs)
 
 
+@pytest.mark.full
 def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a tiny corpus and three updates."""
     for name, value in {"UPDATES": "3", "DOCUMENTS": "60", "EXAMPLES": "3"}.items():

@@ -67,6 +67,7 @@ def test_a_layer_compiles_to_one_graph(control, device):
     assert_all_close(forward(compiled), forward(layer), 1e-6)
 
 
+@pytest.mark.full
 def test_one_graph_for_many_lengths(device):
     """Packed, of any number of sequences."""
     graphs = []

@@ -171,6 +171,7 @@ def test_compile(design):
     layers.check_compile(layer(design), *inputs(), **options("absent"))
 
 
+@pytest.mark.full
 def test_an_exported_layer_takes_every_length():
     """The positions too, which an exported `unfold` would fix."""
     module, given, more = layer().eval(), inputs(), inputs(sequences=5, length=9)

@@ -87,6 +87,7 @@ def assert_late_close(actual, expected, tolerance, first):
             assert (late - exact).norm() <= tolerance * exact.norm(), name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slots", [5, full(33)])
 @pytest.mark.parametrize(
     ("dtype", "mean", "deviation", "tolerance"),
@@ -151,6 +152,7 @@ def test_later_chunks_change_nothing(pad, device):
     assert torch.equal(*outs)
 
 
+@pytest.mark.full
 def test_gates_of_long_sequences(device):
     """The gradient of a gate sums those of all later write logits: bfloat16 had 0.14."""
     torch.manual_seed(3)
@@ -186,6 +188,7 @@ def test_tokens_that_are_far_apart():
     assert rows_contiguous(near) is near
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [full(torch.float32), torch.float16])
 def test_wide_heads(dtype, device):
     """More than 128 dimensions have other blocks."""
@@ -228,6 +231,7 @@ def test_split_and_continued(control, device):
     assert_continues_exactly(Case(45, "both", control=control, shared=True, batch=1), device)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("control", "shared", "segment"),
     [("plain", False, 1), full("late +200", True, 1), full("relu", True, 2)],
@@ -239,6 +243,7 @@ def test_several_segments(control, shared, segment, device, monkeypatch):
     assert_continues_exactly(case, device)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shared", [False, full(True)])
 def test_some_heads_at_a_time(shared, device, monkeypatch):
     """The backward pass where the memories of all heads at once are too large."""
@@ -246,6 +251,7 @@ def test_some_heads_at_a_time(shared, device, monkeypatch):
     assert_continues_exactly(Case(40, "both", shared=shared, heads=3, batch=1), device)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("segment", [1, full(16)])
 def test_additive(segment, device, monkeypatch):
     monkeypatch.setattr(launching, "SEGMENT", segment)
@@ -265,6 +271,7 @@ def test_additive(segment, device, monkeypatch):
     assert_all_close(actual, expected, 2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("segment", [1, full(16)])
 def test_packed_sequences(segment, device, monkeypatch):
     """As if each were alone; two of them are empty, and four positions are in none."""
@@ -314,6 +321,7 @@ def test_lengths_that_nobody_has_read(device, monkeypatch):
     assert torch.equal(*outs)
 
 
+@pytest.mark.full
 def test_strides(device):
     """Of inputs, of gradients, and of what a hook keeps for the backward pass."""
     case = Case(37, batch=1, width=5)

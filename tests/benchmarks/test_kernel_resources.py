@@ -40,6 +40,7 @@ def test_no_triton(monkeypatch):
         runpy.run_path(str(SCRIPT))
 
 
+@pytest.mark.full
 def test_the_kernels_fit(request):
     pytest.importorskip("triton")
     options = ALL if request.config.getoption("--full") else FEW

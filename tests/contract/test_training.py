@@ -66,6 +66,7 @@ def losses(*args: object) -> list[float]:
     return [float(row[name]) for kind, name in names for row in logged(log, kind)]
 
 
+@pytest.mark.full
 @each_case(every=23, first=5)
 def test_bfloat16_learns_as_full_precision(case, contract_data, tmp_path):
     """On a CPU; `tests/fairseq/test_train.py` has each form of half precision on a GPU."""

@@ -96,6 +96,7 @@ def test_options_that_cannot_be(options, message):
         task(**options)
 
 
+@pytest.mark.full
 def test_train_and_recall_at_twice_the_length(tmp_path):
     """A window of two tokens and softmax attention recall, and need no positions to do so."""
     done = run("fairseq-train", *TASK, *MODEL, "--save-dir", tmp_path)

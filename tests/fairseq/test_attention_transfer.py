@@ -174,6 +174,7 @@ def test_models_that_do_not_fit():
     assert calls == {}
 
 
+@pytest.mark.full
 def test_transfer_then_tuning(softmax, tmp_path):
     """Through the commands: convert, transfer, and training as usual from the result."""
     slots = ["--abc-causal-slots", 4, "--abc-cross-slots", 8]

@@ -262,6 +262,7 @@ def test_a_subset_is_not_stored_by_ids_and_without(made, tmp_path, capsys, first
     assert f"{told}--documents {first}; choose another --output" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_killed_within_a_batch_and_resumed(made, tmp_path, capsys):
     """A real SIGKILL, after two of the four records of a batch have been inserted."""
     folder, store = made[0], tmp_path / "s"

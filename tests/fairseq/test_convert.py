@@ -42,6 +42,7 @@ def test_a_window_longer_than_all_sentences_translates_as_before(softmax, tmp_pa
         assert one.positional == pytest.approx(before[number].positional, abs=2e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", [[], ["--decoder-normalize-before"]], ids=["after", "before"])
 def test_a_window_longer_than_all_texts_predicts_as_before(norm, monolingual, tmp_path):
     """fairseq's transformer_lm has layernorm after each block, unless a flag says otherwise."""
@@ -74,6 +75,7 @@ def perplexity(data, path):
     return float(done.stdout.split()[-4])
 
 
+@pytest.mark.full
 def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
     flags = "--abc-causal-slots 4 --abc-cross-slots 8"
     output, shown = convert(softmax, tmp_path, "t2r_transformer", flags)

@@ -30,6 +30,7 @@ def findings(tmp_path, status):
     return {one["what"]: one for one in json.loads(path.read_text())}
 
 
+@pytest.mark.full
 def test_this_installation_works(tmp_path, capsys):
     found = findings(tmp_path, 0)
     text = capsys.readouterr().out
@@ -52,6 +53,7 @@ def test_missing_packages(quick, tmp_path, monkeypatch, capsys):
     assert printed.err == "memattn doctor: error: missing or not working: sentencepiece\n"
 
 
+@pytest.mark.full
 def test_an_old_version_and_a_broken_package(quick, tmp_path, monkeypatch):
     versions = doctor.version_of
     monkeypatch.setattr(
@@ -71,6 +73,7 @@ def test_an_old_version_and_a_broken_package(quick, tmp_path, monkeypatch):
     assert {found[name]["status"] for name in ("sentencepiece", "regex")} == {doctor.BROKEN}
 
 
+@pytest.mark.full
 def test_wrong_results_and_a_training_that_fails(tmp_path, monkeypatch):
     exact = doctor.causal
 

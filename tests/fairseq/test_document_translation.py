@@ -91,6 +91,7 @@ def test_company_changes_nothing(flags, search, document_model, generated):
     assert_same(alone, {number: generated[search][number] for number in alone})
 
 
+@pytest.mark.full
 def test_shards_are_whole_documents_and_together_everything(document_model, generated):
     shards = [
         hypotheses(translate(document_model, *SEARCHES["beam"], "--num-shards", 3, "--shard-id", i))
@@ -165,6 +166,7 @@ def test_what_was_generated_is_scored_the_same(
         assert scored[number].positional == pytest.approx(hypothesis.positional, abs=2e-4)
 
 
+@pytest.mark.full
 def test_gold_context_is_the_references(document_model, generated, loaded):
     """The first sentence of a document has no context; some other changes with it."""
     gold = hypotheses(translate(document_model, "--beam", 1, "--gold-target-context"))
@@ -175,6 +177,7 @@ def test_gold_context_is_the_references(document_model, generated, loaded):
     assert [h.positional for h in gold.values()] != [h.positional for h in ours.values()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("buffer", [7, 1000])
 def test_interactive_with_empty_lines_between_documents(buffer, document_model, generated, corpus):
     lines, places = typed(corpus)
@@ -191,6 +194,7 @@ def test_interactive_with_empty_lines_between_documents(buffer, document_model, 
     assert "_eos" not in done.stdout.partition("S-0")[2]
 
 
+@pytest.mark.full
 def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, corpus):
     lines, places = typed(corpus)
     options = {"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": LONGER}
@@ -199,6 +203,7 @@ def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, c
         assert [found[place] for place in places] == [h.text for h in generated["beam"].values()]
 
 
+@pytest.mark.full
 def test_a_second_pass_over_the_same_batches_begins_again(loaded, generated):
     """A batch that fairseq repeats in the place of a missing one is recognised."""
     task = loaded.task
@@ -233,6 +238,7 @@ def test_a_validation_ends_the_worker_of_the_last(loaded):
     assert [workers() for _ in range(3)] == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_a_training_with_a_worker_is_that_without(document_data, tmp_path):
     flags = [*TRANSLATOR, *WINDOWS, "--max-epoch", 2, "--max-tokens", 8000, "--num-workers"]
     logs = [train(document_data, tmp_path / f"{n}", *flags, n).log for n in (0, 1)]
@@ -241,6 +247,7 @@ def test_a_training_with_a_worker_is_that_without(document_data, tmp_path):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.full
 def test_bleu_in_validation_is_that_of_the_translations(
     document_data, document_model, corpus, tmp_path
 ):
@@ -260,6 +267,7 @@ def test_bleu_in_validation_is_that_of_the_translations(
     assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
 
 
+@pytest.mark.full
 def test_empty_translations_have_a_bleu_to_choose_checkpoints_by(document_data, tmp_path):
     nothing = '{"min_len": 0, "max_len_b": 0}'
     flags = ["--eval-bleu", "--eval-bleu-args", nothing, "--best-checkpoint-metric", "bleu"]
@@ -359,6 +367,7 @@ def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loss", ["window", "current"])
 def test_softmax_transformer_and_either_loss(loss, document_data, tmp_path):
     sizes = [flag for flag in SIZES]

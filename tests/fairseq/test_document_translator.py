@@ -84,6 +84,7 @@ def test_the_lines_of_fairseq_generate(
     assert sum(found, []) == generated(document_model, *flags)
 
 
+@pytest.mark.full
 def test_context_in_sequences(document_data, documents, tmp_path):
     """T5Mem, of random weights."""
     sizes = [*SIZES, "--share-all-embeddings", "--t5mem-slots", "2", "--t5mem-sequences", "4"]
@@ -140,6 +141,7 @@ def test_the_command(exported, documents, tmp_path, capsys):
     assert (tmp_path / "out").read_text(encoding="utf-8") == said.out
 
 
+@pytest.mark.full
 def test_documents_by_id_and_in_tables(exported, documents, tmp_path, capsys):
     """Ids, lines between empty lines and tables are the same documents."""
     flags = ["--beam", 2, "--max-len-a", 1, "--max-len-b", 2]

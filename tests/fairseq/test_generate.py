@@ -193,6 +193,7 @@ def test_language_model_scores_and_continues(language_model, corpus):
     assert said.startswith(prefix) and len(said) > len(prefix)
 
 
+@pytest.mark.full
 def test_adaptive_language_model_is_evaluated_as_trained(monolingual, tmp_path):
     flags = shlex.split(
         "--adaptive-input --adaptive-input-cutoff 200,400 --adaptive-softmax-cutoff 200,400 "

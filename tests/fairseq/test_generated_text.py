@@ -109,6 +109,7 @@ def generated(document_model, documents):
     return expected_lines(generate(document_model, *WINDOWS, *SEARCH), documents)
 
 
+@pytest.mark.full
 def test_whole_documents_of_fairseq_generate(document_model, ctxpro, generated, tmp_path):
     lines, results = contrast(tmp_path, document_model, *set_of(ctxpro), "--max-tokens", 60)
     assert lines == generated
@@ -128,6 +129,7 @@ def test_empty_translations_are_counted(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(wanted)
 
 
+@pytest.mark.full
 def test_the_models_number_of_context_sentences_can_be_lowered(
     document_model, ctxpro, documents, tmp_path
 ):
@@ -137,6 +139,7 @@ def test_the_models_number_of_context_sentences_can_be_lowered(
     assert lines == expected_lines(generate(document_model, *task, *lower, *SEARCH), documents)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["translator", full("softmax")])
 def test_sentence_models_translate_sentence_by_sentence(name, ctxpro, documents, tmp_path, request):
     model = request.getfixturevalue(name)
@@ -144,6 +147,7 @@ def test_sentence_models_translate_sentence_by_sentence(name, ctxpro, documents,
     assert lines == expected_lines(generate(model, *SEARCH), documents)
 
 
+@pytest.mark.full
 def test_models_that_take_the_sentences_as_sequences(document_data, ctxpro, documents, tmp_path):
     flags = shlex.split("--arch t5mem_v1 --share-all-embeddings --max-source-positions 40")
     model = untrained(document_data, tmp_path, *WINDOWS, *flags, *SIZES)
@@ -152,6 +156,7 @@ def test_models_that_take_the_sentences_as_sequences(document_data, ctxpro, docu
     assert len(set(" ".join(lines).split())) > 10
 
 
+@pytest.mark.full
 def test_a_model_of_windows_made_beforehand(document_model, ctxpro, generated, tmp_path):
     """A checkpoint of fairseq's translation task, whose dictionary has the separator."""
     data = shutil.copytree(document_model.data, tmp_path / "bin")
@@ -166,6 +171,7 @@ def test_a_model_of_windows_made_beforehand(document_model, ctxpro, generated, t
     assert contrast(tmp_path, windows, *flags)[0] == generated
 
 
+@pytest.mark.full
 def test_documents_give_the_lines_of_a_file(document_model, ctxpro, documents, generated, tmp_path):
     sets, longest = ["--sets", ctxpro / "gender.json"], max(map(len, documents))
     folder = ["--documents", ctxpro, "--source-lang", "en", "--document-sentences"]
@@ -259,6 +265,7 @@ def test_an_exported_folder_translates_the_same(
     assert "--separator is for --path; an exported folder has its own" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_pieces_are_segmented_and_joined(corpus, ctxpro, documents, tmp_path):
     import sentencepiece
 

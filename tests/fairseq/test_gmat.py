@@ -656,6 +656,7 @@ def test_majority_tagging(tmp_path):
         loaded(path, tmp_path, gmat_memory=9)
 
 
+@pytest.mark.full
 def test_documents(document_data, tmp_path):
     flags = [*COMMON, *SIZES, *WINDOWS, "--arch", "gmat_transformer", "--share-all-embeddings"]
     flags += shlex.split("--gmat-chunk 8 --gmat-memory 4 --abc-cross-slots 4")

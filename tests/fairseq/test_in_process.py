@@ -30,6 +30,7 @@ def test_training(bilingual, tmp_path):
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("flags", [TRANSLATOR, LANGUAGE_MODEL], ids=["translator", "words"])
 def test_configuration(flags):
     """As of hydra alone, the second time from what the tests keep of the first."""

@@ -267,6 +267,7 @@ def weights_of(path):
     return torch.load(path, weights_only=False)["model"]
 
 
+@pytest.mark.full
 def test_a_training_leaves_the_trained_weights(tuning):
     before, after = weights_of(tuning.start), weights_of(tuning.done.checkpoint)
     updates = {name: after.pop(name) for name in list(after) if is_update(name)}

@@ -186,6 +186,7 @@ def test_train_and_validate(tmp_path):
     )
 
 
+@pytest.mark.full
 def test_of_an_encoder_decoder_it_is_that_of_greedy_search(tmp_path):
     """Copying two digits, half learnt: `fairseq-validate` counts what `fairseq-generate` says."""
     rng = np.random.default_rng(1)

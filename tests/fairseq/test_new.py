@@ -32,6 +32,7 @@ def test_a_corpus(written):
         assert len(list((written / "talks/data/bin").glob(f"{split}*.docids"))) == 1
 
 
+@pytest.mark.full
 def test_a_control_without_fairseq(written, monkeypatch):
     """The class is registered for PyTorch alone."""
     code = (
@@ -61,6 +62,7 @@ def test_a_control(written, tmp_path):
     assert done.stdout.count("\nH-") == 25
 
 
+@pytest.mark.full
 def test_the_training_of_a_recipe(written, tmp_path):
     """fairseq-hydra-train with the overrides of run.sh."""
     overrides = {

@@ -288,6 +288,7 @@ def test_a_last_block_of_one_token_is_no_warning(monolingual, tmp_path):
     assert done.stdout.split()[-2] == "5"
 
 
+@pytest.mark.full
 def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path, monkeypatch, capsys):
     flags = [flag for flag in LANGUAGE_MODEL if flag not in ("--abc-causal-slots", "4")]
     softmax = train(monolingual, tmp_path, *flags, "--arch", "transformer_lm", "--max-update", 1)

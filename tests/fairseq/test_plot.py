@@ -259,6 +259,7 @@ def test_a_translator_is_drawn_after_the_formulas(kind, translator, corpus, tmp_
         assert_as_expected(memory, expected)
 
 
+@pytest.mark.full
 def test_the_same_from_files_and_of_one_head(translator, corpus, tmp_path):
     everything = ["--attention", "cross", "--layer", "all", "--head", "all", "--index", 3]
     report = drawn(translator, tmp_path, *everything)
@@ -281,6 +282,7 @@ def test_a_language_model_is_drawn_after_the_formulas(language_model, corpus, tm
     assert_as_expected(memory, literal(language_model, path, 0, net_input))
 
 
+@pytest.mark.full
 def test_a_masked_language_model_is_drawn_after_the_formulas(masked_model, corpus, tmp_path):
     line = lines_of(corpus / "test.en")[0]
     report = drawn(masked_model, tmp_path, "--text", corpus / "test.en", "--layer", 0)
@@ -446,6 +448,7 @@ def test_a_layer_that_is_no_number_is_a_mistake_in_usage(flag, capsys):
 # The picture.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("layers", "heads", "tokens", "inches"),
     [

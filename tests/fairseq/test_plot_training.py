@@ -70,6 +70,7 @@ def test_a_loss_that_is_no_number(tmp_path, capsys):
     assert [row["loss"] for row in found[0]["valid"]["valid"]] == [None, 3.5]
 
 
+@pytest.mark.full
 def test_bleu_of_several_runs(bilingual, tmp_path, capsys):
     """A panel for BLEU; a log has the name of its folder."""
     evaluation = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}']

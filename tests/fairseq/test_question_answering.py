@@ -239,6 +239,7 @@ def score(*options: object) -> int:
     return main(["answers", *map(str, options)])
 
 
+@pytest.mark.full
 def test_every_question_is_answered_and_some_answers_are_right(printed) -> None:
     found = answers(printed)
     assert len(found) == 21
@@ -301,6 +302,7 @@ def test_shards_together_are_the_whole(printed, question_data, tmp_path, capsys)
         assert reason in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_chunks_that_repeat_the_question(question_data, tmp_path) -> None:
     """Sources are printed whole, limits are by their whole lengths, and batches do not matter."""
     chunks = shlex.split("--max-source-length 256 --chunks 4 --chunk-overlap 3 --repeat-question")
@@ -349,6 +351,7 @@ def test_finetuning_from_a_model_with_sentinels(question_data, model, tmp_path) 
         assert first[name] == last[name]
 
 
+@pytest.mark.full
 def test_squad_end_to_end(tmp_path, capsys) -> None:
     """Several accepted answers, and one word for all: the best of them counts."""
     qas = [

@@ -95,6 +95,7 @@ def test_masked_words(monolingual, tmp_path):
     assert alone == pytest.approx(together, abs=2e-3)
 
 
+@pytest.mark.full
 def test_a_window_longer_than_all_sentences_is_softmax_attention(softmax, tmp_path):
     output, shown = converted(softmax, tmp_path, "abc_window_roberta", "--abc-encoder-slots 200")
     assert "new weights, to be trained: none" in shown
@@ -102,6 +103,7 @@ def test_a_window_longer_than_all_sentences_is_softmax_attention(softmax, tmp_pa
     assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
 
 
+@pytest.mark.full
 def test_continued_pretraining_mends_what_conversion_broke(softmax, tmp_path):
     output, shown = converted(softmax, tmp_path, "abc_mlp_roberta", "--abc-encoder-slots 2")
     assert "to be trained: encoder.sentence_encoder.controls.0.proj.weight\n" in shown
@@ -156,6 +158,7 @@ def sentences(corpus, tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_finetuned_for_sentence_prediction(softmax, sentences, tmp_path):
     dictionary = softmax.data / "dict.txt"
     preprocess(sentences / "input0", "--only-source", "--srcdict", dictionary, splits="train valid")

@@ -296,6 +296,7 @@ def trained(monolingual, tmp_path_factory):
     return train(monolingual, folder, *MODEL, "--max-update", 60)
 
 
+@pytest.mark.full
 def test_training_learns(trained):
     losses = [float(row["loss"]) for row in logged(trained.log, "train_inner")]
     assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 1
@@ -348,6 +349,7 @@ def test_generation_prints_sentinels(trained):
     assert all(hypothesis.text.startswith("<extra_id_0>") for hypothesis in found.values())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [0, full(2)])
 def test_resumed_in_a_later_epoch_equals_uninterrupted(workers, monolingual, tmp_path):
     """Without --update-epoch-batch-itr: spans, and so batches, are new in every epoch."""

@@ -27,6 +27,7 @@ def squad_data(tmp_path_factory):
     return prepare("squad", folder, ["--spans"], **sets)
 
 
+@pytest.mark.full
 def test_squad_from_a_masked_language_model(squad_data, tmp_path, capsys):
     masked = [*PLUGGED, *ANSWERER, *SPAN_TRAINING, "--max-update", 2, "--task", "masked_lm"]
     masked += ["--criterion", "masked_lm", "--tokens-per-sample", 48]

@@ -70,6 +70,7 @@ def segments(loaded, numbers):
     ]
 
 
+@pytest.mark.full
 def test_the_gates_depend_on_the_sentence(loaded):
     """Training has moved them, so that the tests below are of gates."""
     for gates in (loaded.model.decoder.causal_gates, loaded.model.decoder.cross_gates):
@@ -159,6 +160,7 @@ def test_greedy_search_is_the_obvious_loop(stream_model, loaded):
     assert len({one.text for one in greedy.values()}) > 5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "flags",
     [
@@ -173,6 +175,7 @@ def test_company_changes_nothing(flags, stream_model, found):
     assert_same(alone, {number: found[number] for number in alone})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("buffer", [1, full(7), full(1000)])
 def test_interactive_carries_memories_from_buffer_to_buffer(buffer, stream_model, found, corpus):
     lines, places = typed(corpus)
@@ -194,6 +197,7 @@ def test_from_pretrained(loaded, found, corpus):
         assert [ours[place] for place in places] == [one.text for one in found.values()]
 
 
+@pytest.mark.full
 def test_a_second_pass_begins_again_and_keeps_no_memory(loaded, found):
     task = loaded.task
     batches = task.get_batch_iterator(
@@ -248,6 +252,7 @@ def test_references_are_scored_as_a_segment_scores_them(stream_model, loaded):
         assert scored[number].positional == pytest.approx(in_base_2, abs=2e-4)
 
 
+@pytest.mark.full
 def test_gold_context_is_the_references(stream_model, loaded):
     """The first sentence of a document has no context; some other changes with it."""
     ours, gold = (
@@ -441,6 +446,7 @@ def test_bleu_in_validation_is_that_of_the_translations(
     assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "gate, slots",
     [

@@ -372,6 +372,7 @@ def test_from_pretrained(generated, imported, folder):
     assert [line.strip() for line in said] == expected
 
 
+@pytest.mark.full
 def test_finetuning_begins_with_the_imported_model(imported, capsys, folder, tmp_path):
     capsys.readouterr()
     assert convert(folder, tmp_path) == 0

@@ -44,6 +44,7 @@ def generated(model):
     return hypotheses(generate(model, *CONTEXT, *SEARCH, "--batch-size", 16))
 
 
+@pytest.mark.full
 def test_company_changes_nothing(model, generated):
     flags = ["--batch-size", 1, "--parallel-documents", 1]
     assert_same(hypotheses(generate(model, *CONTEXT, *SEARCH, *flags)), generated)
@@ -146,6 +147,7 @@ def test_resumed_is_uninterrupted(document_data, tmp_path):
     assert_same_weights(parts, whole)
 
 
+@pytest.mark.full
 def test_plain_translation_and_from_there_to_context(document_data, tmp_path):
     """fairseq's own task trains the same model; weights learned by sentence begin with context."""
     plain = train(document_data, tmp_path / "plain", *T5MEM, "--max-update", 2)

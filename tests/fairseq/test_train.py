@@ -98,6 +98,7 @@ def test_validate_by_every_way_to_the_plugin(where, translator, tmp_path, elsewh
     assert float(again["valid_loss"]) == pytest.approx(float(trained["valid_loss"]), abs=2e-3)
 
 
+@pytest.mark.full
 def test_bleu_and_tensorboard_during_training(bilingual, tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     generation = json.dumps({"beam": 2, "max_len_b": 10})
@@ -310,6 +311,7 @@ def test_one_word_is_another_attention(model, monolingual, tmp_path):
     assert state["cfg"]["model"]["abc_causal_slots"] == 64
 
 
+@pytest.mark.full
 def test_finetuning_begins_with_the_continued_model(monolingual, sentence_pairs, tmp_path):
     """From one recipe to the next; a learning rate of 0 shows what it begins with."""
     recipes = ROOT / "recipes" / "abc"

@@ -59,6 +59,7 @@ def test_slots(document_model, sentences, tmp_path):
                 assert window[name][head] == expected
 
 
+@pytest.mark.full
 def test_a_selector(document_data, sentences, tmp_path):
     trained = train(document_data, tmp_path, *T5MEM, *WINDOWS)
     page = viewed(trained, tmp_path / "x.html", "--document", DOCUMENT, "--reference")
@@ -90,6 +91,7 @@ def test_softmax_attention_of_single_sentences(softmax, tmp_path, corpus):
     assert text == " " + lines_of(corpus / "test.en")[0]
 
 
+@pytest.mark.full
 def test_its_own_translation(document_model, sentences, tmp_path):
     """As fairseq-generate translates the document."""
     page = viewed(document_model, tmp_path / "x.html", "--document", DOCUMENT, "--beam", 2)

@@ -166,6 +166,7 @@ def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path
     assert validation(trained.log) == pytest.approx(one, abs=2e-3)
 
 
+@pytest.mark.full
 def test_shards_of_three_processes_are_all_sentences(translator):
     search = ["--beam", 2, "--max-len-b", 10, "--batch-size", 5]
     whole = hypotheses(generate(translator, *search))

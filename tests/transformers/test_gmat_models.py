@@ -86,6 +86,7 @@ def test_training_skips_layers():
     assert not torch.equal(out[0][real], out[-1][real])
 
 
+@pytest.mark.full
 def test_a_graph_without_breaks():
     model = GMATForMaskedLM(config()).eval()
     with torch.no_grad():

@@ -123,6 +123,7 @@ def killed(arguments: list[str], replacements: int) -> int:
     return process.exitcode
 
 
+@pytest.mark.full
 def test_killed_runs_end_with_the_same_bytes(archive: Path, corpus: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     codes = []

@@ -116,6 +116,7 @@ def test_binary_data_has_one_dictionary(corpus: Path) -> None:
     assert not list((corpus / "bin").glob("*.docids"))
 
 
+@pytest.mark.full
 def test_processes_do_not_change_the_result(
     archives: list[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

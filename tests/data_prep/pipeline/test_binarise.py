@@ -252,6 +252,7 @@ def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: 
     assert (tmp_path / "bin" / "train.docids").read_text("utf-8") == "\n".join(IDS) + "\n"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("own_process")
 def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -270,6 +270,7 @@ def test_unequal_sides_are_told_with_the_line(text: Path, tmp_path: Path) -> Non
         list(raw_pairs([text, shorter], Counter()))
 
 
+@pytest.mark.full
 def test_processes_do_not_change_the_result(text: Path, tmp_path: Path) -> None:
     make = partial(moses.tokeniser, "en")
     many = [f"{line} {number}" for number in range(3000) for line in TEXT[:2]]
@@ -373,6 +374,7 @@ def runs(process: int) -> bool:
         return False
 
 
+@pytest.mark.full
 def test_an_interrupt_ends_fairseq_and_its_processes(tmp_path: Path) -> None:
     (tmp_path / "fairseq_cli").mkdir()
     (tmp_path / "fairseq_cli/preprocess.py").write_text(FAIRSEQ)

@@ -1,5 +1,7 @@
 """Processes that rewrite lines."""
 
+import pytest
+
 from fairseq_memattn.data_prep.text.lines import map_lines
 
 
@@ -11,6 +13,7 @@ def make():
     return upper
 
 
+@pytest.mark.full
 def test_processes_end_with_their_caller():
     """However often lines are left over: a signal may come right before a process waits."""
     lines = [f"line {number}" for number in range(9000)]
