@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import sacrebleu
+from full import full
 from scoring import refusal
 
 from fairseq_memattn.cli import main
@@ -132,7 +133,11 @@ def sacrebleu_command(folder, seed, *args):
 
 @pytest.mark.parametrize(
     ("suffix", "metric", "measure"),
-    [("", "bleu", "s-BLEU"), ("", "chrf", "chrF2"), (".documents", "bleu", "d-BLEU")],
+    [
+        ("", "bleu", "s-BLEU"),
+        full("", "chrf", "chrF2"),
+        full(".documents", "bleu", "d-BLEU"),
+    ],
 )
 def test_paired_bootstrap_is_that_of_sacrebleus_command(case, capsys, suffix, metric, measure):
     done = case.run(capsys, THREE + " --resamples 150 --seed 7")
@@ -153,7 +158,7 @@ def test_paired_bootstrap_is_that_of_sacrebleus_command(case, capsys, suffix, me
 
 
 @pytest.mark.parametrize(
-    ("metric", "name", "measure"), [("bleu", "BLEU", "s-BLEU"), ("chrf", "chrF2", "chrF2")]
+    ("metric", "name", "measure"), [full("bleu", "BLEU", "s-BLEU"), ("chrf", "chrF2", "chrF2")]
 )
 def test_randomisation_is_that_of_sacrebleus_command(case, capsys, metric, name, measure):
     options = " --resamples 150 --seed 7"
@@ -276,10 +281,7 @@ def test_the_reference_of_other_data_is_warned_of(case, capsys, wrong, warned):
     [
         ({3: "\u2581The"}, "1 of 30 lines hold SentencePiece's mark \u2581, first line 4"),
         ({5: "The c@@ at", 7: "d@@"}, "2 of 30 lines hold subword-nmt's mark @@, first line 6"),
-        (
-            dict.fromkeys(range(2, 6), "Go ."),
-            "4 of 30 lines end in a full stop after a space, first line 3",
-        ),
+        (dict.fromkeys(range(2, 6), "Go ."), "4 of 30 lines end in a full stop after a space, fir"),
         (dict.fromkeys(range(3), "Go ."), None),
         ({0: "me@@home.org"}, None),
     ],

@@ -187,10 +187,7 @@ WRONG_SETS = [
     ({"1": {"examples": [1]}}, "block 1: each of examples must be an object with src and trg"),
     (block("C"), "block 1, pair 1: must be an object with corr"),
     (block({}), "pair 1: must have either correct or sem"),
-    (
-        block(PAIR | {"semi-correct": ["A", "a"]}),
-        "pair 1: must have either correct or semi-correct",
-    ),
+    (block(PAIR | {"semi-correct": ["A", "a"]}), "pair 1: must have either correct or semi-correc"),
     (block(PAIR | {"type": 1}), "type must be a string, but is"),
     (block(PAIR, "A"), "pair 1: src must be a list of sentences, but is 'A'"),
     (block(PAIR, ["A"]), "pair 1: the source has 1 sentences, but a cand"),

@@ -254,11 +254,7 @@ MALFORMED = [
     ("selective-attn", {}, "en, line 1: text before the first <d>"),
     ("selective-attn", {"en": "<d>\na\n", "ru": "<d>\n<d>\n"}, "en, line 2: must be <d> as in"),
     ("selective-attn", {"en": "<d>\n<d>\na\n", "ru": "<d>\n<d>\nА\n"}, "2: the document before"),
-    (
-        "selective-attn",
-        {"en": "<d>\na\n<d>\n", "ru": "<d>\nА\n<d>\n"},
-        "no sentence after the last",
-    ),
+    ("selective-attn", {"en": "<d>\na\n<d>\n", "ru": "<d>\nА\n<d>\n"}, "no sentence after the las"),
     ("blank-lines", {"en": "a\n\nb\n", "ru": "А\nБ\nВ\n"}, "en, line 2: the line is empty"),
     ("blank-lines", {"en": "a\n\n\nb\n", "ru": "А\n\n\nБ\n"}, "en, line 3: the document before"),
     ("blank-lines", {"en": "\n", "ru": "\n"}, "en: no sentences"),

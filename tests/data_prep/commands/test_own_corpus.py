@@ -165,10 +165,7 @@ def test_a_wrong_seed_leaves_nothing(mine: Path, capsys: pytest.CaptureFixture[s
     [
         ("train={0}/train train={0}/dev", "names a split twice"),
         ("valid={0}/dev", "has no train"),
-        (
-            "training={0}/train valid={0}/dev",
-            "valid1, test1, ..., but is training; the most similar is train",
-        ),
+        ("training={0}/train valid={0}/dev", "valid1, test1, ..., but is training; the most simil"),
     ],
 )
 def test_splits_that_cannot_be(

@@ -138,11 +138,7 @@ NO_PLACE = [squad_question("q1", answers=[{"text": "x"}])]
 ODD_PLACE = [squad_question("q1", answers=[{"text": "x", "answer_start": True}])]
 SECOND = [[squad_question("q1", "x")], [squad_question("q2", "x", question=...)]]
 MISTAKES = [
-    (
-        "hotpotqa",
-        [hotpot_record(1), hotpot_record(2, context=...)],
-        "record 2 (_id 'h2'): has no key",
-    ),
+    ("hotpotqa", [hotpot_record(1), hotpot_record(2, context=...)], "record 2 (_id 'h2'): has no"),
     ("hotpotqa", [hotpot_record(1, _id=...)], "a.json, record 1: has no key '_id'"),
     ("hotpotqa", [hotpot_record(1, question=["W"])], "'question' must be text, but is ['W']"),
     ("hotpotqa", ["h1"], "a.json, record 1: must be an object, but is 'h1'"),

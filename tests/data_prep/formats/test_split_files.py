@@ -257,12 +257,7 @@ MISTAKES = [
         "",
         "has a docid, but",
     ),
-    (
-        "jsonl",
-        '{"en": "a", "fr": "b"}\n{"en": "a", "x": "b"}\n',
-        "",
-        "all, line 2: has no key 'fr'",
-    ),
+    ("jsonl", '{"en": "a", "fr": "b"}\n{"en": "a", "x": "b"}\n', "", "all, line 2: has no key 'fr"),
     ("jsonl", '{"en": "a", "fr": null}\n', "", "line 1: 'fr' must be text, but is NoneType"),
     ("jsonl", '{"en": "a", "fr": "\\ud800"}\n', "", "line 1: 'fr' contains half of a surrogate"),
     ("sgm", GOOD, "en=1 fr=2", "--columns requires --format tsv or jsonl"),

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from full import full
 from official_archives import lines, message, nist_set
 from preparing import prepare
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
@@ -330,10 +331,10 @@ STOPPED: dict[int, str] = {signal.SIGINT: "memattn score: interrupted\n"}
 @pytest.mark.parametrize(
     ("send", "workers", "stop"),
     [
-        (os.killpg, 1, signal.SIGINT),
-        (os.kill, 1, signal.SIGHUP),
+        full(os.killpg, 1, signal.SIGINT),
+        full(os.kill, 1, signal.SIGHUP),
         (os.killpg, 2, signal.SIGINT),
-        (os.killpg, 2, signal.SIGTERM),
+        full(os.killpg, 2, signal.SIGTERM),
         (os.kill, 2, signal.SIGTERM),
     ],
 )
