@@ -63,17 +63,14 @@ class GenBERTState(NamedTuple):
     source: of each layer, the keys and values of the source
     own: of each layer, those of the T tokens of the target so far; empty before the first
     padding: (B, T), True at padding of the target; None without padding
+    length: T
     """
 
     visible: Tensor
     source: tuple[KeyValues, ...]
     own: tuple[KeyValues, ...] = ()
     padding: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        """T"""
-        return self.own[0].keys.shape[2] if self.own else 0
+    length: int = 0
 
     def reorder(self, new_order: Tensor) -> "GenBERTState":
         """The state of the hypotheses new_order (B',), indices into the batch."""
@@ -82,6 +79,7 @@ class GenBERTState(NamedTuple):
             tuple(layer.reorder(new_order) for layer in self.source),
             tuple(layer.reorder(new_order) for layer in self.own),
             None if self.padding is None else self.padding.index_select(0, new_order),
+            self.length,
         )
 
 
@@ -187,7 +185,9 @@ class GenBERTDecoder(nn.Module):
         source = Source(states, ~source_padding[:, None, None])
         sources = (source,) * len(self.decoder_layers)
         visible = _visible(tokens, 0, None if right_padded else key_padding_mask)
-        hidden, _ = self._run(encoder, tokens, sources, (), key_padding_mask, visible, keep=False)
+        hidden, _ = self._run(
+            encoder, tokens, sources, ((), 0), key_padding_mask, visible, keep=False
+        )
         return hidden[-1], hidden
 
     def start(self, encoder: GMATEncoder, states: Tensor, source_padding: Tensor) -> GenBERTState:
@@ -212,8 +212,9 @@ class GenBERTDecoder(nn.Module):
         padding = _joined(state, tokens, key_padding_mask)
         sources = tuple(layer._replace(visible=state.visible) for layer in state.source)
         visible = _visible(tokens, state.length, padding)
-        hidden, own = self._run(encoder, tokens, sources, state.own, padding, visible, keep=True)
-        return hidden[-1], hidden, state._replace(own=own, padding=padding)
+        before, length = (state.own, state.length), state.length + tokens.shape[1]
+        hidden, own = self._run(encoder, tokens, sources, before, padding, visible, keep=True)
+        return hidden[-1], hidden, state._replace(own=own, padding=padding, length=length)
 
     def tied(self, encoder: GMATEncoder) -> list[Any]:
         """The layers of the encoder that decode."""
@@ -224,17 +225,18 @@ class GenBERTDecoder(nn.Module):
         encoder: GMATEncoder,
         tokens: Tensor,
         sources: tuple[Source, ...] | tuple[KeyValues, ...],
-        owns: tuple[KeyValues, ...],
+        before: tuple[tuple[KeyValues, ...], int],
         padding: Tensor | None,
         visible: Tensor | None,
         keep: bool,
     ) -> tuple[tuple[Tensor, ...], tuple[KeyValues, ...]]:
-        """padding: (B, T with the tokens before); visible: of `_visible`
+        """before: `own` and `length` of a state
+        padding: (B, T with the tokens before); visible: of `_visible`
         keep: whether to return keys and values
 
         Returns the states, of which the last are normed, and the keys and values of all tokens.
         """
-        past = owns[0].keys.shape[2] if owns else 0
+        owns, past = before
         length = past + tokens.shape[1]
         encoder.check_length(length)
         if padding is None:

@@ -10,7 +10,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
 
-from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks import genbert
 from fairseq_memattn.networks.gmat_layers import MaskedLMHead
@@ -21,6 +20,7 @@ from fairseq_memattn.transformers.gmat_modeling import GMATModel, GMATPreTrained
 from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words
 from fairseq_memattn.transformers.recomputation import refuse_cache
 from fairseq_memattn.transformers.search import FairseqSearch
+from fairseq_memattn.transformers.states import Growing, source_of
 
 
 class GenBERTConfig(GMATConfig, genbert.GenBERTConfig):
@@ -189,49 +189,18 @@ class GenBERTForConditionalGeneration(
         if past_key_values is None:
             _, hidden = super().forward(self.gmat, tokens, states, source_padding, padding)
             return hidden
-        state = state_of(past_key_values, source_padding, padding)
-        if state is None:
-            state = self.start(self.gmat, states, source_padding)
-        if padding is not None:
-            padding = padding[:, state.length :]
-        _, hidden, state = self.step(self.gmat, tokens, state, padding)
-        keep(past_key_values, state)
+        past = past_key_values.get_seq_length()
+        source = source_of(
+            past_key_values, lambda: self.start(self.gmat, states, source_padding).source
+        )
+        own: Any = [
+            Growing(past_key_values.self_attention_cache, number) for number in range(len(source))
+        ]
+        before, now = (None, None) if padding is None else (padding[:, :past], padding[:, past:])
+        visible = ~source_padding[:, None, None]
+        state = genbert.GenBERTState(visible, tuple(source), tuple(own), before, past)
+        _, hidden, _ = self.step(self.gmat, tokens, state, now)
         return hidden
-
-
-def state_of(
-    cache: EncoderDecoderCache, source_padding: Tensor, padding: Tensor | None
-) -> genbert.GenBERTState | None:
-    """The state in a cache; None before the first token.
-
-    source_padding: (B, S); padding: (B, T with the tokens before), of the target
-    """
-    own, source = (
-        tuple(KeyValues(x.keys, x.values) for x in part.layers if x.get_seq_length())
-        for part in _parts(cache)
-    )
-    if not own:
-        return None
-    length = own[0].keys.shape[2]
-    visible = ~source_padding[:, None, None]
-    before = None if padding is None else padding[:, :length]
-    return genbert.GenBERTState(visible, source, own, before)
-
-
-def keep(cache: EncoderDecoderCache, state: genbert.GenBERTState) -> None:
-    """Puts the keys and values of a state into a cache, in the place of those that it has."""
-    for kept, part in zip((state.own, state.source), _parts(cache), strict=True):
-        for number, (keys, values, _) in enumerate(kept):
-            if part.get_seq_length(number):
-                part.layers[number].keys, part.layers[number].values = keys, values
-            else:
-                part.update(keys, values, number)
-    cache.is_updated = dict.fromkeys(range(len(state.own)), True)
-
-
-def _parts(cache: EncoderDecoderCache) -> tuple[Any, Any]:
-    """Of self-attention and of cross attention."""
-    return cache.self_attention_cache, cache.cross_attention_cache
 
 
 def source_padding_of(encoder_outputs: Any, attention_mask: Tensor | None) -> Tensor:

@@ -4,22 +4,21 @@ The names of the weights are those of `networks`.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import EncoderDecoderCache
-from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 
-from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.networks import t5, t5_layers, t5mem, t5mem_encoder
 from fairseq_memattn.networks.t5 import Decoded, Encoded, T5State
 from fairseq_memattn.networks.t5_layers import LayerState
 from fairseq_memattn.networks.t5mem_encoder import join_sequences
 from fairseq_memattn.transformers.attention_weights import check_attentions
 from fairseq_memattn.transformers.recomputation import refuse_cache
+from fairseq_memattn.transformers.states import Growing, source_of
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
 
 
@@ -150,17 +149,6 @@ def output_of(encoded: Encoded, hidden_states: list[Tensor]) -> T5MemEncoderOutp
     )
 
 
-class Growing(NamedTuple):
-    """The keys and values of a layer's own tokens, which transformers' cache holds."""
-
-    cache: Cache
-    layer: int
-
-    def append(self, keys: Tensor, values: Tensor) -> KeyValues:
-        """Those of all tokens, with those (B, H, T, D) of T more."""
-        return KeyValues(*self.cache.update(keys, values, self.layer))
-
-
 class CachedDecoder(t5.T5Decoder):
     """What the decoders add to those of `networks`.
 
@@ -215,14 +203,9 @@ class CachedDecoder(t5.T5Decoder):
 
     def _layers(self, encoded: Encoded, cache: EncoderDecoderCache) -> tuple[LayerState, ...]:
         """The states of the layers, whose source the cache keeps from the first step on."""
-        kept: Any = cache.cross_attention_cache
-        if not cache.is_updated.get(0):
-            for number, layer in enumerate(self.start(encoded).layers):
-                kept.update(layer.memory.keys, layer.memory.values, number)
-                cache.is_updated[number] = True
+        source = source_of(cache, lambda: [layer.memory for layer in self.start(encoded).layers])
         visible, layers = self.visible(encoded), []
-        for number, layer in enumerate(self.layers):
-            written = kept.layers[number]
+        for number, (layer, written) in enumerate(zip(self.layers, source, strict=True)):
             memory = layer.cross_attention.block.restored(written.keys, written.values, visible)
             own: Any = Growing(cache.self_attention_cache, number)
             layers.append(LayerState(own, memory))
