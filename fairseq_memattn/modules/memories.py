@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import KERNEL_ATTENTION, Tokens
-from fairseq_memattn.attention.ops.one_hot_values import unit_values
+from fairseq_memattn.attention.controls.base import unit_values
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.layout import batch_first

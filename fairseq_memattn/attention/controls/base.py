@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
@@ -355,3 +355,19 @@ class FloatLinear(nn.Linear):
 def _float_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     dtype = accumulation_dtype(x)
     return linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+
+
+def unit_values(size: int, like: Tensor) -> tuple[Tensor, ...]:
+    """The unit vectors of `size` dimensions, cut into values as wide as those that are replaced.
+
+    What comes out of an attention to them is its weights.
+
+    like: (B, H, *, D), the values that are replaced, or the keys
+
+    Returns ceil(size / D) tensors (B, H, size, D): columns 0 to D - 1 of the unit matrix, D to
+    2 D - 1, and so on, with zeros after the last one.
+    """
+    batch, heads, _, width = like.shape
+    units = torch.eye(size, dtype=like.dtype, device=like.device)
+    columns = pad(units, (0, -size % width)).split(width, dim=1)
+    return tuple(piece.expand(batch, heads, -1, -1) for piece in columns)

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control, Tokens
+from fairseq_memattn.attention.controls.base import Control, Tokens, unit_values
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.one_hot_values import unit_values
 from fairseq_memattn.attention.ops.window import (
     Window,
     WindowState,
