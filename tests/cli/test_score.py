@@ -281,7 +281,10 @@ def test_the_reference_of_other_data_is_warned_of(case, capsys, wrong, warned):
     [
         ({3: "\u2581The"}, "1 of 30 lines hold SentencePiece's mark \u2581, first line 4"),
         ({5: "The c@@ at", 7: "d@@"}, "2 of 30 lines hold subword-nmt's mark @@, first line 6"),
-        (dict.fromkeys(range(2, 6), "Go ."), "4 of 30 lines end in a full stop after a space, fir"),
+        (
+            dict.fromkeys(range(2, 6), "Go ."),
+            "4 of 30 lines end in a full stop after a space, first line 3",
+        ),
         (dict.fromkeys(range(3), "Go ."), None),
         ({0: "me@@home.org"}, None),
     ],
