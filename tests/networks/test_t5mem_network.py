@@ -12,7 +12,7 @@ from fairseq_memattn.networks.t5mem import T5MemSelector
 
 PAD, SEPARATOR, SYMBOLS = 1, 7, 16
 TINY = {"vocab_size": SYMBOLS, "embed_dim": 8, "ffn_dim": 12, "heads": 2, "head_dim": 4}
-DESIGNS = {
+DESIGNS: dict[str, dict] = {
     "one projection": {"separate_slot_output": False},
     "one feed-forward layer": {"separate_slot_ffn": False},
     "by layer": {"selector_query": "layer"},
