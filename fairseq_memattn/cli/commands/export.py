@@ -178,11 +178,7 @@ def read_scores(paths: list[Path]) -> list[list[str]]:
 
     rows = []
     for path in paths:
-        try:
-            content = read_json(path)
-        except ValueError as error:
-            raise MemAttnError(f"--score-file {error}") from None
-        rows += score_rows(path, content)
+        rows += score_rows(path, read_json(path))
     return rows
 
 

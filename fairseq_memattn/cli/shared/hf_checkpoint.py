@@ -107,12 +107,8 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
 
 def load_safetensors(path: Path) -> "dict[str, Tensor]":
     """The weights of model.safetensors."""
-    try:
-        from safetensors.torch import load_file
-    except ImportError:
-        raise ImportError(
-            f"{path} needs the package safetensors: pip install safetensors"
-        ) from None
+    from safetensors.torch import load_file
+
     weights: dict[str, Tensor] = load_file(path)
     return weights
 

@@ -6,20 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import tee
 from pathlib import Path
-
-from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE
-from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
-from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
+from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
+from fairseq_memattn.data_prep.text.round_trip import from_sentencepiece
 from fairseq_memattn.data_prep.text.subword import load
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.white_space import with_spaces
 
 HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
@@ -169,19 +165,4 @@ def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -
     Lines that their pieces do not give back are counted as well.
     """
     known = read_words(subwords.dictionary)
-    counts = Counter({"lines": 0, "pieces": 0})
-    trip = RoundTrip(source, subwords.restore) if subwords.restore else None
-    with write_all_or_nothing([target]) as [file]:
-        lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
-        before, given = tee(lines)
-        for text, line in zip(before, map_lines(subwords.make, given, workers), strict=True):
-            file.write(line + "\n")
-            if trip:
-                trip.add(text, line)
-            pieces = line.split()
-            counts["lines"] += 1
-            counts["pieces"] += len(pieces)
-            if unknown := sum(piece not in known for piece in pieces):
-                counts["of them not in the dictionary (<unk>)"] += unknown
-    counts.update(trip.report() if trip else {})
-    return counts
+    return rewrite(source, target, subwords.make, workers, subwords.restore, known)

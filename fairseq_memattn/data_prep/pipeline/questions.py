@@ -252,7 +252,7 @@ def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None
                 pipeline, corpus, split, source, partial(with_context, corpus), **options
             )
             if not (args.files or args.unchecked):
-                check_size(corpus, split, whole(counts))
+                check_size(corpus, split, all_questions(counts))
             if not counts.get("without a public answer"):
                 answered.append(split)
     segment_and_binarise(pipeline, list(sources), answered, find_pieces(pipeline, args))
@@ -272,7 +272,7 @@ def segment_and_binarise(
         forget_other_parts(pipeline.folder / "bin", ["question", "context"])
 
 
-def whole(counts: Mapping[str, int]) -> int:
+def all_questions(counts: Mapping[str, int]) -> int:
     """The number of all questions of a file, from the counts of its text."""
     return sum(
         number

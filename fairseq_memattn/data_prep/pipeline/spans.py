@@ -20,7 +20,6 @@ from fairseq_memattn.data_prep.text.passages import Passage
 from fairseq_memattn.data_prep.text.token_offsets import (
     Cut,
     bert_cut,
-    check_tokenizers,
     cover,
     sentencepiece_cut,
 )
@@ -163,7 +162,7 @@ def prepare(
                 pipeline, corpus, split, source, ask, spans=True, **options
             )
             if not (args.files or args.unchecked):
-                qa_pipeline.check_size(corpus, split, qa_pipeline.whole(counts))
+                qa_pipeline.check_size(corpus, split, qa_pipeline.all_questions(counts))
             answered[split] = not counts.get("without a public answer")
     files, dictionary, make = find_cut(pipeline, args)
     for split in sources:
@@ -191,7 +190,6 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
             "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
             "import-bert writes, and excludes --sentencepiece-model"
         )
-    check_tokenizers()
     if not args.bert_vocab.is_file():
         raise MemAttnError(f"--bert-vocab {args.bert_vocab}: no such file")
     bert_cut(args.bert_vocab, not args.cased)

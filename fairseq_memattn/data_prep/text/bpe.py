@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -13,26 +12,11 @@ from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
-NEEDED = "subword-nmt==0.3.8"
-
-
-def subword_nmt() -> tuple[Any, Any]:
-    """The modules that learn and apply BPE.
-
-    Raises MemAttnError where subword-nmt is not installed.
-    """
-    try:
-        from subword_nmt import apply_bpe, learn_bpe
-    except ImportError:
-        raise MemAttnError(
-            f"subword-nmt is not installed; run `python -m pip install {NEEDED}`"
-        ) from None
-    return learn_bpe, apply_bpe
-
 
 def version() -> str:
     """The version of subword-nmt; the segmentation depends on it."""
-    subword_nmt()
+    import subword_nmt  # noqa: F401  # one that is missing is told with its remedy
+
     return metadata.version("subword-nmt")
 
 
@@ -42,7 +26,8 @@ def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Cou
     symbols: the number of merges or, with `total`, of merges and characters together
     Raises MemAttnError for inputs without text.
     """
-    library, _ = subword_nmt()
+    from subword_nmt import learn_bpe as library
+
     library.tqdm = partial(tqdm, desc=str(codes), unit=" merges", disable=None)
     if not any(len(word) > 1 for line in _words(inputs) for word in line.split(" ")):
         raise MemAttnError(f"{inputs[0]}: no text to learn from")
@@ -53,7 +38,8 @@ def learn(inputs: Sequence[Path], codes: Path, symbols: int, total: bool) -> Cou
 
 def segmenter(codes: Path) -> LineFunction:
     """The segmentation by the codes that `learn` wrote; pieces of a word end in "@@"."""
-    _, library = subword_nmt()
+    from subword_nmt import apply_bpe as library
+
     with open(codes, encoding="utf-8", newline="\n") as file:
         bpe = library.BPE(file)
     return lambda line: str(bpe.segment(" ".join(line.split())))

@@ -69,14 +69,16 @@ def rewrite(
     make: Callable[[], LineFunction],
     workers: int,
     restore: LineFunction | None = None,
+    known: set[str] | None = None,
 ) -> Counter[str]:
     """Apply a function to every line of `source`, write the results to `target`, and return counts.
 
     make: returns the function; it is called once in each process, and must be picklable
     restore: the function from a result to its line, for results that are pieces; lines that it
         does not restore are counted
+    known: the pieces of a dictionary; all pieces, and those that it lacks, are counted
     """
-    counts: Counter[str] = Counter()
+    counts = Counter({"lines": 0} if known is None else {"lines": 0, "pieces": 0})
     trip = RoundTrip(source, restore) if restore else None
     with write_all_or_nothing([target]) as [file]:
         lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
@@ -86,6 +88,11 @@ def rewrite(
             counts["lines"] += 1
             if trip:
                 trip.add(line, result)
+            if known is not None:
+                pieces = result.split()
+                counts["pieces"] += len(pieces)
+                if unknown := sum(piece not in known for piece in pieces):
+                    counts["of them not in the dictionary (<unk>)"] += unknown
     counts.update(trip.report() if trip else {})
     return counts
 

@@ -4,31 +4,18 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
-from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
-
-NEEDED = "sacremoses==0.2.0"
-
-
-def sacremoses() -> ModuleType:
-    """The library. Raises MemAttnError where it is not installed."""
-    try:
-        import sacremoses as library
-    except ImportError:
-        raise MemAttnError(
-            f"sacremoses is not installed; run `python -m pip install {NEEDED}`"
-        ) from None
-    return library
 
 
 def version() -> str:
     """The version of sacremoses; the text depends on it."""
-    return str(sacremoses().__version__)
+    import sacremoses
+
+    return str(sacremoses.__version__)
 
 
 def tokeniser(language: str, printable_only: bool = False) -> LineFunction:
@@ -37,8 +24,8 @@ def tokeniser(language: str, printable_only: bool = False) -> LineFunction:
     printable_only: apply remove-non-printing-char in between, which replaces every character of
         Unicode's categories C by a space
     """
-    library = sacremoses()
     import regex  # a requirement of sacremoses
+    import sacremoses as library
 
     normaliser = library.MosesPunctNormalizer(lang=language)
     tokens = library.MosesTokenizer(lang=language)
@@ -58,7 +45,9 @@ def learn_truecaser(source: Path, model: Path) -> Counter[str]:
 
     source: tokenised text; model: where to write Moses' format
     """
-    truecaser = sacremoses().MosesTruecaser()
+    import sacremoses
+
+    truecaser = sacremoses.MosesTruecaser()
     counts: Counter[str] = Counter()
 
     def sentences() -> Iterator[list[str]]:
@@ -78,7 +67,9 @@ def truecaser(model: Path) -> LineFunction:
 
     model: what `learn_truecaser` wrote
     """
-    cases = sacremoses().MosesTruecaser(str(model))
+    import sacremoses
+
+    cases = sacremoses.MosesTruecaser(str(model))
     # As in Moses, known spellings within a sentence remain; sacremoses' default differs.
     return lambda line: str(cases.truecase(line, return_str=True, use_known=True))
 
@@ -88,7 +79,8 @@ def detokeniser(language: str, capitalise: bool = False) -> LineFunction:
 
     capitalise: begin sentences with a capital, for text that was truecased
     """
-    library = sacremoses()
+    import sacremoses as library
+
     cases = library.MosesDetruecaser()
     tokens = library.MosesDetokenizer(lang=language)
 

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,14 +56,6 @@ def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
         return _pieces(text, pieces, found.offsets)
 
     return cut
-
-
-def check_tokenizers() -> None:
-    """Raise MemAttnError where the package for BERT's pieces is not installed."""
-    if find_spec("tokenizers") is None:
-        raise MemAttnError(
-            "--bert-vocab needs the package tokenizers; install it, or transformers, with pip"
-        )
 
 
 def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:

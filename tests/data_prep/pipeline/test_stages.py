@@ -443,16 +443,6 @@ def test_bpe_is_that_of_subword_nmt(total: bool, text: Path, tmp_path: Path) -> 
     assert segment("  the\u2003dog\u2028 ") == segment("the dog")
 
 
-@pytest.mark.parametrize(
-    ("library", "call"), [("sacremoses", moses.version), ("subword_nmt", bpe.version)]
-)
-def test_missing_libraries(library: str, call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    name = library.replace("_", "-")
-    with pytest.raises(MemAttnError, match=f"{name} is not installed; run `.* install {name}=="):
-        call()
-
-
 def test_the_command_makes_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "hyp", tmp_path / "plain"
     source.write_text("it &apos;s a do@@ g .\n\nand us ?\n", encoding="utf-8")
