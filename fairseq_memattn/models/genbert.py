@@ -24,8 +24,14 @@ from fairseq_memattn.models.abc_config import (
     set_defaults,
 )
 from fairseq_memattn.models.gmat_bert import set_layer_norm_eps, tiny_sizes
-from fairseq_memattn.models.gmat_config import GenBertConfig, check_positions, resolve_defaults
+from fairseq_memattn.models.gmat_config import (
+    GenBertConfig,
+    check_positions,
+    resolve_defaults,
+    told_by_flags,
+)
 from fairseq_memattn.modules.genbert_decoder import GenBertDecoder, GenBertEncoder
+from fairseq_memattn.networks.genbert import GenBERTConfig
 
 
 @register_model("gmat_genbert")
@@ -53,9 +59,18 @@ class GMATGenBert(FairseqEncoderDecoderModel):
         for side in ("source", "target"):
             check_positions(f"--max-{side}-positions", getattr(args, f"max_{side}_positions"))
         resolve_defaults(args, GenBertConfig(), args.max_source_positions)
-        if args.decoder_layers is None:
-            args.decoder_layers = args.encoder_layers
-        _check(args)
+        with told_by_flags():
+            config = GenBERTConfig(
+                sparsity=str(args.gmat_sparsity),
+                num_hidden_layers=args.encoder_layers,
+                decoder_layers=args.decoder_layers,
+            )
+        args.decoder_layers = config.decoder_layers
+        if args.encoder_layerdrop:
+            raise MemAttnError(
+                f"--encoder-layerdrop must be 0 with --arch gmat_genbert, but is "
+                f"{args.encoder_layerdrop}"
+            )
         check_heads(args, "encoder")
         table = nn.Embedding(len(source), args.encoder_embed_dim, source.pad())
         encoder = GenBertEncoder(TransformerConfig.from_namespace(args), source, table)
@@ -90,23 +105,6 @@ def _check_dictionaries(source: Any, target: Any) -> None:
             "--arch gmat_genbert needs one dictionary for source and target (fairseq-preprocess "
             f"--joined-dictionary), but the dictionaries, of {len(source)} and {len(target)} "
             "symbols, differ"
-        )
-
-
-def _check(args: Any) -> None:
-    if str(args.gmat_sparsity) == "lsh":
-        raise MemAttnError(
-            "--gmat-sparsity lsh has no key projection, which --arch gmat_genbert's decoder needs"
-        )
-    if not 1 <= args.decoder_layers <= args.encoder_layers:
-        raise MemAttnError(
-            f"--decoder-layers must be from 1 to the {args.encoder_layers} --encoder-layers, "
-            f"but is {args.decoder_layers}"
-        )
-    if args.encoder_layerdrop:
-        raise MemAttnError(
-            f"--encoder-layerdrop must be 0 with --arch gmat_genbert, but is "
-            f"{args.encoder_layerdrop}"
         )
 
 

@@ -1,13 +1,16 @@
 """The flags of the GMAT family, for the command line and for YAML."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
-from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields, flag
+from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
+from fairseq_memattn.networks import gmat_layers
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
 UNTIED = ("none", "qkv", "qkvo")
@@ -201,14 +204,34 @@ class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     )
 
 
-# The flags of the options of `Sparsity`, by the names in its messages.
-SPARSITY_FLAGS = {
-    "sparsity": "gmat_sparsity",
-    "chunk_size": "gmat_chunk",
-    "window": "gmat_window",
-    "rounds": "gmat_lsh_rounds",
-    "buckets": "gmat_lsh_buckets",
+# The flags of the network's options, by what its messages say.
+FLAGS = {
+    "`sparsity`": "--gmat-sparsity",
+    "`chunk_size`": "--gmat-chunk",
+    "`window`": "--gmat-window",
+    "`rounds`": "--gmat-lsh-rounds",
+    "`buckets`": "--gmat-lsh-buckets",
+    "`memory_slots`": "--gmat-memory",
+    "`memory_positions`": "--gmat-memory-positions",
+    "`compress_after`": "--gmat-compress-after",
+    "`memory_layers`": "--gmat-memory-layers",
+    "`num_hidden_layers`": "--encoder-layers",
+    "`decoder_layers`": "--decoder-layers",
+    "`position_embedding_type` must not be none": "--no-token-positional-embeddings does not work",
+    " instead.": "",
 }
+
+
+@contextmanager
+def told_by_flags() -> Iterator[None]:
+    """Raises the network's errors as MemAttnError with the names of flags."""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+        for name, told in FLAGS.items():
+            message = message.replace(name, told)
+        raise MemAttnError(message) from None
 
 
 def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
@@ -220,14 +243,25 @@ def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
     """
     set_defaults(args, config)
     check_fields(args, type(config))
-    args.gmat_chunk = _sparsity(args).size
+    has_positions = not getattr(args, "no_token_positional_embeddings", False)
+    with told_by_flags():
+        args.gmat_chunk = Sparsity(
+            str(args.gmat_sparsity),
+            args.gmat_chunk,
+            args.gmat_window,
+            args.gmat_lsh_rounds,
+            args.gmat_lsh_buckets or None,
+        ).size
+        gmat_layers.GMATConfig(
+            num_hidden_layers=args.encoder_layers,
+            position_embedding_type="blocks" if has_positions else "none",
+            memory_slots=args.gmat_memory,
+            memory_positions=args.gmat_memory_positions,
+            compress_after=args.gmat_compress_after,
+            memory_layers=args.gmat_memory_layers,
+        )
     if not args.gmat_lsh_buckets:
         args.gmat_lsh_buckets = 2 * -(-longest // args.gmat_chunk)
-    if args.gmat_memory_positions and getattr(args, "no_token_positional_embeddings", False):
-        raise MemAttnError(
-            "--no-token-positional-embeddings does not work with --gmat-memory-positions"
-        )
-    _check_compression(args)
 
 
 def check_positions(what: str, positions: int) -> None:
@@ -236,46 +270,4 @@ def check_positions(what: str, positions: int) -> None:
         raise MemAttnError(
             f"{what} has {positions} positions, but GMAT's position embeddings end at "
             f"{MAX_POSITIONS}"
-        )
-
-
-def _sparsity(args: Any) -> Sparsity:
-    try:
-        return Sparsity(
-            str(args.gmat_sparsity),
-            args.gmat_chunk,
-            args.gmat_window,
-            args.gmat_lsh_rounds,
-            args.gmat_lsh_buckets or None,
-        )
-    except ValueError as error:
-        message = str(error).removesuffix(" instead.")
-        for name, option in SPARSITY_FLAGS.items():
-            message = message.replace(f"`{name}`", flag(option))
-        raise MemAttnError(message) from None
-
-
-def _check_compression(args: Any) -> None:
-    after, alone = args.gmat_compress_after, args.gmat_memory_layers
-    if alone and not after:
-        raise MemAttnError(
-            f"--gmat-memory-layers must be 0 without --gmat-compress-after, but is {alone}"
-        )
-    if not after:
-        return
-    if not args.gmat_memory:
-        raise MemAttnError(
-            f"--gmat-compress-after {after} keeps the memory alone, so --gmat-memory must not be 0"
-        )
-    if after + alone >= args.encoder_layers:
-        raise MemAttnError(
-            f"--gmat-compress-after {after} and --gmat-memory-layers {alone} must leave some of "
-            f"the {args.encoder_layers} --encoder-layers to decompress"
-        )
-    if getattr(args, "encoder_layerdrop", 0):
-        raise MemAttnError("--encoder-layerdrop does not work with --gmat-compress-after")
-    if getattr(args, "no_token_positional_embeddings", False):
-        raise MemAttnError(
-            "--no-token-positional-embeddings does not work with --gmat-compress-after, which "
-            "decompresses into position embeddings"
         )

@@ -385,7 +385,10 @@ def test_compression_layer_by_layer(alone):
             "--no-token-positional-embeddings does not work with --gmat-memory-positions",
         ),
         ({"gmat_compress_after": 2, "gmat_memory_layers": 1}, "must leave some of the 3"),
-        ({"gmat_compress_after": 1, "gmat_memory": 0}, "so --gmat-memory must not be 0"),
+        (
+            {"gmat_compress_after": 1, "gmat_memory": 0},
+            "--gmat-memory must not be 0 with --gmat-compress-after",
+        ),
         (
             {"gmat_compress_after": 1, "no_token_positional_embeddings": True},
             "--no-token-positional-embeddings does not work with --gmat-compress-after",
@@ -652,7 +655,7 @@ def test_majority_tagging(tmp_path):
     assert extra["memory"].shape == (8, 2, 16)
     loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["target"])
     assert float(row["test_loss"]) == pytest.approx(float(loss) / math.log(2), abs=1e-3)
-    with pytest.raises(MemAttnError, match="--gmat-memory was 4 in its training, but is 9"):
+    with pytest.raises(MemAttnError, match="--gmat-memory 9 is more than the 4 memory tokens"):
         loaded(path, tmp_path, gmat_memory=9)
 
 
