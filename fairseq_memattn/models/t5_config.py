@@ -7,7 +7,6 @@ from typing import Any
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from fairseq_memattn.attention.ops.relative_position import check_buckets
 from fairseq_memattn.errors import LARGEST, MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields
 from fairseq_memattn.networks.t5_layers import T5Sizes
 
@@ -98,34 +97,29 @@ def sizes(args: Any, side: str, dictionary: Any) -> T5Sizes:
         getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
     )
     check_fields(args, T5Config)
-    _check_positions(args.t5_position_buckets, args.t5_max_distance)
     if not args.t5_head_dim and embed_dim % heads:
         raise MemAttnError(
             f"--{side}-attention-heads must divide --{side}-embed-dim {embed_dim}, but is "
             f"{heads}; or set --t5-head-dim"
         )
-    return T5Sizes(
-        vocab_size=len(dictionary),
-        layers=getattr(args, f"{side}_layers"),
-        embed_dim=embed_dim,
-        ffn_dim=getattr(args, f"{side}_ffn_embed_dim"),
-        heads=heads,
-        head_dim=args.t5_head_dim or embed_dim // heads,
-        source_dim=args.encoder_embed_dim,
-        dropout=args.dropout,
-        buckets=args.t5_position_buckets,
-        max_distance=args.t5_max_distance,
-        scale_embedding=args.t5_scale_embeddings,
-        scale_positions=args.t5_scale_positions,
-        pad=dictionary.pad(),
-    )
-
-
-def _check_positions(buckets: int, max_distance: int) -> None:
     try:
-        for bidirectional in (True, False):
-            check_buckets(bidirectional=bidirectional, buckets=buckets, max_distance=max_distance)
-    except ValueError as error:
+        return T5Sizes(
+            vocab_size=len(dictionary),
+            layers=getattr(args, f"{side}_layers"),
+            embed_dim=embed_dim,
+            ffn_dim=getattr(args, f"{side}_ffn_embed_dim"),
+            heads=heads,
+            head_dim=args.t5_head_dim or embed_dim // heads,
+            source_dim=args.encoder_embed_dim,
+            dropout=args.dropout,
+            buckets=args.t5_position_buckets,
+            max_distance=args.t5_max_distance,
+            scale_embedding=args.t5_scale_embeddings,
+            scale_positions=args.t5_scale_positions,
+            pad=dictionary.pad(),
+        )
+    except ValueError as error:  # the other fields are checked
         raise MemAttnError(
-            f"--t5-position-buckets {buckets} with --t5-max-distance {max_distance}: {error}"
+            f"--t5-position-buckets {args.t5_position_buckets} with --t5-max-distance "
+            f"{args.t5_max_distance}: {error}"
         ) from None

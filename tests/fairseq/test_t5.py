@@ -32,6 +32,7 @@ from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.models import hf_t5
+from fairseq_memattn.models.hf_checks import check_sizes
 from fairseq_memattn.models.t5 import T5
 
 transformers = pytest.importorskip("transformers", reason="T5's other implementation is missing")
@@ -504,35 +505,32 @@ def changed(folder, tmp_path):
     return copy, change
 
 
-@pytest.mark.parametrize(("key", "value", "message"), [(k, *v) for k, v in CONFIGS.items()])
-def test_other_models_are_refused(key, value, message, changed, tmp_path, capsys):
-    copy, change = changed
-    change(**{key: value})
-    assert refused(copy, tmp_path, capsys) == f"config.json: {key} {message}"
+def said_of(folder, theirs, **keys):
+    """What is wrong with a config.json with these keys."""
+    config = json.loads((folder / "config.json").read_text()) | keys
+    with pytest.raises(MemAttnError) as raised:
+        hf_t5.options(config)
+        check_sizes(config, hf_t5.sizes(theirs.state_dict()))
+    return str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "key", [*hf_t5.SIZES, "num_decoder_layers", "relative_attention_num_buckets"]
-)
-def test_sizes_beyond_the_weights_are_refused(key, changed, tmp_path, capsys):
+def test_other_models_are_refused(folder, theirs):
+    for key, (value, message) in CONFIGS.items():
+        assert said_of(folder, theirs, **{key: value}) == f"config.json: {key} {message}"
+    for value in ("x", [], -0.1, float("nan"), 10**4000):
+        message = "config.json: dropout_rate must be a number from 0 to 1, but is"
+        assert message in said_of(folder, theirs, dropout_rate=value)
+
+
+def test_sizes_beyond_the_weights_are_refused(folder, theirs):
     """Nothing of such a size is made: it would fill the memory, or take forever."""
-    copy, change = changed
-    change(**{key: 10**12})
-    said = refused(copy, tmp_path, capsys)
-    assert said.startswith(f"config.json: {key} must be at most the ")
-    assert said.endswith(" in the weights, but is 1000000000000")
-    for value in (-1, 0, True, "x", 10**4000):
-        change(**{key: value})
-        said = refused(copy, tmp_path, capsys)
-        assert said.startswith(f"config.json: {key} must be ") and len(said) < 200
-
-
-@pytest.mark.parametrize("value", ["x", [], -0.1, float("nan"), 10**4000])
-def test_rates_are_numbers(value, changed, tmp_path, capsys):
-    copy, change = changed
-    change(dropout_rate=value)
-    message = "config.json: dropout_rate must be a number from 0 to 1, but is"
-    assert message in refused(copy, tmp_path, capsys)
+    for key in [*hf_t5.SIZES, "num_decoder_layers", "relative_attention_num_buckets"]:
+        said = said_of(folder, theirs, **{key: 10**12})
+        assert said.startswith(f"config.json: {key} must be at most the ")
+        assert said.endswith(" in the weights, but is 1000000000000")
+        for value in (-1, 0, True, "x", 10**4000):
+            said = said_of(folder, theirs, **{key: value})
+            assert said.startswith(f"config.json: {key} must be ") and len(said) < 200
 
 
 def test_weights_that_do_not_fit_are_refused(changed, theirs, tmp_path, capsys):
