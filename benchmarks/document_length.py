@@ -38,12 +38,12 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from models import add_model_options, add_slot_options, build_model, make_dictionary, random_words
 from torch import Tensor, nn
 
-from fairseq_memattn.data.document_ids import Documents
-from fairseq_memattn.documents.context_generator import ContextEnsemble, ContextGenerator
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.memory_generator import MemoryEnsemble, MemoryGenerator
-from fairseq_memattn.documents.segment_rows import Segment, segment_rows
-from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.rows import Segment, segment_rows
+from fairseq_memattn.documents.ids import Documents
+from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, ContextGenerator
+from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble, MemoryGenerator
 
 Work = Callable[[], object]
 

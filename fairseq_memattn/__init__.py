@@ -15,6 +15,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from fairseq_memattn.moved import Finder
+
 if TYPE_CHECKING:
     __version__: str
 
@@ -61,3 +63,4 @@ class _UserDirectory(list[str]):
 
 
 __path__ = _UserDirectory(__path__)
+sys.meta_path.append(Finder())

@@ -19,7 +19,8 @@ MODULES = {
 
 # The folders and root modules of the package, and those that each may import, in functions too.
 MAY_IMPORT = {
-    PACKAGE: "",
+    PACKAGE: "moved",
+    "moved": "",
     "errors": "",
     "files": "errors",
     "white_space": "",
@@ -29,30 +30,27 @@ MAY_IMPORT = {
     "attention.nn": "attention.ops attention.controls",
     "attention": "attention.ops attention.controls attention.nn",
     "networks": "attention errors",
-    "architectures": "attention",
+    "documents": "attention errors files",
     "evaluation": "errors files",
-    "host": "errors files white_space archive_limits evaluation",
+    "qa": "evaluation errors files",
+    "compression": "documents errors files",
+    "host": "errors files white_space archive_limits",
     "modules": "attention networks errors",
     "models": "attention networks modules host errors",
-    "data": "errors files evaluation",
-    "documents": "attention networks modules data host errors",
-    "qa": "data evaluation errors files",
-    "perplexity": "data errors",
-    "compression": "data networks modules models errors",
-    "criterions": "attention modules qa host errors",
-    "tasks": "documents qa data evaluation modules criterions host errors",
-    # Of documents it takes what needs no fairseq: see test_without_fairseq.
-    "transformers": "attention networks documents data errors white_space",
+    "data": "documents qa evaluation errors files",
+    "criterions": "attention modules data qa host errors",
+    "tasks": """compression criterions data documents evaluation host models modules networks qa
+        attention errors""",
+    "transformers": "attention networks documents errors white_space",
     "onnx": "attention networks transformers errors",
     "export": "attention networks transformers models modules tasks data host errors",
-    "cli": f"""attention architectures archive_limits compression criterions data documents errors
-        evaluation export files host models modules networks onnx perplexity qa tasks transformers
-        white_space data_prep {PACKAGE}""",
+    "cli": f"""attention archive_limits compression criterions data data_prep
+        documents errors evaluation export files host models modules networks onnx qa tasks
+        transformers white_space {PACKAGE}""",
     "data_prep": "qa evaluation host archive_limits errors files white_space",
 }
 # fairseq is imported here and nowhere else.
-WITH_FAIRSEQ = """host modules models tasks criterions data export cli
-    architectures documents qa perplexity compression""".split()
+WITH_FAIRSEQ = "host modules models tasks criterions data export cli".split()
 
 
 def allowed(part: str) -> set[str]:
@@ -110,17 +108,6 @@ def test_every_import_runs_down():
 def test_the_parts_have_an_order():
     others = {part: names.split() for part, names in MAY_IMPORT.items()}
     assert len(list(TopologicalSorter(others).static_order())) == len(MAY_IMPORT)
-
-
-def test_only_the_options_of_a_model_are_read_by_a_feature():
-    read = {
-        name
-        for module, path in MODULES.items()
-        if part_of(module) == "compression"
-        for name in imported(path, functions=True)
-        if part_of(name) == "models"
-    }
-    assert read == {f"{PACKAGE}.models.gmat_config"}
 
 
 def test_no_modules_import_each_other():

@@ -14,9 +14,9 @@ from typing import Any
 from fairseq.tasks import TASK_REGISTRY
 
 import fairseq_memattn
-from fairseq_memattn.architectures import architectures
 from fairseq_memattn.cli import COMMANDS, make_parser
 from fairseq_memattn.cli.commands.archs import as_json, matching
+from fairseq_memattn.cli.shared.architectures import architectures
 from fairseq_memattn.data_prep.commands import PREPARATIONS
 from fairseq_memattn.data_prep.commands import make_parser as make_preparation_parser
 

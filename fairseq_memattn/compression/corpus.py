@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_memattn.data.document_ids import Documents, read_ids
+from fairseq_memattn.documents.ids import Documents, read_ids
 from fairseq_memattn.errors import MemAttnError
 
 

@@ -11,8 +11,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
+from fairseq_memattn.data.questions.spans import NO_TAG
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.qa.span_dataset import NO_TAG
 
 LOSSES = ("loss", "span_loss", "fact_loss")
 

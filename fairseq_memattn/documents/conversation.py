@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fairseq_memattn.attention.nn.carried import DocumentMemory
-from fairseq_memattn.data.document_ids import Documents
+from fairseq_memattn.documents.ids import Documents
 
 
 def documents_of_lines(lines: Sequence[Tensor]) -> Documents:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_memattn.data.indices import Indices
+Indices = NDArray[np.int64]
 
 
 class Windows(NamedTuple):

@@ -16,30 +16,30 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_memattn.documents import validation_bleu
-from fairseq_memattn.documents.context_generator import ContextEnsemble, check_generation
-from fairseq_memattn.documents.document_batches import (
+from fairseq_memattn.data.documents.batches import (
     ShardIterator,
     check_sizes,
     document_batches,
     single_batches,
 )
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_decoder import Hypotheses
-from fairseq_memattn.documents.document_session import (
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.segments import SegmentDataset
+from fairseq_memattn.data.documents.sentences import SentenceDataset
+from fairseq_memattn.data.documents.splits import Side, check_separator, load_split
+from fairseq_memattn.documents.decoder import Hypotheses
+from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag
+from fairseq_memattn.host.correctness.workers import replace_batches
+from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, check_generation
+from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble
+from fairseq_memattn.tasks.inference.session import (
     LINES,
     DocumentSession,
     SessionOptions,
     sentences_of_lines,
 )
-from fairseq_memattn.documents.memory_generator import MemoryEnsemble
-from fairseq_memattn.documents.segment_dataset import SegmentDataset
-from fairseq_memattn.documents.sentence_dataset import SentenceDataset
-from fairseq_memattn.documents.sentence_windows import WindowOptions
-from fairseq_memattn.documents.split_loading import Side, check_separator, load_split
-from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag
-from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.tasks.trained import other_options
+from fairseq_memattn.tasks.validation import bleu as validation_bleu
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor, nn
 
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
+from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields, flag
 from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
-from fairseq_memattn.qa import validation_answers
-from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.qa.question_sets import read_records
 from fairseq_memattn.tasks.trained import warn_of_others
+from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, SuppressTokensLogitsProcessor
 
-from fairseq_memattn.data.document_ids import Documents
-from fairseq_memattn.documents.context_windows import (
+from fairseq_memattn.documents.decoder import DocumentDecoder, Hypotheses
+from fairseq_memattn.documents.ids import Documents
+from fairseq_memattn.documents.windows import (
     context_counts,
     context_room,
     joined,
@@ -17,7 +18,6 @@ from fairseq_memattn.documents.context_windows import (
     target_prefix,
     window_sizes,
 )
-from fairseq_memattn.documents.document_decoder import DocumentDecoder, Hypotheses
 from fairseq_memattn.transformers.search import OwnLimits
 from fairseq_memattn.transformers.translation_settings import SearchOptions, TranslationSettings
 

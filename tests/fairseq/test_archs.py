@@ -8,8 +8,8 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from harness import PLUGGED
 
-from fairseq_memattn import architectures
 from fairseq_memattn.cli import main
+from fairseq_memattn.cli.shared import architectures
 
 OURS = [one for one in architectures.architectures()]
 

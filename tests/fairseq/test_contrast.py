@@ -15,10 +15,10 @@ from matplotlib.image import imread
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.commands.cxmi import _Corpus
+from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.documents import context_gain
 from fairseq_memattn.documents.context_gain import cxmi, draw_gains
-from fairseq_memattn.documents.sentence_windows import WindowOptions
-from fairseq_memattn.documents.translation_scorer import Pair, Scorer
+from fairseq_memattn.tasks.inference.scorer import Pair, Scorer
 
 
 @pytest.fixture(scope="module")

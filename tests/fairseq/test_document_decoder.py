@@ -7,9 +7,9 @@ import itertools
 import pytest
 import torch
 
-from fairseq_memattn.data.document_ids import Documents
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
-from fairseq_memattn.documents.document_decoder import DocumentDecoder
+from fairseq_memattn.documents.decoder import DocumentDecoder
+from fairseq_memattn.documents.ids import Documents
 from fairseq_memattn.documents.progress import DocumentProgress
 
 DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")

@@ -35,9 +35,9 @@ from harness import (
 )
 from loaded_model import Loaded
 
-from fairseq_memattn.documents import validation_bleu
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.document_translation import check_ensemble
+from fairseq_memattn.tasks.validation import bleu as validation_bleu
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 LONGER = 2  # a translation has at most so many words more than its source

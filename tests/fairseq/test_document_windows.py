@@ -7,14 +7,14 @@ import pytest
 import torch
 from fairseq.sequence_scorer import SequenceScorer
 
-from fairseq_memattn.data.document_ids import Documents, read_docids
-from fairseq_memattn.documents.context_generator import ContextGenerator
-from fairseq_memattn.documents.context_windows import context_counts, joined, window_sizes
-from fairseq_memattn.documents.document_batches import ShardIterator, document_batches
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_session import DocumentSession, SessionOptions
-from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.data.documents.batches import ShardIterator, document_batches
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.documents.ids import Documents, read_docids
+from fairseq_memattn.documents.windows import context_counts, joined, window_sizes
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks.inference.context_generator import ContextGenerator
+from fairseq_memattn.tasks.inference.session import DocumentSession, SessionOptions
 
 PAD, EOS, SEPARATOR = 1, 2, 9
 

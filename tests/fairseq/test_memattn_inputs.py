@@ -18,7 +18,7 @@ from fairseq_memattn.cli.shared.models import load_model
 from fairseq_memattn.cli.shared.named_files import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.cli.shared.segmentation import segmenter
-from fairseq_memattn.data.document_ids import read_docids
+from fairseq_memattn.documents.ids import read_docids
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.fairseq_output import read_hypotheses
 from fairseq_memattn.files import parse_json, read_json, replacing, write_json, write_text

@@ -17,10 +17,10 @@ from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, run, train
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
+from fairseq_memattn.evaluation.perplexity.streams import stream_scores
+from fairseq_memattn.evaluation.perplexity.targets import target_scores
 from fairseq_memattn.modules.abc_layers import position_vectors
-from fairseq_memattn.perplexity.by_position import LossByPosition
-from fairseq_memattn.perplexity.stream_scores import stream_scores
-from fairseq_memattn.perplexity.target_scores import target_scores
 
 LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions
 MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}

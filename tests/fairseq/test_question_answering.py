@@ -24,10 +24,10 @@ from questions import prepare, records
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.data.chunks import Chunking, UnchunkedInputs, chunk_inputs, collate_chunks
-from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
+from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
+from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import mean, score_answer
-from fairseq_memattn.qa.question_dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.qa.question_sets import Record
 from fairseq_memattn.tasks.question_answering import QuestionAnsweringConfig, QuestionAnsweringTask
 

@@ -18,10 +18,13 @@ from fairseq_memattn.criterions.span_answering import (
     span_scores,
     tag_loss,
 )
+from fairseq_memattn.data.questions.answer_gatherer import AnswerGatherer
+from fairseq_memattn.data.questions.span_finder import SpanFinder, supporting
+from fairseq_memattn.data.questions.span_texts import SpanTexts
+from fairseq_memattn.data.questions.spans import NO_TAG, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.workers import end_workers
 from fairseq_memattn.modules.span_head import SpanHead
-from fairseq_memattn.qa.answer_gatherer import AnswerGatherer
 from fairseq_memattn.qa.span_candidates import (
     LONGEST,
     Candidate,
@@ -29,13 +32,10 @@ from fairseq_memattn.qa.span_candidates import (
     best_spans,
     best_text,
 )
-from fairseq_memattn.qa.span_dataset import NO_TAG, QuestionShards, SpanDataset, SpanOptions
-from fairseq_memattn.qa.span_finder import SpanFinder, supporting
 from fairseq_memattn.qa.span_records import SpanRecord
-from fairseq_memattn.qa.span_texts import SpanTexts
 from fairseq_memattn.qa.span_windows import best_windows, cut_windows
-from fairseq_memattn.qa.validation_answers import MEASURES
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
+from fairseq_memattn.tasks.validation.answers import MEASURES
 
 BOS, PAD, EOS = 0, 1, 2
 

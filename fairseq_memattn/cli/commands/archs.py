@@ -22,7 +22,7 @@ from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import write_json
 
 if TYPE_CHECKING:
-    from fairseq_memattn.architectures import Architecture, Option
+    from fairseq_memattn.cli.shared.architectures import Architecture, Option
 
 TASKS = {
     "encoder-decoder": "translation",
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_outputs({"--json": args.json})
-    from fairseq_memattn.architectures import architectures
+    from fairseq_memattn.cli.shared.architectures import architectures
 
     found = matching(architectures(), args.names)
     if args.all_flags and len(found) > 1:
@@ -94,7 +94,7 @@ def listed(found: "Sequence[Architecture]", names: Sequence[str]) -> str:
 
 
 def row(one: "Architecture", name: str) -> list[str]:
-    from fairseq_memattn.architectures import parameters
+    from fairseq_memattn.cli.shared.architectures import parameters
 
     count = f"{parameters(one.name) / 1e6:.1f} M"
     return [name, one.kind, one.layers, one.size, one.feed_forward, one.heads, count, memory(one)]
@@ -117,7 +117,7 @@ def the_controls(found: "Sequence[Architecture]") -> list[str]:
 
 def described(one: "Architecture", all_flags: bool, user_dir: str) -> str:
     """One architecture: sizes, flags, and how a command begins."""
-    from fairseq_memattn.architectures import options, parameters
+    from fairseq_memattn.cli.shared.architectures import options, parameters
 
     sizes = f"{one.layers} layers of {one.size}, feed-forward {one.feed_forward}, {one.heads} heads"
     shown = [option for option in options(one.name) if option.own or all_flags]
@@ -164,7 +164,7 @@ def memory(one: "Architecture") -> str:
 
 
 def as_json(one: "Architecture") -> dict[str, Any]:
-    from fairseq_memattn.architectures import options, parameters
+    from fairseq_memattn.cli.shared.architectures import options, parameters
 
     fields = asdict(one) | {"control": one.control, "parameters": parameters(one.name)}
     return fields | {"flags": [asdict(option) for option in options(one.name)]}

@@ -64,6 +64,6 @@ def architecture_names() -> list[str]:
     import fairseq_memattn
 
     fairseq_memattn.register()
-    from fairseq_memattn.architectures import architectures
+    from fairseq_memattn.cli.shared.architectures import architectures
 
     return [one.name for one in architectures()]

@@ -27,9 +27,9 @@ from fairseq_memattn.errors import check_least
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairseq_memattn.compression.compress import Written
     from fairseq_memattn.compression.corpus import Corpus, Piece
     from fairseq_memattn.compression.shard import Header
+    from fairseq_memattn.tasks.inference.compression import Written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,9 +110,9 @@ def run(args: argparse.Namespace) -> None:
     import torch
     from tqdm import tqdm
 
-    from fairseq_memattn.compression.compress import compress, encoder_of, header_of
     from fairseq_memattn.compression.corpus import share
     from fairseq_memattn.compression.store import open_for_writing
+    from fairseq_memattn.tasks.inference.compression import compress, encoder_of, header_of
 
     state, task = open_checkpoint(args.path, args.data, compresses=True)
     model = load_model(args.path, args.data, state, task).eval()

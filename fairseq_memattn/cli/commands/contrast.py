@@ -174,7 +174,7 @@ def _score(
     """The log-likelihood of every candidate's last sentence."""
     from tqdm import tqdm
 
-    from fairseq_memattn.documents.translation_scorer import Pair
+    from fairseq_memattn.tasks.inference.scorer import Pair
 
     encode_source = models.Encoder(loaded.task.source_dictionary, segment)
     encode_target = models.Encoder(loaded.task.target_dictionary, segment)

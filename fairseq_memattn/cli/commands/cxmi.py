@@ -119,7 +119,7 @@ class _Corpus:
         """The log-probabilities of the tokens of each reference sentence, (T,) each."""
         from tqdm import tqdm
 
-        from fairseq_memattn.documents.translation_scorer import Pair
+        from fairseq_memattn.tasks.inference.scorer import Pair
 
         first = self.documents.first_sentences()
         source, target = self.sides

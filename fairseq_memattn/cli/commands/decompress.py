@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
     from tqdm import tqdm
 
-    from fairseq_memattn.compression.compress import decompress, encoder_of, header_of
+    from fairseq_memattn.tasks.inference.compression import decompress, encoder_of, header_of
 
     check_dictionaries(args.store, store.header.languages)
     state, task = open_checkpoint(

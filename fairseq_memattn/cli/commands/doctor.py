@@ -177,7 +177,7 @@ def fairseq() -> Finding:
     try:
         check_environment()
         fairseq_memattn.register()
-        from fairseq_memattn.architectures import architectures
+        from fairseq_memattn.cli.shared.architectures import architectures
 
         count = len(architectures())
     except Exception as error:

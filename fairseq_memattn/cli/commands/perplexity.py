@@ -36,7 +36,7 @@ from fairseq_memattn.files import write_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairseq_memattn.perplexity.by_position import LossByPosition
+    from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
 
 MAX_TOKENS = 4096
 
@@ -210,8 +210,8 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     from fairseq.utils import move_to_cuda
     from tqdm import tqdm
 
-    from fairseq_memattn.perplexity.block_losses import block_losses
-    from fairseq_memattn.perplexity.by_position import LossByPosition
+    from fairseq_memattn.evaluation.perplexity.blocks import block_losses
+    from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
 
     lines = read_split(args, task)  # the sizes are in a mapped file, which is closed with it
     total_tokens = int(lines.sizes.sum())
@@ -284,7 +284,7 @@ def read_streams(args: argparse.Namespace, model: Any, task: Any) -> "list[Tenso
     """
     import torch
 
-    from fairseq_memattn.data.document_ids import read_docids
+    from fairseq_memattn.documents.ids import read_docids
     from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 
     if not isinstance(model.decoder, ABCTransformerDecoder):
@@ -315,8 +315,8 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
     import torch
     from tqdm import tqdm
 
-    from fairseq_memattn.perplexity.by_position import LossByPosition
-    from fairseq_memattn.perplexity.stream_scores import stream_scores
+    from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
+    from fairseq_memattn.evaluation.perplexity.streams import stream_scores
 
     trained = task.args.tokens_per_sample
     if args.positions == "continue" and len(streams[-1]) > trained:

@@ -38,7 +38,7 @@ from fairseq_memattn.qa.span_candidates import LONGEST, best_text
 from fairseq_memattn.qa.span_records import SpanRecord
 
 if TYPE_CHECKING:
-    from fairseq_memattn.qa.span_texts import SpanTexts
+    from fairseq_memattn.data.questions.span_texts import SpanTexts
 
 ALL, FACTS, JOINT = "all", "supporting facts", "joint"
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     check(args)
     import torch
 
-    from fairseq_memattn.qa.span_finder import SpanFinder
+    from fairseq_memattn.data.questions.span_finder import SpanFinder
 
     # Without eval_answers the task also loads splits whose answers are not public.
     state, task = open_checkpoint(args.path, args.data, only="span_answering", eval_answers=False)
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> None:
 
 def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     """Raises ValueError if a file is missing or does not fit the data set."""
-    from fairseq_memattn.qa.span_texts import read_texts
+    from fairseq_memattn.data.questions.span_texts import read_texts
 
     path = folder / "records" / f"{subset}.jsonl"
     if not path.is_file():
@@ -138,7 +138,7 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
 
 def predicted_facts(texts: "SpanTexts", found: Sequence[Any]) -> list[list[Fact]]:
     """The supporting facts that the model finds for each question."""
-    from fairseq_memattn.qa.span_finder import supporting
+    from fairseq_memattn.data.questions.span_finder import supporting
 
     facts = []
     for number, (record, one) in enumerate(zip(texts.records, found, strict=True)):

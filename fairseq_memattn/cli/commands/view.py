@@ -210,7 +210,7 @@ def content(
     """What the page shows."""
     from tqdm import tqdm
 
-    from fairseq_memattn.documents.document_view import DocumentView
+    from fairseq_memattn.tasks.inference.view import DocumentView
 
     windows = loaded.windows(loaded.source_context, loaded.target_context)
     view = DocumentView(loaded.models[0].eval(), windows, source, target)

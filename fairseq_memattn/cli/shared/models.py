@@ -14,10 +14,10 @@ from fairseq_memattn.host.correctness.trained_options import other_dictionaries,
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairseq_memattn.data.document_ids import Documents
-    from fairseq_memattn.documents.predicted_context import ContextTranslator
-    from fairseq_memattn.documents.sentence_windows import WindowOptions
-    from fairseq_memattn.documents.translation_scorer import Scorer
+    from fairseq_memattn.data.documents.collation import WindowOptions
+    from fairseq_memattn.documents.ids import Documents
+    from fairseq_memattn.tasks.inference.predicted_context import ContextTranslator
+    from fairseq_memattn.tasks.inference.scorer import Scorer
 
 MAX_CONTEXT = 1000  # sentences
 # Above this share of unknown tokens, the text was probably not segmented as in training.
@@ -278,7 +278,7 @@ class Loaded(NamedTuple):
 
     def translator(self, search: Mapping[str, Any]) -> "ContextTranslator":
         """search: values of beam, lenpen, max_len_a and max_len_b"""
-        from fairseq_memattn.documents.predicted_context import ContextTranslator
+        from fairseq_memattn.tasks.inference.predicted_context import ContextTranslator
 
         dictionary = self.task.target_dictionary
         return ContextTranslator(
@@ -316,9 +316,9 @@ def load(args: argparse.Namespace) -> Loaded:
     fairseq_memattn.register()
     import torch
 
-    from fairseq_memattn.documents.memory_scorer import MemoryScorer
-    from fairseq_memattn.documents.sentence_windows import WindowOptions
-    from fairseq_memattn.documents.translation_scorer import Scorer
+    from fairseq_memattn.data.documents.collation import WindowOptions
+    from fairseq_memattn.tasks.inference.memory_scorer import MemoryScorer
+    from fairseq_memattn.tasks.inference.scorer import Scorer
 
     check_paths(args.data, args.path)
     check_least(args, "max_tokens", 1, LARGEST)
@@ -406,8 +406,8 @@ def parallel_split(data: str, subset: str, task: Any) -> "tuple[list[Any], Docum
     """
     from fairseq.data.data_utils import load_indexed_dataset
 
-    from fairseq_memattn.data.document_ids import read_docids
     from fairseq_memattn.data.split_files import split_prefix
+    from fairseq_memattn.documents.ids import read_docids
 
     languages = (task.cfg.source_lang, task.cfg.target_lang)
     prefix = split_prefix(Path(data), subset, *languages, task.cfg.dataset_impl)

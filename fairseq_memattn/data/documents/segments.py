@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from fairseq_memattn.data.indices import Indices
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.segment_rows import Segment, segment_rows
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.rows import Segment, segment_rows
+from fairseq_memattn.documents.ids import Indices
 from fairseq_memattn.errors import MemAttnError
 
 

@@ -11,9 +11,9 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
-from fairseq_memattn.documents.context_windows import context_room, target_prefix
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_decoder import Hypotheses
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.documents.decoder import Hypotheses
+from fairseq_memattn.documents.windows import context_room, target_prefix
 from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.host.correctness.lengths import with_limits
 

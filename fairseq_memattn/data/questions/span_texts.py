@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from fairseq_memattn.data.questions.spans import SpanDataset
 from fairseq_memattn.qa.span_candidates import Answer, Candidate, answers_of
-from fairseq_memattn.qa.span_dataset import SpanDataset
 from fairseq_memattn.qa.span_records import SpanRecord, read_numbers, read_span_records
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from fairseq_memattn.data.questions.span_finder import Found, SpanFinder
+from fairseq_memattn.data.questions.span_texts import SpanTexts
 from fairseq_memattn.qa.span_candidates import LONGEST, best_text
-from fairseq_memattn.qa.span_finder import Found, SpanFinder
-from fairseq_memattn.qa.span_texts import SpanTexts
 
 
 class AnswerGatherer:

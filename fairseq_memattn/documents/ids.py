@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import read_lines
+
+Indices = NDArray[np.int64]
 
 
 class Documents:

@@ -4,23 +4,20 @@ import math
 from typing import Any
 
 import torch
-from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_memattn.perplexity.target_scores import target_scores
+from fairseq_memattn.evaluation.perplexity.targets import target_scores
 
 
 @torch.no_grad()
-def block_losses(
-    model: FairseqLanguageModel, batch: dict[str, Any], pad: int
-) -> tuple[Tensor, Tensor]:
+def block_losses(model: Any, batch: dict[str, Any], pad: int) -> tuple[Tensor, Tensor]:
     """The position of each predicted token of a batch, (N,), and its loss in bits, (N,), float64.
 
     A position is the number of tokens before the token in its block, context included. The losses
     are those of fairseq-eval-lm, which also computes the probabilities of the whole vocabulary for
     the context.
 
-    model: in evaluation mode
+    model: a language model of fairseq, in evaluation mode
     batch: from fairseq's `eval_lm_dataloader`; tokens before `start_indices` of a row are context
     """
     targets = batch["target"]

@@ -9,12 +9,12 @@ from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_memattn.data.document_ids import Documents
-from fairseq_memattn.documents.context_generator import ContextEnsemble
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_session import DocumentSession, SessionOptions
-from fairseq_memattn.documents.memory_generator import MemoryEnsemble
-from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.documents.ids import Documents
+from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble
+from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble
+from fairseq_memattn.tasks.inference.session import DocumentSession, SessionOptions
 
 SIDE_BY_SIDE = 256  # documents, the default of --parallel-documents
 

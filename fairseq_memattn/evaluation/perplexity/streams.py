@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_memattn.perplexity.target_scores import target_scores
+from fairseq_memattn.evaluation.perplexity.targets import target_scores
 
 
 @torch.no_grad()
 def stream_scores(
-    model: FairseqLanguageModel,
+    model: Any,
     streams: Sequence[Tensor],
     *,
     segment: int,

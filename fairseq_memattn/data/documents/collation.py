@@ -7,7 +7,7 @@ import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_memattn.documents.context_windows import joined
+from fairseq_memattn.documents.windows import joined
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
-from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
+from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 
 
 class Pair(NamedTuple):

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_memattn.data.document_ids import read_docids
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.data.split_files import split_prefix
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.documents.ids import read_docids
 from fairseq_memattn.errors import MemAttnError
 
 

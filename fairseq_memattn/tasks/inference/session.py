@@ -9,15 +9,15 @@ import torch
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
-from fairseq_memattn.documents.context_generator import ContextGenerator
+from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.sentences import SentenceDataset
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_decoder import DocumentDecoder, Hypotheses, Translate
-from fairseq_memattn.documents.memory_generator import Memories, MemoryGenerator
+from fairseq_memattn.documents.decoder import DocumentDecoder, Hypotheses, Translate
 from fairseq_memattn.documents.progress import DocumentProgress
-from fairseq_memattn.documents.sentence_dataset import SentenceDataset
-from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks.inference.context_generator import ContextGenerator
+from fairseq_memattn.tasks.inference.memory_generator import Memories, MemoryGenerator
 
 LINES = ""  # the split's name of lines from fairseq-interactive and `translate`, which have none
 

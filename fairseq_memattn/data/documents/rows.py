@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_memattn.documents.sentence_windows import WindowCollater
+from fairseq_memattn.data.documents.collation import WindowCollater
 
 
 class Segment(NamedTuple):

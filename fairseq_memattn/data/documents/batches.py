@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 from fairseq.data import iterators
 
-from fairseq_memattn.data.document_ids import Documents
-from fairseq_memattn.data.indices import Indices
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.segment_dataset import SegmentDataset
-from fairseq_memattn.documents.sentence_dataset import SentenceDataset
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.segments import SegmentDataset
+from fairseq_memattn.data.documents.sentences import SentenceDataset
+from fairseq_memattn.documents.ids import Documents, Indices
 from fairseq_memattn.errors import MemAttnError
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.data.document_ids import Documents
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.sentence_windows import WindowOptions
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.documents.ids import Documents
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.memories import attentions, memories_of
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fairseq_memattn.documents.segment_rows import Segment, segment_rows
-from fairseq_memattn.documents.translation_scorer import Pair, Scorer
+from fairseq_memattn.data.documents.rows import Segment, segment_rows
+from fairseq_memattn.tasks.inference.scorer import Pair, Scorer
 
 
 class MemoryScorer(Scorer):

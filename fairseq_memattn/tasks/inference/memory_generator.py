@@ -10,9 +10,9 @@ from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.carried import DocumentMemory
-from fairseq_memattn.documents.context_generator import empty_hypothesis
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.document_decoder import Hypotheses
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.documents.decoder import Hypotheses
+from fairseq_memattn.tasks.inference.context_generator import empty_hypothesis
 
 EncoderOuts = list[dict[str, Any]]
 # The memories of open documents by their number, one for each model.

@@ -8,14 +8,13 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.document_ids import Documents
-from fairseq_memattn.data.indices import Indices
-from fairseq_memattn.documents.context_windows import (
+from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
+from fairseq_memattn.documents.ids import Documents, Indices
+from fairseq_memattn.documents.windows import (
     context_counts,
     target_context_counts,
     window_sizes,
 )
-from fairseq_memattn.documents.sentence_windows import WindowCollater, WindowOptions
 
 
 class DocumentDataset(FairseqDataset):

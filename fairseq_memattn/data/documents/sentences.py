@@ -8,9 +8,9 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_memattn.data.indices import Indices
-from fairseq_memattn.documents.document_dataset import DocumentDataset
-from fairseq_memattn.documents.sentence_windows import WindowCollater
+from fairseq_memattn.data.documents.collation import WindowCollater
+from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.documents.ids import Indices
 
 
 class SentenceDataset(FairseqDataset):

@@ -1,17 +1,18 @@
 """The log-probabilities of given tokens."""
 
-from fairseq.models import FairseqLanguageModel
+from typing import Any
+
 from torch import Tensor
 from torch.nn import functional as F
 
 
-def target_scores(model: FairseqLanguageModel, features: Tensor, targets: Tensor) -> Tensor:
+def target_scores(model: Any, features: Tensor, targets: Tensor) -> Tensor:
     """The log-probability of each target, (N,), a natural logarithm.
 
     They are those of fairseq's `get_normalized_probs`. With an adaptive softmax this one also
     allocates the probabilities of the whole vocabulary for every token.
 
-    model: in evaluation mode
+    model: a language model of fairseq, in evaluation mode
     features: (N, E), the decoder's last states
     targets: (N,)
     """

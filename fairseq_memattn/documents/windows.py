@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_memattn.data.indices import Indices
+from fairseq_memattn.documents.ids import Indices
 
 
 def joined(sentences: Sequence[Tensor], separator: int) -> Tensor:

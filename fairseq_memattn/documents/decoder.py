@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_memattn.data.document_ids import Documents
+from fairseq_memattn.documents.ids import Documents
 
 Hypotheses = list[dict[str, Any]]
 # Sentences, and for each the translations of the sentences before it -> hypotheses, best first.

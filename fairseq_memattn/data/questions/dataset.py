@@ -10,9 +10,9 @@ from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from fairseq_memattn.data.chunks import Chunking, collate_chunks, padded
-from fairseq_memattn.data.indices import Indices
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import Record
+from fairseq_memattn.qa.span_windows import Indices
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import nn
 from tqdm import tqdm
 
+from fairseq_memattn.data.questions.spans import SpanDataset
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.span_candidates import Candidate, best_spans
-from fairseq_memattn.qa.span_dataset import SpanDataset
 from fairseq_memattn.qa.span_windows import best_windows
 
 

@@ -1,0 +1,1 @@
+"""Data sets of documents, as fairseq batches them."""

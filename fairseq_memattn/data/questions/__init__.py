@@ -1,0 +1,1 @@
+"""Data sets of questions and of spans of text that answer them."""

@@ -1,0 +1,70 @@
+"""Modules of 1.0 under their old names, with a DeprecationWarning."""
+
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+PACKAGE = "fairseq_memattn"
+# The old names, and the modules that have what was in them.
+MOVED = {
+    "architectures": "cli.shared.architectures",
+    "compat": "host.patches host.checkpoints host.installation",
+    "compression.compress": "tasks.inference.compression",
+    "data.document_ids": "documents.ids",
+    "documents.context_generator": "tasks.inference.context_generator",
+    "documents.context_windows": "documents.windows",
+    "documents.document_batches": "data.documents.batches",
+    "documents.document_dataset": "data.documents.dataset",
+    "documents.document_decoder": "documents.decoder",
+    "documents.document_session": "tasks.inference.session",
+    "documents.document_view": "tasks.inference.view",
+    "documents.memory_generator": "tasks.inference.memory_generator",
+    "documents.memory_scorer": "tasks.inference.memory_scorer",
+    "documents.predicted_context": "tasks.inference.predicted_context",
+    "documents.segment_dataset": "data.documents.segments",
+    "documents.segment_rows": "data.documents.rows",
+    "documents.sentence_dataset": "data.documents.sentences",
+    "documents.sentence_windows": "data.documents.collation",
+    "documents.split_loading": "data.documents.splits",
+    "documents.translation_scorer": "tasks.inference.scorer",
+    "documents.validation_bleu": "tasks.validation.bleu",
+    "evaluation.json_files": "files",
+    "evaluation.utf8_lines": "files",
+    "excepthook": "host.messages.handler",
+    "generation_limits": "host.correctness.lengths",
+    "literals": "host.safety.literals",
+    "perplexity": "evaluation.perplexity",
+    "perplexity.block_losses": "evaluation.perplexity.blocks",
+    "perplexity.by_position": "evaluation.perplexity.positions",
+    "perplexity.stream_scores": "evaluation.perplexity.streams",
+    "perplexity.target_scores": "evaluation.perplexity.targets",
+    "qa.answer_gatherer": "data.questions.answer_gatherer",
+    "qa.question_dataset": "data.questions.dataset",
+    "qa.span_dataset": "data.questions.spans",
+    "qa.span_finder": "data.questions.span_finder",
+    "qa.span_texts": "data.questions.span_texts",
+    "qa.validation_answers": "tasks.validation.answers",
+}
+
+
+class Finder(MetaPathFinder, Loader):
+    """Finds the modules that MOVED names, after all others have been looked for."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        if package != PACKAGE or name not in MOVED:
+            return None
+        return ModuleSpec(fullname, self, is_package=name == "perplexity")
+
+    def exec_module(self, module: ModuleType) -> None:
+        places = [f"{PACKAGE}.{name}" for name in MOVED[module.__name__.partition(".")[2]].split()]
+        told = f"{module.__name__} has moved to {' and '.join(places)}"
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        for place in map(import_module, places):
+            own = {name: value for name, value in vars(place).items() if name[:2] != "__"}
+            vars(module).update(own)

@@ -1,0 +1,1 @@
+"""What is done with the models of fairseq's tasks: search, scores, stores."""
