@@ -4,10 +4,7 @@ A command sees its own arguments, streams, environment, working directory, loggi
 state, and no GPU. What it changes of them is undone when it ends.
 """
 
-import copy
-import functools
 import importlib
-import inspect
 import logging
 import os
 import random
@@ -24,19 +21,11 @@ from unittest import mock
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
-from fairseq.dataclass import utils as dataclass_utils
 from fairseq.logging import metrics, progress_bar
 from fairseq_cli import interactive, preprocess, train
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.hydra import Hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.singleton import Singleton
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.base import Metadata
 
 from fairseq_memattn.data_prep.pipeline import binarise
 from fairseq_memattn.host.correctness.hydra_train import prepare_hydra_train
@@ -88,7 +77,6 @@ def run_in_process(
         streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
         streams[0].write_text(stdin or "", encoding="utf-8")
         stack.enter_context(_state_restored())
-        stack.enter_context(hydra_in_less_time())
         stack.enter_context(mock.patch.dict(os.environ, env, clear=True))
         stack.enter_context(preprocess_in_process())
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=False))
@@ -113,71 +101,6 @@ def preprocess_in_process() -> Iterator[None]:
 
     with mock.patch.object(binarise, "run_preprocess", run_preprocess):
         yield
-
-
-@contextmanager
-def hydra_in_less_time() -> Iterator[None]:
-    """Three quarters of the time of a small command are hydra's, which composes its configuration.
-
-    What the configuration store holds is copied when it is read, and not once more with the store;
-    a flag that another command had as well is parsed once; hydra finds out who calls it without
-    reading the source of all callers. The groups of fairseq's configuration (the task, the model,
-    the optimiser) are composed once, and the values of the flags set in a copy, for which copy does
-    not take each node apart. fairseq-hydra-train composes no configuration to look up hydra's mode,
-    which no command sets.
-    """
-    with (
-        mock.patch.object(inspect, "stack", functools.partial(inspect.stack, context=0)),
-        mock.patch.object(ConfigStore, "__deepcopy__", lambda self, memo: self, create=True),
-        mock.patch.object(OverridesParser, "parse_rule", _parse_rule),
-        mock.patch.object(dataclass_utils, "compose", _compose),
-        mock.patch.object(Metadata, "__deepcopy__", _copy_metadata, create=True),
-        mock.patch.object(Hydra, "get_mode", lambda self, config_name, overrides: None),
-    ):
-        yield
-
-
-_parse_uncached = OverridesParser.parse_rule
-
-
-@functools.cache
-def _parsed(text: str, rule: str) -> object:
-    return _parse_uncached(OverridesParser.create(), text, rule)
-
-
-def _parse_rule(self: OverridesParser, text: str, rule: str) -> object:
-    return copy.copy(_parsed(text, rule))
-
-
-_compose_uncached = dataclass_utils.compose
-_composed: dict[tuple[object, ...], tuple[DictConfig, list[object]]] = {}
-
-
-def _compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig:
-    """hydra.compose. What is registered anew under an old name is composed anew."""
-    groups = [override for override in overrides if "." not in override.partition("=")[0]]
-    values = [override for override in overrides if override not in groups]
-    store = ConfigStore.instance()
-    nodes = [store._open(f"{name.replace('=', '/')}.yaml") for name in (config_name, *groups)]
-    key = (config_name, *groups, *map(id, nodes))
-    if key not in _composed:
-        _composed[key] = _compose_uncached(config_name, groups, strict=strict), nodes
-    cfg = copy.deepcopy(_composed[key][0])
-    OmegaConf.set_struct(cfg, True)
-    loader = GlobalHydra.instance().config_loader()
-    assert isinstance(loader, ConfigLoaderImpl)
-    parsed = OverridesParser.create().parse_overrides(values)
-    loader.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
-    loader._apply_overrides_to_config(parsed, cfg)
-    OmegaConf.set_struct(cfg, strict)
-    return cfg
-
-
-def _copy_metadata(self: Metadata, memo: object) -> Metadata:
-    made = copy.copy(self)
-    made.flags = None if self.flags is None else dict(self.flags)
-    made.resolver_cache = copy.deepcopy(self.resolver_cache)
-    return made
 
 
 def _exit_code(main: Callable[[], object]) -> int:

@@ -14,7 +14,6 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from in_process import hydra_in_less_time
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -110,7 +109,7 @@ def configuration(case: Case, data: Path) -> dict[str, Any]:
     """What fairseq-train saves of the flags."""
     argv = case.argv(data)
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=argv)
-    with hydra_in_less_time(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         quiet_known_warnings()
         cfg = convert_namespace_to_omegaconf(args)
     made: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)

@@ -9,7 +9,6 @@ from contract_cases import KINDS, TRANSLATING, each_case
 from contract_models import ids, sentences, write_pairs, write_text
 from fairseq.models import ARCH_MODEL_REGISTRY
 from harness import PLUGGED, PLUGIN, Trained, run
-from in_process import hydra_in_less_time
 
 from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 
@@ -172,7 +171,7 @@ def test_interactive_is_generated(case, models, generated):
 
 
 def from_pretrained(case, model, **options):
-    with hydra_in_less_time(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         quiet_known_warnings()
         hub = ARCH_MODEL_REGISTRY[case.arch].from_pretrained(
             str(model.checkpoint.parent),

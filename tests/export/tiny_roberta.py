@@ -9,7 +9,7 @@ import fairseq.models.roberta
 import pytest
 import torch
 from fairseq import options, tasks
-from in_process import hydra_in_less_time, preprocess_in_process
+from in_process import preprocess_in_process
 from preparing import prepare as run_preparation
 from transformers import RobertaConfig, RobertaForMaskedLM
 from transformers.models.auto import tokenization_auto
@@ -99,7 +99,7 @@ def prepare(folder: Path) -> Path:
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     cls, weights = type(model), model.state_dict()
-    with hydra_in_less_time(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         quiet_known_warnings()
         state = checkpoint(cls, FLAGS.split(), weights, task.source_dictionary, device="cpu")
     state["cfg"]["task"]["data"] = "elsewhere"

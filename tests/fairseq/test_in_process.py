@@ -4,19 +4,14 @@ import logging
 import os
 import random
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, logged, run, train
-from in_process import hydra_in_less_time
+from harness import PLUGGED, TRANSLATOR, attempt, hypotheses, logged, run, train
 
 from fairseq_memattn.host.checkpoints import read_checkpoint
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 
 
 def test_training(bilingual, tmp_path):
@@ -28,22 +23,6 @@ def test_training(bilingual, tmp_path):
         assert [row[loss] for row in one] == [row[loss] for row in other] != []
     one, other = (read_checkpoint(trained.checkpoint)["model"] for trained in (fresh, here))
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("flags", [TRANSLATOR, LANGUAGE_MODEL], ids=["translator", "words"])
-def test_configuration(flags):
-    """As of hydra alone, the second time from what the tests keep of the first."""
-    for rate in (0.1, 0.2):
-        argv = ["data", *flags, "--lr", str(rate)]
-        args = options.parse_args_and_arch(options.get_training_parser(), argv)
-        with warnings.catch_warnings():
-            quiet_known_warnings()
-            expected = convert_namespace_to_omegaconf(args)
-            with hydra_in_less_time():
-                found = convert_namespace_to_omegaconf(args)
-        assert found.optimization.lr == [rate]
-        assert repr(found) == repr(expected)
 
 
 def bleu(done):
