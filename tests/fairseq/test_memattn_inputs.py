@@ -13,10 +13,10 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.commands.average import average, write
+from fairseq_memattn.cli.commands.average import average
 from fairseq_memattn.cli.shared.models import load_model
 from fairseq_memattn.cli.shared.named_files import named_file
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.cli.shared.segmentation import segmenter
 from fairseq_memattn.documents.ids import read_docids
 from fairseq_memattn.errors import MemAttnError
@@ -133,7 +133,7 @@ def test_a_full_disk_under_a_checkpoint(tmp_path):
     torch.save({"cfg": None, "model": {"a": torch.zeros(1000)}}, path)
     told = f"averaged.pt cannot be written in the folder {tmp_path}: File too large"
     with pytest.raises(MemAttnError, match=told), full_disk(100):
-        write(average([path]), output)
+        write_checkpoint(average([path]), output)
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -94,7 +94,7 @@ def test_a_name_that_is_not_utf8(texts, capsys):
 
 def test_translations_on_the_standard_output_are_utf8(texts, monkeypatch):
     found = SimpleNamespace(translate=lambda documents, **options: documents)
-    monkeypatch.setattr(translate, "load", lambda folder, device: found)
+    monkeypatch.setattr(translate, "load_translator", lambda folder, device: found)
     with open(texts / "printed", "w", encoding="cp1252") as printed:
         monkeypatch.setattr(sys, "stdout", printed)
         assert main(["translate", str(texts), "--input", "ids"]) == 0

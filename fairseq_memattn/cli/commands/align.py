@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_memattn.cli.commands.score import refuse_empty, warn_of_segmentation
+from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import check_least

@@ -21,8 +21,7 @@ from tqdm import tqdm
 
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.models import check_finite
-from fairseq_memattn.cli.shared.outputs import check_outputs
-from fairseq_memattn.files import replacing
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.host.checkpoints import architecture, read_checkpoint
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -65,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     paths = select(args.inputs, args.last_epochs, args.last_updates, args.upper_bound)
     check_outputs({"--output": args.output}, paths)
-    write(average(paths), args.output)
+    write_checkpoint(average(paths), args.output)
     print(f"averaged {', '.join(map(str, paths))} into {args.output}")
 
 
@@ -208,10 +207,3 @@ def share_tied(means: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str
 def num_updates(state: dict[str, Any]) -> int:
     history = state.get("optimizer_history") or [{}]
     return int(history[-1].get("num_updates", 0))
-
-
-def write(state: dict[str, Any], output: Path) -> None:
-    """Writes the checkpoint as a whole. Raises MemAttnError as `replacing` does."""
-    # torch names no reason if it opens the file itself.
-    with replacing(output) as unfinished, open(unfinished, "wb") as file:
-        torch.save(state, file)

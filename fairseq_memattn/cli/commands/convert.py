@@ -12,7 +12,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.commands.average import write
 from fairseq_memattn.cli.shared.model_flags import training_flags
 from fairseq_memattn.cli.shared.models import (
     UNBUILDABLE,
@@ -21,7 +20,7 @@ from fairseq_memattn.cli.shared.models import (
     open_checkpoint,
     unbuildable,
 )
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag, like
 from fairseq_memattn.host.checkpoints import architecture
 
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
     model, *others = training_flags(args.arch, state["cfg"])
     others = [option for option in others if not option.startswith("--finetune-from-model ")]
-    write(state, args.output)
+    write_checkpoint(state, args.output)
     print(f"converted {old} to {args.arch}: {args.output}")
     print(f"new weights, to be trained: {', '.join(new) or 'none'}")
     print(f"to train it, with the other flags of the training of {args.path}:")

@@ -17,7 +17,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     read_weights,
     weight_files,
 )
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag
 from fairseq_memattn.files import replacing
 
@@ -34,7 +34,6 @@ def run(args: argparse.Namespace) -> None:
     files = weight_files(args.folder)
     outputs = {"--output": args.output, "--dict": args.dict}
     check_outputs(outputs, [config_file, vocabulary_file, *files])
-    from fairseq_memattn.cli.commands.average import write
     from fairseq_memattn.models import hf_bert
     from fairseq_memattn.models.gmat_bert import GMATBert
     from fairseq_memattn.models.hf_checks import check_sizes
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     # fairseq's BERT initialisation needs real tensors, not those of the meta device.
     task_flags = ["--task", "masked_lm", *train_flags]
     state = checkpoint(GMATBert, task_flags, weights, symbols, device="cpu")
-    write(state, args.output)
+    write_checkpoint(state, args.output)
     with replacing(args.dict) as unfinished:
         dictionary(names).save(str(unfinished))
     if unread:

@@ -17,7 +17,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     weight_files,
 )
 from fairseq_memattn.cli.shared.inputs import require_file
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag
 from fairseq_memattn.files import replacing
 
@@ -51,7 +51,6 @@ def run(args: argparse.Namespace) -> None:
     files = weight_files(args.folder)
     inputs = [config_file, pieces_file, *files]
     check_outputs({"--output": args.output, "--dict": args.dict}, inputs)
-    from fairseq_memattn.cli.commands.average import write
     from fairseq_memattn.models import hf_t5
     from fairseq_memattn.models.hf_checks import check_sizes
     from fairseq_memattn.models.t5 import T5
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     weights, unread = hf_t5.weights(saved)
     symbols = dictionary(names)
     task_flags = ["--task", "translation", *flags(model_options).split()]
-    write(checkpoint(T5, task_flags, weights, symbols), args.output)
+    write_checkpoint(checkpoint(T5, task_flags, weights, symbols), args.output)
     with replacing(args.dict) as unfinished:
         symbols.save(str(unfinished))
     report(args, model_options, weights, unread)

@@ -15,7 +15,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     untrained,
     weight_files,
 )
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import MemAttnError
 
 PARTS = {"cfg", "model_is_namespace", "dictionaries", "names", "constants", "lost"}
@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> None:
     check_outputs({"--output": args.output}, [args.folder, *files])
     content = read_json(file)
     check(file, content)
-    from fairseq_memattn.cli.commands.average import write
     from fairseq_memattn.export import way_back
     from fairseq_memattn.export.folder import check_new, new_folder
 
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     way_back.check_embeddings(weights, args.folder)
     with new_folder(args.dictionaries, "--dictionaries") as unfinished:
         way_back.write_dictionaries(content, args.folder, unfinished)
-        write(untrained(cfg, weights), args.output)
+        write_checkpoint(untrained(cfg, weights), args.output)
     print(f"imported {len(weights)} weights: {args.output}")
     print(f"dictionaries: {', '.join(content['dictionaries'])} in {args.dictionaries}")
 

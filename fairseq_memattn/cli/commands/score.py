@@ -18,6 +18,7 @@ from fairseq_memattn.cli.scoring.tables import (
     documents_text,
     results_text,
 )
+from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.named_files import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
@@ -35,7 +36,6 @@ from fairseq_memattn.evaluation.fairseq_output import (
     read_targets,
     read_translations,
     same_letters,
-    signs_of_segmentation,
 )
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
@@ -318,24 +318,6 @@ def last_sentences(lines: Sequence[str], separator: str) -> list[str]:
 def last_sentence(line: str, separator: str) -> str:
     """What follows the last separator; the whole line where there is none."""
     return f" {line} ".rpartition(f" {separator} ")[2].strip()
-
-
-def refuse_empty(references: Sequence[str], path: Path) -> None:
-    empty = [number for number, line in enumerate(references, start=1) if not line.strip()]
-    if empty:
-        raise ValueError(
-            f"--reference {path}, line {empty[0]}: there is no reference; {len(empty)} of "
-            f"{len(references)} are empty"
-        )
-
-
-def warn_of_segmentation(texts: Mapping[str, list[str]]) -> None:
-    for name, lines in texts.items():
-        for reason in signs_of_segmentation(lines):
-            print(
-                f"warning: {name}: {reason}; scores are comparable only on detokenised text",
-                file=sys.stderr,
-            )
 
 
 def warn_of_tokenizer(args: argparse.Namespace, references: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import MemAttnError
@@ -35,8 +36,6 @@ from fairseq_memattn.evaluation.text_columns import (
 from fairseq_memattn.files import write_text
 
 if TYPE_CHECKING:
-    import torch
-
     from fairseq_memattn.transformers.document_translator import DocumentTranslator
     from fairseq_memattn.transformers.translation_settings import SearchOptions
 
@@ -107,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.transformers.translation_settings import SearchOptions
 
     options = SearchOptions(**{name: getattr(args, name) for name in SEARCH})
-    translator = load(args.folder, args.device)
+    translator = load_translator(args.folder, args.device)
     by_line = translated(translator, lines, documents, options, args.input)
     if kind == "text":
         columns = {"hyp": [by_line.get(number, "") for number in range(len(lines))]}
@@ -120,17 +119,6 @@ def run(args: argparse.Namespace) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         sys.stdout.write(text)
-
-
-def load(folder: Path, device: str | None) -> "DocumentTranslator":
-    """The translator of a folder. device: its name; None is a GPU if there is one"""
-    from transformers.utils.logging import disable_progress_bar
-
-    from fairseq_memattn.transformers.document_translator import DocumentTranslator
-
-    if not sys.stderr.isatty():
-        disable_progress_bar()
-    return DocumentTranslator.from_pretrained(folder, device=device_of(device))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -203,18 +191,3 @@ def translated(
         for (_, start, _), document in zip(documents, found, strict=True)
         for index, text in enumerate(document)
     }
-
-
-def device_of(name: str | None) -> "torch.device":
-    """Raises MemAttnError for a device that does not exist."""
-    import torch
-
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise MemAttnError(f"--device {name} cannot be used: {reason}") from None
-    return device

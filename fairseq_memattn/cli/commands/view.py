@@ -12,14 +12,15 @@ those of the sentences. It is one file, without anything from elsewhere.
 import argparse
 import json
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.commands.new import TEMPLATES
 from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.generated_text import SEARCH
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.texts import words
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
 from fairseq_memattn.files import write_text
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 SUBSET = "test"
 DATA = "/*DATA*/null"  # in the template
-WORD = "\u2581"  # with which SentencePiece begins a word
-PART = "@@"  # with which subword-nmt ends a piece within a word
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
         search = {**SEARCH, **{name: x for name, x in given.items() if x is not None}}
         (target,) = loaded.translator(search).translate([source])
     page = content(args, loaded, source, target)
-    template = (TEMPLATES / "view" / "page.html").read_text("utf-8")
+    template = (files("fairseq_memattn") / "templates/view/page.html").read_text("utf-8")
     # `</` would end the script, and `<!--` change how the page goes on.
     data = json.dumps(page, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     write_text(args.output, template.replace(DATA, data))
@@ -227,12 +226,3 @@ def content(
         "target": [words(task.target_dictionary, row) for row in target],
         "windows": sentences,
     }
-
-
-def words(dictionary: Any, tokens: "Tensor") -> list[str]:
-    """The tokens, with the spaces before them that are in the text."""
-    pieces = [dictionary[token] for token in tokens]
-    if any(WORD in piece for piece in pieces):
-        return [piece.replace(WORD, " ") for piece in pieces]
-    begins = [" ", *("" if piece.endswith(PART) else " " for piece in pieces)]
-    return [begin + piece.removesuffix(PART) for begin, piece in zip(begins, pieces, strict=False)]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.commands import translate
 from fairseq_memattn.cli.shared import models, segmentation
+from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.evaluation.generative import Example
@@ -181,7 +181,7 @@ def translations(args: argparse.Namespace, examples: Sequence[Example]) -> list[
 def _with_folder(
     args: argparse.Namespace, examples: Sequence[Example], search: dict[str, Any]
 ) -> list[list[str]]:
-    translator = translate.load(Path(args.data), "cpu" if args.cpu else None)
+    translator = load_translator(Path(args.data), "cpu" if args.cpu else None)
     from fairseq_memattn.transformers.document_translator import SentenceError
 
     try:

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_memattn.evaluation.text_columns import file_of, table_lines
-from fairseq_memattn.files import is_device
+from fairseq_memattn.files import is_device, replacing
 
 # The files in folders of data, of models in transformers' format, and of compressed documents.
 READ = (
@@ -72,6 +73,15 @@ def _is_inside(path: Path, folder: Path) -> bool:
 def _files_in(path: Path) -> list[Path]:
     """The files of a folder that commands read, and not those that they may have written there."""
     return [file for name in READ for file in path.glob(name)] if path.is_dir() else [path]
+
+
+def write_checkpoint(state: dict[str, Any], output: Path) -> None:
+    """Writes the checkpoint as a whole. Raises MemAttnError as `replacing` does."""
+    import torch
+
+    # torch names no reason if it opens the file itself.
+    with replacing(output) as unfinished, open(unfinished, "wb") as file:
+        torch.save(state, file)
 
 
 def columns_text(columns: Mapping[str, Sequence[str]], text: str, kind: str) -> str:

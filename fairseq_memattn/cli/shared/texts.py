@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairseq_memattn.cli.commands.view import words
 from fairseq_memattn.cli.shared import segmentation
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import Encoder
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SUBSET = "test"
+WORD = "\u2581"  # with which SentencePiece begins a word
+PART = "@@"  # with which subword-nmt ends a piece within a word
 INPUTS = {"src_tokens": "text", "prev_output_tokens": "target"}
 
 
@@ -208,6 +209,15 @@ def sentences(task: Any, net_input: dict[str, Any]) -> list[str]:
     if "context_tokens" in net_input:
         rows = [*net_input["context_tokens"][0], *rows]
     return ["".join(words(dictionary, row[row.gt(dictionary.eos())])).strip() for row in rows]
+
+
+def words(dictionary: Any, tokens: "Tensor") -> list[str]:
+    """The tokens, with the spaces before them that are in the text."""
+    pieces = [dictionary[token] for token in tokens]
+    if any(WORD in piece for piece in pieces):
+        return [piece.replace(WORD, " ") for piece in pieces]
+    begins = [" ", *("" if piece.endswith(PART) else " " for piece in pieces)]
+    return [begin + piece.removesuffix(PART) for begin, piece in zip(begins, pieces, strict=False)]
 
 
 def _by_sentence(segment: Callable[[str], str], separator: str | None) -> Callable[[str], str]:
