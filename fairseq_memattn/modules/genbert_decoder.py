@@ -76,16 +76,13 @@ class GenBertDecoder(genbert.GenBERTDecoder, IncrementalModule, FairseqIncrement
         states = batch_first(encoder_out["encoder_out"][0])
         if incremental_state is None:
             own = encoder.padding_of(prev_output_tokens)
-            features, _ = super().forward(
-                encoder, prev_output_tokens, states, padding, own, right_padded=True
-            )
-            return features
+            return super().forward(encoder, prev_output_tokens, states, padding, own, True)[-1]
         state = self.saved_state(incremental_state)
         if state is None:
             state = self.start(encoder, states, padding)
-        features, _, state = self.step(encoder, prev_output_tokens[:, -1:], state)
+        hidden, state = self.step(encoder, prev_output_tokens[:, -1:], state)
         self.save_state(incremental_state, state)
-        return features
+        return hidden[-1]
 
     def output_layer(self, features: Tensor) -> Tensor:
         """(B, T, E) to logits (B, T, symbols)."""

@@ -49,25 +49,19 @@ class GenBERTConfig(GMATConfig):
             )
 
 
-class Source(NamedTuple):
-    """What the decoder reads: states (B, S, E), and visible (B, 1, 1, S), False at padding."""
-
-    states: Tensor
-    visible: Tensor
-
-
 class GenBERTState(NamedTuple):
     """What decoding keeps from step to step.
 
     visible: (B, 1, 1, S), False at padding of the source
-    source: of each layer, the keys and values of the source
-    own: of each layer, those of the T tokens of the target so far; empty before the first
+    source: of each layer, the keys and values of the source, or its states (B, S, E)
+    own: of each layer, the keys and values of the T tokens of the target so far; empty before the
+        first
     padding: (B, T), True at padding of the target; None without padding
     length: T
     """
 
     visible: Tensor
-    source: tuple[KeyValues, ...]
+    source: tuple[KeyValues | Tensor, ...]
     own: tuple[KeyValues, ...] = ()
     padding: Tensor | None = None
     length: int = 0
@@ -76,8 +70,11 @@ class GenBERTState(NamedTuple):
         """The state of the hypotheses new_order (B',), indices into the batch."""
         return GenBERTState(
             self.visible.index_select(0, new_order),
-            tuple(layer.reorder(new_order) for layer in self.source),
-            tuple(layer.reorder(new_order) for layer in self.own),
+            tuple(
+                x.reorder(new_order) if isinstance(x, KeyValues) else x.index_select(0, new_order)
+                for x in self.source
+            ),
+            tuple(x.reorder(new_order) for x in self.own),
             None if self.padding is None else self.padding.index_select(0, new_order),
             self.length,
         )
@@ -90,19 +87,21 @@ class GenBERTDecoderLayer(nn.Module):
         self,
         x: Tensor,
         tied: Any,
-        source: Source | KeyValues,
+        source: KeyValues | Tensor,
         own: KeyValues | None,
         visible: Tensor | None,
+        visible_source: Tensor,
     ) -> tuple[Tensor, KeyValues]:
         """x: (B, T, E); tied: the `GMATEncoderLayer` whose weights it uses
-        source: the source, or its keys and values
+        source: keys and values of the source, or its states (B, S, E)
         own: keys and values of the tokens before
         visible: (B or 1, 1, T, T with those before), True where a token is seen; None is causal
+        visible_source: (B, 1, 1, S)
 
         Returns (B, T, E), and the keys and values of all tokens.
         """
         attention, norm = tied.self_attn, tied.self_attn_layer_norm
-        kept = own
+        kept: Any = None
 
         def to_itself(x: Tensor) -> Tensor:
             nonlocal kept
@@ -111,15 +110,13 @@ class GenBERTDecoderLayer(nn.Module):
             return attend(attention, x, kept, visible)
 
         def to_source(x: Tensor) -> Tensor:
-            if isinstance(source, Source):
-                return attend(attention, x, keys_and_values(attention, source[0]), source.visible)
-            return attend(attention, x, source, source.visible)
+            if isinstance(source, KeyValues):
+                return attend(attention, x, source, visible_source)
+            return attend(attention, x, keys_and_values(attention, source), visible_source)
 
         x = tied.residual(norm, x, to_itself)
         x = tied.residual(norm, x, to_source)
-        x = tied.residual(tied.final_layer_norm, x, tied.feed_forward)
-        assert kept is not None
-        return x, kept
+        return tied.residual(tied.final_layer_norm, x, tied.feed_forward), kept
 
 
 def keys_and_values(attention: GlobalMemoryAttention, x: Tensor) -> KeyValues:
@@ -171,24 +168,21 @@ class GenBERTDecoder(nn.Module):
         source_padding: Tensor,
         key_padding_mask: Tensor | None = None,
         right_padded: bool = False,
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    ) -> tuple[Tensor, ...]:
         """tokens: (B, T), the whole target
         states: (B, S, E), of the encoder; source_padding: (B, S), True at padding
         key_padding_mask: (B, T), True at padding; None is no padding
         right_padded: whether all padding is behind the tokens, which do not see it then
 
-        Returns the states (B, T, E) that enter the head, and those before the first layer and after
-        each layer.
+        Returns the states (B, T, E) before the first layer and after each layer, of which the last
+        enter a head.
 
         Raises MemAttnError for more positions than the encoder has.
         """
-        source = Source(states, ~source_padding[:, None, None])
-        sources = (source,) * len(self.decoder_layers)
+        sources = (states,) * len(self.decoder_layers)
+        state = GenBERTState(~source_padding[:, None, None], sources)
         visible = _visible(tokens, 0, None if right_padded else key_padding_mask)
-        hidden, _ = self._run(
-            encoder, tokens, sources, ((), 0), key_padding_mask, visible, keep=False
-        )
-        return hidden[-1], hidden
+        return self._run(encoder, tokens, state, key_padding_mask, visible)[0]
 
     def start(self, encoder: GMATEncoder, states: Tensor, source_padding: Tensor) -> GenBERTState:
         """The state before the first token of a target.
@@ -204,17 +198,16 @@ class GenBERTDecoder(nn.Module):
         tokens: Tensor,
         state: GenBERTState,
         key_padding_mask: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, ...], GenBERTState]:
+    ) -> tuple[tuple[Tensor, ...], GenBERTState]:
         """Continues a target with the tokens (B, T). key_padding_mask: (B, T), of these tokens.
 
         Returns what `forward` returns for these tokens, and the state after them.
         """
         padding = _joined(state, tokens, key_padding_mask)
-        sources = tuple(layer._replace(visible=state.visible) for layer in state.source)
         visible = _visible(tokens, state.length, padding)
-        before, length = (state.own, state.length), state.length + tokens.shape[1]
-        hidden, own = self._run(encoder, tokens, sources, before, padding, visible, keep=True)
-        return hidden[-1], hidden, state._replace(own=own, padding=padding, length=length)
+        hidden, own = self._run(encoder, tokens, state, padding, visible)
+        length = state.length + tokens.shape[1]
+        return hidden, state._replace(own=own, padding=padding, length=length)
 
     def tied(self, encoder: GMATEncoder) -> list[Any]:
         """The layers of the encoder that decode."""
@@ -224,20 +217,15 @@ class GenBERTDecoder(nn.Module):
         self,
         encoder: GMATEncoder,
         tokens: Tensor,
-        sources: tuple[Source, ...] | tuple[KeyValues, ...],
-        before: tuple[tuple[KeyValues, ...], int],
+        state: GenBERTState,
         padding: Tensor | None,
         visible: Tensor | None,
-        keep: bool,
     ) -> tuple[tuple[Tensor, ...], tuple[KeyValues, ...]]:
-        """before: `own` and `length` of a state
-        padding: (B, T with the tokens before); visible: of `_visible`
-        keep: whether to return keys and values
+        """padding: (B, T with the tokens before); visible: of `_visible`
 
         Returns the states, of which the last are normed, and the keys and values of all tokens.
         """
-        owns, past = before
-        length = past + tokens.shape[1]
+        past, length = state.length, state.length + tokens.shape[1]
         encoder.check_length(length)
         if padding is None:
             padding = torch.zeros(len(tokens), length, dtype=torch.bool, device=tokens.device)
@@ -245,12 +233,12 @@ class GenBERTDecoder(nn.Module):
         vectors = encoder.embed_tokens(tokens)
         x = encoder.embedded(vectors, positions, padding[:, past:], added=self.segment)
         hidden, kept = [x], []
-        rows = zip(self.decoder_layers, self.tied(encoder), sources, strict=True)
-        for number, (layer, tied, source) in enumerate(rows):
-            x, own = layer(x, tied, source, owns[number] if owns else None, visible)
+        owns = state.own or (None,) * len(self.decoder_layers)
+        rows = zip(self.decoder_layers, self.tied(encoder), state.source, owns, strict=True)
+        for layer, tied, source, own in rows:
+            x, own = layer(x, tied, source, own, visible, state.visible)
             hidden.append(x)
-            if keep:
-                kept.append(own)
+            kept.append(own)
         if encoder.layer_norm is not None:
             hidden[-1] = encoder.layer_norm(x)
         return tuple(hidden), tuple(kept)
@@ -258,15 +246,12 @@ class GenBERTDecoder(nn.Module):
 
 def _joined(state: GenBERTState, tokens: Tensor, padding: Tensor | None) -> Tensor | None:
     """The padding (B, T with the tokens before) of all tokens; None without padding."""
-    if state.padding is None and padding is None:
+    before = state.padding
+    if before is None and padding is None:
         return None
-    parts = (
-        torch.zeros(len(tokens), size, dtype=torch.bool, device=tokens.device)
-        if part is None
-        else part
-        for part, size in ((state.padding, state.length), (padding, tokens.shape[1]))
-    )
-    return torch.cat(tuple(parts), dim=1)
+    if before is None:
+        before = torch.zeros(len(tokens), state.length, dtype=torch.bool, device=tokens.device)
+    return torch.cat([before, torch.zeros_like(tokens).bool() if padding is None else padding], 1)
 
 
 def _visible(tokens: Tensor, past: int, padding: Tensor | None) -> Tensor | None:
@@ -311,9 +296,7 @@ class GenBERT(nn.Module):
         """
         out, padding = self.encode(source, key_padding_mask)
         own = self.encoder.padding_of(target)
-        features, _ = self.decoder(
-            self.encoder, target, out.states, padding, own, right_padded=True
-        )
+        *_, features = self.decoder(self.encoder, target, out.states, padding, own, True)
         logits: Tensor = self.lm_head(features)
         return logits
 
@@ -335,5 +318,5 @@ class GenBERT(nn.Module):
 
         Returns logits (B, T, V) of the tokens after them, and the state.
         """
-        features, _, state = self.decoder.step(self.encoder, target, state)
-        return self.lm_head(features), state
+        hidden, state = self.decoder.step(self.encoder, target, state)
+        return self.lm_head(hidden[-1]), state

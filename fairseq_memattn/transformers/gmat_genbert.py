@@ -187,8 +187,7 @@ class GenBERTForConditionalGeneration(
         refuse_cache(past_key_values, self.decoder_layers)
         padding = None if attention_mask is None else attention_mask == 0
         if past_key_values is None:
-            _, hidden = super().forward(self.gmat, tokens, states, source_padding, padding)
-            return hidden
+            return super().forward(self.gmat, tokens, states, source_padding, padding)
         past = past_key_values.get_seq_length()
         source = source_of(
             past_key_values, lambda: self.start(self.gmat, states, source_padding).source
@@ -199,8 +198,7 @@ class GenBERTForConditionalGeneration(
         before, now = (None, None) if padding is None else (padding[:, :past], padding[:, past:])
         visible = ~source_padding[:, None, None]
         state = genbert.GenBERTState(visible, tuple(source), tuple(own), before, past)
-        _, hidden, _ = self.step(self.gmat, tokens, state, now)
-        return hidden
+        return self.step(self.gmat, tokens, state, now)[0]
 
 
 def source_padding_of(encoder_outputs: Any, attention_mask: Tensor | None) -> Tensor:
