@@ -3,11 +3,11 @@
 import pytest
 import torch
 from abc_cases import Case, inputs
-from cases import in_pieces, padding
+from cases import in_pieces
 from pairwise import pairwise
 from torch.autograd import gradcheck
 
-from fairseq_memattn.attention import MemoryState, abc_attention, abc_step, use_backend
+from fairseq_memattn.attention import MemoryState, abc_step, use_backend
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.ops.abc import chunked as causal
 
@@ -43,30 +43,6 @@ def check(function, case, device, *more):
         return function(q, k, v, log_alpha, *rest)
 
     assert gradcheck(masked, (*args, *more))
-
-
-@pairwise(control=CONTROLS, shared=[False, True])
-def test_full(control, shared, device):
-    case = small(5, control, shared)
-    mask = padding(case, device)
-    check(lambda *x: abc_attention(*x, causal=False, key_padding_mask=mask), case, device)
-
-
-@pairwise(
-    indirect=["both_forms"],
-    chunk_size=[1, 3, 4, None],
-    control=CONTROLS,
-    shared=[False, True],
-    both_forms=BOTH,
-)
-def test_causal(chunk_size, control, shared, both_forms, device):
-    case = small(5, control, shared)
-    mask = padding(case, device)
-
-    def attend(*args):
-        return abc_attention(*args, causal=True, key_padding_mask=mask, chunk_size=chunk_size)
-
-    check(attend, case, device)
 
 
 def memory(case, device):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from abc_cases import CAUSAL_FORMS, CONTROLS, FORMS, Case, inputs
-from cases import Inputs, assert_equal, in_pieces, nbytes, padding, run
+from cases import assert_equal, in_pieces, nbytes, padding, run
 from pairwise import pairwise
 from torch.testing import assert_close
 
@@ -27,16 +27,6 @@ def pieces_of(args, sizes, state=None, key_padding_mask=None):
 
 
 # --- What attention computes
-
-
-@pairwise(form=FORMS, control=CONTROLS)
-def test_constant_values_give_constant_output(form, control, device):
-    case = double(Case(19, control=control, shared=True), device)
-    if control == "relu":  # before the first token that writes, the output is zero
-        case.log_alpha[:, :, 0, 0] = 0.0
-    constant = torch.arange(4.0, device=device, dtype=torch.float64)
-    out = FORMS[form](*case.replace(v=constant.expand_as(case.v)))
-    assert_close(out, constant.expand_as(out))
 
 
 def one_slot_a_token(length, device):
@@ -78,16 +68,6 @@ def test_a_slot_takes_no_mass_before_its_first_token(name, both_forms, device):
     without = case.replace(log_alpha=case.log_alpha[..., :2])
     assert_close(out[:, :, :9], form(*without)[:, :, :9])
     assert not torch.allclose(out[:, :, 9], form(*without)[:, :, 9])
-
-
-@every_form
-def test_nothing_to_read_gives_zeros(name, both_forms, device):
-    form, case = FORMS[name], Case(15, "sentence")
-    leaves, mask = inputs(case).leaves(torch.float64, device), padding(case, device)
-    out, *grads = run(lambda *x: form(*x, key_padding_mask=mask), leaves).values()
-    assert (out[0] == 0).all() and (out[1] != 0).all()
-    for grad in grads:
-        assert (grad[0] == 0).all() and grad[1].isfinite().all() and grad[1].any()
 
 
 @any_causal_form
@@ -194,37 +174,6 @@ def test_state_is_float32_and_of_one_size(shared, length, dtype, device):
 
 
 # --- Padding and batches
-
-
-def padded(args: Inputs, left: int, right: int) -> tuple[Inputs, torch.Tensor]:
-    """The same sentences with `left` and `right` tokens of noise around them, and the mask."""
-
-    def add(x):
-        noise = x.new_empty(*x.shape[:2], left + right, x.shape[3]).uniform_(-9, 9)
-        return torch.cat([noise[:, :, :left], x, noise[:, :, left:]], dim=2)
-
-    mask = torch.ones(args.q.shape[0], left + args.q.shape[2] + right, dtype=torch.bool)
-    mask[:, left : left + args.q.shape[2]] = False
-    return args.map(add), mask.to(args.q.device)
-
-
-@pairwise(around=[(3, 0), (0, 6), (70, 1)], control=CONTROLS, form=FORMS)
-def test_padding_changes_nothing(around, control, form, device):
-    (left, right), form = around, FORMS[form]
-    args = double(Case(30, control=control), device)
-    longer, mask = padded(args, left, right)
-    out = form(*longer, key_padding_mask=mask)
-    assert_close(out[:, :, left : left + 30], form(*args))
-
-
-@pairwise(form=FORMS, control=CONTROLS)
-def test_batch_mates_change_nothing(control, form, device):
-    form, case = FORMS[form], Case(20, "left", control=control, batch=3)
-    args, mask = double(case, device), padding(case, device)
-    together = form(*args, key_padding_mask=mask)
-    for b in range(3):
-        alone = form(*args.row(b), key_padding_mask=mask[b : b + 1])
-        assert_close(together[b : b + 1], alone)
 
 
 @pytest.mark.parametrize("steep", [False, True])

@@ -1,10 +1,9 @@
-"""Every refusal of the public functions says what is wanted and what was given."""
+"""What is refused, with what is wanted and what was given: a row for a kind of check."""
 
-from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
-from abc_cases import Case, inputs
 
 from fairseq_memattn.attention import (
     MemoryState,
@@ -15,360 +14,384 @@ from fairseq_memattn.attention import (
     abc_write,
     additive_attention,
     additive_step,
+    global_memory_attention,
     kernel_attention,
     kernel_read,
     kernel_step,
-    use_backend,
+    lsh_memory_attention,
+    mem_attention,
+    mixture_attention,
+    select_sequences,
     window_attention,
+    window_memory_attention,
     window_read,
     window_step,
+    window_write,
 )
+from fairseq_memattn.attention.controls import Sizes, make_control
+from fairseq_memattn.attention.controls.rfa import RandomFeatures
 from fairseq_memattn.attention.nn import (
     ABCAttention,
     GlobalMemoryAttention,
     MemorySlotAttention,
+    SlotPositionBias,
 )
 
-CASE = Case(5)  # 2 sentences, 2 heads, 5 tokens, 4 wide, 3 slots
+# 2 sentences or 1, 2 heads, 5 tokens, 4 wide, 3 slots; layers of 8 with 2 heads.
+X, ALPHA, X8 = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 3), torch.randn(2, 5, 8)
+ONE = dict(q=X[:1], k=X[:1], v=X[:1], log_alpha=ALPHA[:1])
+MASK = torch.zeros(2, 5, dtype=torch.bool)
+SEQUENCES = torch.randn(2, 3, 2, 7, 4)
+zeros, meta = torch.zeros, partial(torch.zeros, device="meta")
 
+abc = partial(abc_attention, q=X, k=X, v=X, log_alpha=ALPHA, causal=True)
+step = partial(abc_step, q=X, k=X, v=X, log_alpha=ALPHA, state=None)
+additive = partial(additive_attention, q=X, k=X, v=X, phi=ALPHA, causal=True)
+kernel = partial(kernel_attention, phi_q=X, phi_k=X, v=X, causal=True)
+kernel_steps = partial(kernel_step, phi_q=X, phi_k=X, v=X, state=None)
+window = partial(window_attention, q=X, k=X, v=X, window=Window(3))
+window_steps = partial(window_step, q=X, k=X, v=X, window=Window(3), state=None)
+memory = dict.fromkeys(("q_mem", "k_mem", "v_mem"), X[:, :, :3])
+chunks = partial(global_memory_attention, q=X, k=X, v=X, chunk_size=4, **memory)
+around = partial(window_memory_attention, q=X, k=X, v=X, window=Window(3), **memory)
+lsh = partial(lsh_memory_attention, qk=X, v=X, **memory)
+slots = partial(mem_attention, q=SEQUENCES, k=SEQUENCES, v=SEQUENCES, slots=2)
+select = partial(select_sequences, query=zeros(2, 4, 12), key=zeros(2, 3, 12))
+mixture = partial(mixture_attention, q=X, k=SEQUENCES, v=SEQUENCES, selection=zeros(2, 5, 3))
 
-def full(*args, **options):
-    return abc_attention(*args, causal=False, **options)
-
-
-def causal(*args, **options):
-    return abc_attention(*args, causal=True, **options)
-
-
-def step(*args, **options):
-    return abc_step(*args, None, **options)
-
-
-def by_triton():
-    pytest.importorskip("triton")
-    return use_backend("triton")
-
-
-BACKENDS = pytest.mark.parametrize("backend", [nullcontext, by_triton])
-EVERY_FORM = pytest.mark.parametrize("form", [full, causal, step])
-WRONG_SHAPES = {
-    "batch of k": (dict(k=(3, 2, 5, 4)), r"`k` must match `q` \(2, 2, 5, 4\), but is \(3, 2, 5, 4"),
-    "heads of k": (dict(k=(2, 1, 5, 4)), r"`k` must match `q` .*but is \(2, 1, 5, 4\) instead"),
-    "width of k": (dict(k=(2, 2, 5, 6)), r"`k` must match `q` .*but is \(2, 2, 5, 6\) instead"),
-    "axes of k": (dict(k=(2, 5, 4)), r"`k` must have the four axes .*but is \(2, 5, 4\) instead"),
-    "axes of q": (dict(q=(2, 5, 4)), r"`q` must have the four axes .*but is \(2, 5, 4\) instead"),
-    "no queries": (dict(q=(2, 2, 0, 4)), r"`q` must .*none of them empty, but is \(2, 2, 0, 4\)"),
-    "no sentences": (dict(q=(0, 2, 5, 4)), r"`q` must .*none of them empty, but is \(0, 2, 5, 4"),
-    "length of v": (dict(v=(2, 2, 6, 4)), r"`v` must match `k` \(2, 2, 5, 4\), but is \(2, 2, 6"),
-    "heads of v": (dict(v=(2, 1, 5, 4)), r"`v` must match `k` .*but is \(2, 1, 5, 4\) instead"),
-    "width of v": (dict(v=(2, 2, 5, 6)), r"`v` must match `k` .*but is \(2, 2, 5, 6\) instead"),
-    "batch of log_alpha": (
-        dict(log_alpha=(1, 2, 5, 3)),
-        r"`log_alpha` must be \(2, 2 or 1, 5, slots\), but is \(1, 2, 5, 3\) instead",
+MASKED = r"`key_padding_mask` must be \(2, 5\) of torch.bool, but is .* instead"
+FOUR = r"must have the four axes .*\(2, 5, 4\) instead"
+OTHER = r"but is \(2, 2, 6, 4\) instead"
+LONGER = zeros(2, 2, 6, 4)
+OPERATIONS = [
+    # Shapes
+    (abc, dict(q=X[0:0]), r"`q` must .*none of them empty, but is \(0, 2, 5, 4\)"),
+    (abc, dict(k=X[:, 0]), f"`k` {FOUR}"),
+    (step, dict(k=X[..., :3]), r"`k` must match `q` \(2, 2, 5, 4\), but is \(2, 2, 5, 3\) instead"),
+    (abc, dict(v=LONGER), rf"`v` must match `k` .*{OTHER}"),
+    (abc, dict(log_alpha=ALPHA[:1]), r"`log_alpha` must be \(2, 2 or 1, 5, slots\), but is \(1"),
+    (step, dict(log_alpha=ALPHA[..., :0]), "`log_alpha` must have at least one slot"),
+    (
+        partial(abc, **dict.fromkeys("qkv", X.transpose(1, 2))),
+        {},
+        r"instead; if `q` is \(B, T, H, D\), transpose `q`, `k`",
     ),
-    "heads of log_alpha": (dict(log_alpha=(2, 3, 5, 3)), r"`log_alpha` must be .*\(2, 3, 5, 3\)"),
-    "length of log_alpha": (dict(log_alpha=(2, 2, 4, 3)), r"`log_alpha` must be .*\(2, 2, 4, 3\)"),
-    "axes of log_alpha": (dict(log_alpha=(2, 5, 3)), r"`log_alpha` must be .*\(2, 5, 3\) instead"),
-    "no slots": (dict(log_alpha=(2, 2, 5, 0)), "`log_alpha` must have at least one slot"),
+    (kernel, dict(phi_q=X[:, 0]), f"`phi_q` {FOUR}"),
+    (kernel, dict(phi_k=X[..., :3]), r"`phi_k` must match `phi_q` \(2, 2, 5, 4\), but is"),
+    (kernel_steps, dict(v=LONGER), rf"`v` must be \(2, 2, 5, D\), {OTHER}"),
+    (kernel, dict(log_gate=zeros(2, 3, 5)), r"`log_gate` must be \(2, 2 or 1, 5\), but is \("),
+    (window, dict(v=LONGER), rf"`v` must match `k` .*{OTHER}"),
+    (window_steps, dict(k=X[:1], v=X[:1]), r"`k` must match `q` \(2, 2, 5, 4\), but is"),
+    (window_steps, dict(q=X[:, 0]), f"`q` {FOUR}"),
+    (chunks, dict(k=LONGER), rf"`k` must match `q` .*{OTHER}"),
+    (around, dict(q_mem=zeros(3, 4)), r"`q_mem` must be \(2, 2, M, 4\), but is \(3, 4\) instead"),
+    (chunks, dict(v_mem=X[:, :, :0]), "`v_mem` must match `q_mem`"),
+    (lsh, dict(v=LONGER), rf"`v` must match `qk` .*{OTHER}"),
+    (slots, dict(k=X), r"`k` must .*\(2, 2, 5, 4\) instead"),
+    (slots, dict(bias=zeros(3, 2, 7, 12)), r"`bias` must be \(3, 2, 7, 11\), but is .*12\) inst"),
+    (select, dict(key=zeros(2, 3, 6)), r"`key` must be \(2, K, 12\), but is \(2, 3, 6\) instead"),
+    (select, dict(bias=zeros(3)), r"`bias` must be \(2, \d, 3\), but is \(3,\) instead"),
+    (select, dict(absent=zeros(2, 4).bool()), r"`absent` must be \(2, 3\) of torch.bool"),
+    (mixture, dict(selection=zeros(2, 4, 3)), r"`selection` must be \(2, 5, sequences\), but is"),
+    (mixture, dict(selection=zeros(2, 5, 2)), r"`state` must have the shapes \["),
+    (
+        window,
+        dict(memory=(X, X[:, :, :2])),
+        "`memory` must .* but is 2 values and 5 keys instead",
+    ),
+    # Masks
+    *((form, dict(key_padding_mask=MASK[:, 1:]), MASKED) for form in (abc, additive, kernel)),
+    *((form, dict(key_padding_mask=MASK.int()), MASKED) for form in (step, window, chunks, lsh)),
+    (kernel_steps, dict(key_padding_mask=MASK.int()), MASKED),
+    (window_steps, dict(key_padding_mask=MASK.int()), MASKED),
+    (window, dict(global_mask=MASK.int()), r"`global_mask` must be \(2, 5\) of torch.bool, but"),
+    (slots, dict(key_padding_mask=zeros(2, 3, 7).bool()), r"must be \(2, 3, 5\) of torch.bool"),
+    (mixture, dict(key_padding_mask=zeros(2, 3, 7)), r"must be \(2, 3, 7\) of torch.bool, but is"),
+    (partial(window_write, X, X, Window(3), MASK[:1]), {}, MASKED),
+    # Causal attention over another length
+    *(
+        (form, {name: LONGER}, "as many queries as keys, but got 6 queries and 5 keys")
+        for form, name in ((abc, "q"), (kernel_steps, "phi_q"), (window, "q"), (window_steps, "q"))
+    ),
+    (kernel, dict(causal=False, log_gate=zeros(2, 2, 5)), "`log_gate` needs causal attention"),
+    # Numbers
+    *(
+        (form, dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead")
+        for form in (abc, kernel, chunks, lsh)
+    ),
+    (abc, dict(chunk_size=7.5), "`chunk_size` must be an int or None, but is of the type float"),
+    (abc, dict(scale="1"), "`scale` must be a float or an int or None, but is of the type str"),
+    (step, dict(scale="1"), "`scale` must be a float or an int or None, but is of the type str"),
+    (window, dict(causal="yes"), "`causal` must be a bool, but is of the type str"),
+    (kernel, dict(floor=1.5), "at least 0 and at most 1, but is 1.5 instead"),
+    (lsh, dict(rounds=0), "`rounds` must be at least 1, but is 0 instead"),
+    (lsh, dict(buckets=3), "`buckets` must be even and at least 2, but is 3 instead"),
+    (slots, dict(slots=7), "`slots` must be between 1 and 6, .* but is 7 instead"),
+    (partial(Window, 4), dict(stride=0), "`window.stride` must be at least 1, but is 0 instead"),
+    (partial(Window, 4), dict(stride=3, dilation=2), "only one of .* above 1, but they are 2"),
+    # Dtypes and devices
+    (abc, dict(q=X.tolist()), "`q` must be a Tensor, but is of the type list instead"),
+    (additive, dict(phi=ALPHA.bool()), "`phi` must be of torch.float16, .* but is of torch.bool"),
+    (window_steps, dict(k=X.long()), "`k` must be of torch.float16, .* but is of torch.int64"),
+    (kernel_steps, dict(v=X + 0j), "`v` must be of torch.float16, .* but is of torch.complex64"),
+    (step, dict(k=X.double()), "`k` must have the dtype of `q`, torch.float32, but is of"),
+    (abc, dict(log_alpha=ALPHA.double()), "`log_alpha` must be of torch.float32 or"),
+    (abc, dict(v=X.to("meta")), "`v` must be on the device of `q`, cpu, but is on meta instead"),
+    (window, dict(global_mask=MASK.to("meta")), "`global_mask` must be on .* is on meta instead"),
+    # Packed sequences
+    (partial(abc, **ONE), dict(cu_seqlens=[0, 5]), "`cu_seqlens` must be a Tensor, but is of"),
+    (partial(abc, **ONE), dict(cu_seqlens=zeros(1).int()), "at least two numbers in one axis"),
+    *(
+        (partial(abc, **ONE), dict(cu_seqlens=torch.tensor(ends)), "must rise from 0 to at most 5")
+        for ends in ([0, 6], [1, 5], [0, 3, 2])
+    ),
+    (partial(abc, **ONE), dict(cu_seqlens=meta(2).int()), "`cu_seqlens` must be on the device of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, wrong, message", OPERATIONS)
+def test_operations(call, wrong, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(**wrong)
+
+
+STEPS = {
+    "abc": (step, "log_alpha", lambda state: abc_read(X, state)),
+    "additive": (partial(additive_step, q=X, k=X, v=X, phi=ALPHA), "phi", None),
+    "kernel": (kernel_steps, "v", lambda state: kernel_read(X, state)),
+    "window": (window_steps, "v", lambda state: window_read(X, state, Window(3))),
 }
 
 
-@EVERY_FORM
-@pytest.mark.parametrize("shapes, message", WRONG_SHAPES.values(), ids=WRONG_SHAPES)
-def test_shapes(form, shapes, message):
-    wrong = {name: torch.zeros(shape) for name, shape in shapes.items()}
-    with pytest.raises(ValueError, match=message):
-        form(*inputs(CASE).replace(**wrong))
-
-
-@EVERY_FORM
-@pytest.mark.parametrize("shape", [(1, 5), (2, 4), (2, 1, 5)], ids=str)
-def test_key_padding_mask(form, shape):
-    mask = torch.zeros(shape, dtype=torch.bool)
-    with pytest.raises(
-        ValueError, match=r"`key_padding_mask` must be \(2, 5\) of torch.bool, but is \(.*instead"
-    ):
-        form(*inputs(CASE), key_padding_mask=mask)
-
-
-@EVERY_FORM
-def test_key_padding_mask_of_another_dtype(form):
-    mask = torch.zeros(2, 5, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"but is \(2, 5\) of torch.uint8 instead"):
-        form(*inputs(CASE), key_padding_mask=mask)
-
-
-@pytest.mark.parametrize("form", [causal, step])
-def test_causal_attention_over_another_length(form):
-    with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
-        form(*inputs(CASE.replace(length=4, source=5)))
-
-
-def kernels(q, k, v, log_alpha, **options):
-    return kernel_attention(q, k, v, log_gate=None, **options)
-
-
-def windows(q, k, v, log_alpha, **options):
-    return window_attention(q, k, v, Window(3), **options)
-
-
-WRONG_OPTIONS = {
-    "no chunk": (dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
-    "less": (dict(chunk_size=-3), "`chunk_size` must be at least 1, but is -3 instead"),
-    "half": (dict(chunk_size=7.5), "`chunk_size` must be an int or None, but is of the type float"),
-    "scale": (dict(scale="1"), "`scale` must be a float or an int or None, but is of the type str"),
-    "causal": (dict(causal="yes"), "`causal` must be a bool, but is of the type str"),
-    "ends": (dict(cu_seqlens=[0, 5]), "`cu_seqlens` must be a Tensor, but is of the type list"),
-    "one": (dict(cu_seqlens=torch.zeros(1).int()), "at least two numbers in one axis, of torch"),
-}
-
-
-@BACKENDS
-@pytest.mark.parametrize("options, message", WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
-def test_options(options, message, backend):
-    forms = {abc_attention: (), additive_attention: ("cu_seqlens",)}
-    forms |= {kernels: ("scale", "cu_seqlens"), windows: ("chunk_size", "cu_seqlens")}
-    for form, unknown in forms.items():
-        if options.keys().isdisjoint(unknown):
-            with backend(), pytest.raises((TypeError, ValueError), match=message):
-                form(*inputs(CASE.replace(batch=1)), **{"causal": True, **options})
-
-
-def test_a_wrong_scale_of_a_step():
-    with pytest.raises(TypeError, match="`scale` must be a float or an int or None, but is of"):
-        step(*inputs(CASE), scale="1")
-
-
-WRONG_TENSORS = {
-    "list": (torch.Tensor.tolist, "{} must be a Tensor, but is of the type list instead"),
-    **{
-        str(dtype): (
-            lambda x, dtype=dtype: x.to(dtype),
-            f"{{}} must be of torch.float16, .* float64, but is of {dtype} instead",
-        )
-        for dtype in (torch.int64, torch.bool, torch.complex64, torch.float8_e5m2)
-    },
-}
-# The names of a function's arguments: q, k, v and log_alpha, or what is in their places.
-NAMES = {
-    full: "q k v log_alpha",
-    causal: "q k v log_alpha",
-    step: "q k v log_alpha",
-    lambda q, k, v, phi: additive_attention(q, k, v, phi, causal=True): "q k v phi",
-    lambda q, k, v, phi: additive_step(q, k, v, phi, None): "q k v phi",
-    lambda q, k, v, _: window_step(q, k, v, Window(3), None): "q k v",
-    lambda q, k, v, _: kernel_step(q, k, v, None): "phi_q phi_k v",
-    lambda k, v, log_alpha, _: abc_write(k, v, log_alpha): "k v log_alpha",
-}
-
-
-@pytest.mark.parametrize("change, message", WRONG_TENSORS.values(), ids=WRONG_TENSORS)
-def test_other_than_floating_point_tensors(change, message):
-    for form, names in NAMES.items():
-        for place, name in enumerate(names.split()):
-            args = [*inputs(CASE.replace(width=3))]
-            args[place] = change(args[place])
-            with pytest.raises((TypeError, ValueError), match=message.format(f"`{name}`")):
-                form(*args)
-
-
-@EVERY_FORM
-@pytest.mark.parametrize("name", ["k", "v", "log_alpha"])
-def test_tensors_that_differ_from_q(form, name):
-    args = inputs(CASE)
-    wider, elsewhere = args.replace(**{name: getattr(args, name).double()}), args.to("meta")
-    wanted = "`log_alpha` must be of torch.float32 or" if name == "log_alpha" else f"`{name}` must"
-    with pytest.raises(ValueError, match=f"{wanted} .*torch.float32, but is of torch.float64"):
-        form(*wider)
-    with pytest.raises(ValueError, match=f"`{name}` must be on the device of `q`, cpu, but is on "):
-        form(*args.replace(**{name: getattr(elsewhere, name)}))
-
-
-@EVERY_FORM
-@pytest.mark.parametrize("shared", [False, True])
-def test_heads_after_positions(form, shared):
-    args = inputs(CASE.replace(shared=shared))
-    turned = args.replace(**{name: getattr(args, name).transpose(1, 2) for name in "qkv"})
-    with pytest.raises(ValueError, match=r"instead; if `q` is \(B, T, H, D\), transpose `q`, `k`"):
-        form(*turned)
-
-
-@BACKENDS
+@pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("length", [1, 5])
-@pytest.mark.parametrize(
-    "operation",
-    [abc_step, additive_step, lambda *x: window_step(*x[:3], Window(3), x[4]),
-     lambda *x: kernel_step(*x[:3], x[4])],
-)  # fmt: skip
-def test_state_of_another_dtype(operation, length, backend, device):
-    args = inputs(CASE).to(device)
-    with backend():
-        _, state = operation(*args, None)
-        field = state._fields[0]
-        wider = state._replace(**{field: state[0].double()})
-        elsewhere = state._replace(**{field: state[0].to("meta")})
-        for given, message in (
-            (wider, "of torch.float32 for these inputs, but is of torch.float64 instead"),
-            (elsewhere, f"on the device of the inputs, {args.q.device}, but is on meta instead"),
-        ):
-            with pytest.raises(ValueError, match=f"`state.{field}` must be {message}"):
-                operation(*inputs(CASE.replace(length=length)).to(device), given)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize(
-    "layer",
-    [
-        ABCAttention(4, 2, slots=3),
-        lambda x: ABCAttention(4, 2, slots=3, causal=True).step(x),
-        lambda x: ABCAttention(4, 2, slots=3, source_dim=4).write(x),
-        lambda x: GlobalMemoryAttention(4, 2)(x, x),
-        lambda x: MemorySlotAttention(4, 2)(x[None], x[None]),
-    ],
-)
-def test_inputs_of_another_dtype_than_the_layer(layer, dtype):
-    message = f"must be of the layer's dtype, torch.float32, without autocast, but is of {dtype}"
-    with pytest.raises(ValueError, match=message):
-        layer(torch.randn(2, 5, 4, dtype=dtype))
-
-
-@pytest.mark.parametrize("length", [1, 5])
-@pytest.mark.parametrize(
-    "other",
-    [dict(batch=1), dict(heads=1), dict(slots=4), dict(width=6), dict(shared=True)],
-    ids=str,
-)
-def test_state_of_other_inputs(other, length):
-    _, state = abc_step(*inputs(CASE.replace(**other)), None)
-    with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
-        abc_step(*inputs(CASE.replace(length=length)), state)
-
-
-@pytest.mark.parametrize("state", [1, {}, ()], ids=repr)
-def test_state_of_another_type(state):
-    kind = type(state).__name__
-    args = inputs(CASE)
-    with pytest.raises(
-        TypeError, match=f"`state` must be a MemoryState, but is of the type {kind}"
+def test_states(name, length):
+    """Of another type, dtype or device, or of other inputs."""
+    call, _, read = STEPS[name]
+    names = [key for key in call.keywords if key not in ("window", "state")]
+    given = {key: call.keywords[key][:, :, :length] for key in names}
+    _, state = call(state=None)
+    field, first = state._fields[0], state[0]
+    for other, message in (
+        (1, f"`state` must be a {type(state).__name__}, but is of the type int"),
+        (state._replace(**{field: first.double()}), f"`state.{field}` must be of torch.float32 "),
+        (state._replace(**{field: first.to("meta")}), f"`state.{field}` must be on the device of"),
+        (state.reorder(torch.tensor([0])), r"`state` must have the shapes \[.*\] for these inputs"),
     ):
-        abc_step(*args, state)
-    with pytest.raises(
-        TypeError, match=f"`state` must be a KernelState, but is of the type {kind}"
-    ):
-        kernel_read(args.q, state)
-    with pytest.raises(
-        TypeError, match=f"`state` must be a WindowState, but is of the type {kind}"
-    ):
-        window_read(args.q, state, Window(3))
+        with pytest.raises((TypeError, ValueError), match=message):
+            call(**given, state=other)
+    if name in ("kernel", "window"):
+        with pytest.raises(ValueError, match=r"`state` must have the shapes"):
+            read(state.reorder(torch.tensor([0])))
 
 
-@pytest.mark.parametrize(
-    ("ends", "message"),
-    [
-        ([0, 6], r"`cu_seqlens` must rise from 0 to at most 5, but is \[0, 6\] instead"),
-        ([1, 5], "`cu_seqlens` must rise from 0 to at most 5"),
-        ([0, 3, 2], "`cu_seqlens` must rise from 0 to at most 5"),
-        (
-            [0.0, 5.0],
-            "`cu_seqlens` must be at least two numbers in one axis, of torch.int32 or torch",
-        ),
-    ],
-    ids=str,
-)
-@BACKENDS
-def test_lengths_of_packed_sequences(ends, message, backend):
-    with backend(), pytest.raises(ValueError, match=message):
-        causal(*inputs(CASE.replace(batch=1)), cu_seqlens=torch.tensor(ends))
-
-
-def test_lengths_on_another_device():
-    lengths = torch.empty(2, dtype=torch.int32, device="meta")
-    with pytest.raises(ValueError, match="`cu_seqlens` must be on the device of `q`, cpu, but is"):
-        causal(*inputs(CASE.replace(batch=1)), cu_seqlens=lengths)
+def test_what_a_state_is_read_by():
+    state = abc_write(X, X, ALPHA)
+    with pytest.raises(ValueError, match=r"`q` must be \(2, 2, T, 4\) .* but is \(1, 2, 5, 4\)"):
+        abc_read(X[:1], state)
+    with pytest.raises(TypeError, match="`state.keys` must be a Tensor"):
+        abc_read(X, None)
+    with pytest.raises(ValueError, match=rf"`q` {FOUR}"):
+        window_read(X[:, 0], window_write(X, X, Window(3)), Window(3))
+    _, queue = window_steps()
+    with pytest.raises(ValueError, match=r"`state` must .*\(2, 2, 6, 4\).* has .*\(2, 2, 3, 4\)"):
+        window_steps(window=Window(3, dilation=2), state=queue)
 
 
 def test_a_state_that_cannot_be_overwritten():
-    given = inputs(CASE)
-    state = MemoryState.empty(given.k, given.v, given.log_alpha)
+    state = MemoryState.empty(X, X, ALPHA)
     expanded = state._replace(keys=state.keys[:1].expand_as(state.keys))
-    with pytest.raises(
-        ValueError, match="`in_place` needs contiguous tensors, but `state.keys` has the strides"
-    ):
-        abc_step(*given, expanded, in_place=True)
-    shared = state._replace(values=state.keys)
+    with pytest.raises(ValueError, match="`in_place` needs contiguous tensors, but `state.keys`"):
+        step(state=expanded, in_place=True)
     with pytest.raises(ValueError, match="`in_place` needs keys and values of their own in"):
-        abc_step(*given, shared, in_place=True)
+        step(state=state._replace(values=state.keys), in_place=True)
 
 
-ON_DEVICES = {
-    "x": (lambda here, there: ABCAttention(8, 2, slots=3, causal=True)(there(2, 5, 8)), "x"),
-    "source": (
-        lambda here, there: ABCAttention(8, 2, slots=3, causal=False, source_dim=8)(
-            here(2, 5, 8), there(2, 5, 8)
-        ),
-        "source",
+# --- Layers
+
+
+def control(name, **sizes):
+    return make_control(name, Sizes(**dict(embed_dim=8, slots=4, heads=2, head_dim=4) | sizes))
+
+
+abc_layer = partial(ABCAttention, embed_dim=8, num_heads=2, slots=4)
+shares = partial(ABCAttention, embed_dim=8, num_heads=2)
+memory_layer = partial(GlobalMemoryAttention, embed_dim=8, num_heads=2)
+slot_layer = partial(MemorySlotAttention, embed_dim=8, num_heads=2)
+HEADS = "`num_heads` must divide `embed_dim` 8, but is 3 instead"
+DROPOUT = "`dropout` must be from 0 to below 1, but is"
+LAYERS = [
+    *((made, dict(num_heads=3), HEADS) for made in (abc_layer, memory_layer, slot_layer)),
+    (abc_layer, dict(num_heads="2"), "`num_heads` must be an int, but is '2' instead"),
+    (abc_layer, dict(dropout="0.1"), DROPOUT),
+    *((made, dict(dropout=1.0), DROPOUT) for made in (memory_layer, slot_layer)),
+    (abc_layer, dict(slots=0), "`slots` must be at least 1, but is 0"),
+    (shares, {}, "`slots` is required, unless `control` is a Control"),
+    (abc_layer, dict(control="x"), "`control` must be one of .*mlp.*, but is 'x' instead"),
+    (abc_layer, dict(control=[1]), "`control` must be a str or a Control or a LayerControl, but"),
+    (abc_layer, dict(activation="tanh"), "`activation` must be one of exp, sigmoid, relu, but"),
+    (abc_layer, dict(stride=2), "`stride` is neither .* 'mlp' .activation"),
+    (abc_layer, dict(control="dilated", stride=2.5), "`stride` must be an int, but is 2.5"),
+    (abc_layer, dict(control="rfa", rfa_gate="no"), "`rfa_gate` must be a bool, but is 'no'"),
+    (abc_layer, dict(control="linformer", max_length=-1), "`max_length` must be at least 0, but"),
+    (abc_layer, dict(control="rfa", slots=3), "`slots` must be even with RFA, .* but is 3"),
+    (abc_layer, dict(control="local_global", local_window=4), "`local_window` must be from 1 to 3"),
+    (abc_layer, dict(control="global", global_positions=(1, 1)), "`global_positions` must be diff"),
+    (abc_layer, dict(control="global", global_positions=(1.5,)), "must be a tuple of ints, but"),
+    (abc_layer, dict(control="workspace", causal=True), "WorkspaceControl has no causal form"),
+    (
+        abc_layer,
+        dict(control="workspace", source_dim=7),
+        "`source_dim` must be a multiple of the 2",
     ),
-    "mask": (
-        lambda here, there: ABCAttention(8, 2, slots=3, causal=True, control="gated")(
-            here(2, 5, 8), key_padding_mask=there(2, 5) > 0
-        ),
-        "key_padding_mask",
+    (abc_layer, dict(causal=True, source_dim=8), "`source_dim` must be None for causal .* is 8"),
+    (abc_layer, dict(control="elu", share_control=True), "`share_control` must be False for the"),
+    # A control of another layer
+    (abc_layer, dict(control=control("mlp"), slots=5), "`slots` must be the 4 of `control`, but"),
+    (shares, dict(control=control("workspace"), causal=True), "WorkspaceControl has no causal"),
+    (shares, dict(control=control("mlp", heads=3)), "must have 1 or 2 heads, but has 3 instead"),
+    (shares, dict(control=control("elu")), "layers cannot share ELUControl; give its name"),
+    (shares, dict(control=control("mlp"), activation="exp"), "options belong to the name of a"),
+    (shares, dict(control=control("mlp"), share_control=True), "`share_control` must be False"),
+    (shares, dict(control=control("mlp"), source_dim=6), "`control` is made for .* 8, .* 6 in"),
+    (
+        shares,
+        dict(control=control("window", kind="encoder"), source_dim=8),
+        "WindowControl of encoder attention .* cross attention",
     ),
-    "memory": (
-        lambda here, there: GlobalMemoryAttention(8, 2, sparsity="chunks")(
-            here(2, 5, 8), there(2, 3, 8)
-        ),
-        "memory",
+    (
+        shares,
+        dict(control=control("window", kind="causal")),
+        "Control of causal or cross attention",
     ),
-    "global mask": (
-        lambda here, there: window_attention(
-            *(here(2, 2, 5, 4),) * 3, Window(2), causal=True, global_mask=there(2, 5) > 0
-        ),
-        "global_mask",
+    # A global memory
+    (memory_layer, dict(sparsity="x"), "`sparsity` must be one of chunks, lsh, window, but is x"),
+    (memory_layer, dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
+    (memory_layer, dict(window=-1), "`window` must be at least 0, but is -1 instead"),
+    (memory_layer, dict(buckets=3), "`buckets` must be even, but is 3 instead"),
+    (memory_layer, dict(memory_projections="qk"), '`memory_projections` must be .* but is "qk"'),
+    (memory_layer, dict(rounds=2), "`rounds` must be left out with `sparsity` 'chunks'"),
+    # Memory slots
+    (slot_layer, dict(buckets=31), "`buckets` must be even, .* but is 31 instead"),
+    (slot_layer, dict(max_distance=8), "`max_distance` must be above the 8 distances .* is 8 inst"),
+    (
+        slot_layer,
+        dict(relative_positions=False, buckets=8),
+        "`buckets` must be left out without `relative_",
     ),
-}
-
-
-@pytest.mark.parametrize("call, name", ON_DEVICES.values(), ids=ON_DEVICES)
-def test_tensors_of_another_device(call, name):
-    def there(*size):
-        return torch.zeros(size, device="meta")
-
-    with pytest.raises(ValueError, match=f"`{name}` must be on .* but is on meta instead"):
-        call(torch.randn, there)
-
-
-WRONG_KINDS = {
-    "rfa_gate": (dict(control="rfa", rfa_gate="no"), "`rfa_gate` must be a bool, but is 'no'"),
-    "stride": (dict(control="dilated", stride=2.5), "`stride` must be an int, but is 2.5"),
-    "max_length": (dict(control="linformer", max_length=9.0), "`max_length` must be an int"),
-    "positions": (
-        dict(control="global", global_positions=(1.5,)),
-        r"`global_positions` must be a tuple of ints, but is \(1.5,\)",
+    (slot_layer, dict(head_dim=0), "`head_dim` must be at least 1, but is 0 instead"),
+    (partial(SlotPositionBias, 8, 2), dict(scale=0), "`scale` must be above 0, but is 0 instead"),
+    # Random features
+    *(
+        (partial(RandomFeatures, 2, 4, **wrong), {}, message)
+        for wrong, message in (
+            (dict(features=6, kernel="cosine"), "one of gaussian, arccos, but is 'cosine' instead"),
+            (dict(features=5), "`features` must be even, .*, but is 5 instead"),
+            (dict(features=6, bank_size=1), "`bank_size` must be at least 2, .*, but is 1 instead"),
+        )
     ),
-    "num_heads": (dict(num_heads="2"), "`num_heads` must be an int, but is '2' instead"),
-    "dropout": (dict(dropout="0.1"), "`dropout` must be from 0 to below 1, but is '0.1' instead"),
-}
+]
 
 
-@pytest.mark.parametrize("options, message", WRONG_KINDS.values(), ids=WRONG_KINDS)
-def test_options_of_another_type(options, message):
-    with pytest.raises(ValueError, match=message):
-        ABCAttention(**({"embed_dim": 8, "num_heads": 2, "slots": 4, "causal": True} | options))
+@pytest.mark.parametrize("call, wrong, message", LAYERS)
+def test_arguments_of_layers(call, wrong, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(**wrong)
 
 
-@pytest.mark.parametrize(
-    "q, message",
-    [
-        (torch.zeros(2, 2, 5), r"`q` must be \(2, 2, T, 4\) for this state, but is \(2, 2, 5\)"),
-        (torch.zeros(1, 2, 5, 4), r"`q` must be \(2, 2, T, 4\) .* but is \(1, 2, 5, 4\)"),
-        (torch.zeros(2, 2, 5, 3), r"`q` must be \(2, 2, T, 4\) .* but is \(2, 2, 5, 3\)"),
-        (torch.zeros(2, 2, 5, 4, dtype=torch.int64), "`q` must be of torch.float16"),
-    ],
-)
-def test_queries_that_do_not_fit_a_memory(q, message):
-    state = abc_write(*(torch.randn(2, 2, 6, size) for size in (4, 4, 3)))
-    with pytest.raises(ValueError, match=message):
-        abc_read(q, state)
-    with pytest.raises(TypeError, match="`state.keys` must be a Tensor"):
-        abc_read(torch.zeros(2, 2, 5, 4), None)
+CAUSAL, ENCODER = abc_layer(causal=True), abc_layer()
+CROSS = abc_layer(source_dim=6)
+CENTRED, SLOTS = abc_layer(control="window"), slot_layer()
+MEMORY = memory_layer(sparsity="chunks")
+SOURCE, X4 = torch.randn(2, 5, 6), torch.randn(2, 3, 5, 8)
+FLOATING = r"must be floating-point \(B, length, 8\), but is \(2, 5\) of torch.int64 instead"
+NOT_A_SOURCE = "is \\(2, 5\\) of torch.bool instead; a mask is given as `key_padding_mask`"
+CENTRED_SEES = "without `source_dim` sees the tokens around each query of `x`; set `source_dim`"
+INPUTS = [
+    (ENCODER, (SOURCE,), r"`x` must be \(B, length, 8\), .* but is \(2, 5, 6\) instead"),
+    (CAUSAL.step, (X8[:0],), r"`x` must be .* none of them empty, but is \(0, 5, 8\) instead"),
+    (CROSS, (X8, X8), r"`source` must be \(B, length, 6\), .*\(2, 5, 8\) instead"),
+    (CROSS.write, (SOURCE[:, :0],), "`source` must be .* none of them empty"),
+    (CROSS, (X8, SOURCE[:1]), "`source` must have the 2 rows of `x`, but has 1 instead"),
+    (CROSS, (X8,), "cross attention, which `source_dim` selects, needs a `source`"),
+    (CROSS.read, (SOURCE, CROSS.write(SOURCE)), r"`x` must be \(B, length, 8\)"),
+    (ENCODER, (X8[:, :, 0].long(),), f"`x` {FLOATING}"),
+    (ENCODER, ([1],), "`x` must be a Tensor, but is of the type list instead"),
+    (CROSS.write, ([1],), "`source` must be a Tensor, but is of the type list instead"),
+    *((layer, (X8, MASK), NOT_A_SOURCE) for layer in (CAUSAL, ENCODER, CROSS, MEMORY)),
+    (CROSS.write, (SOURCE, MASK.int()), MASKED),
+    (CAUSAL, (X8, X8), "causal attention reads its own `x`, but was given a `s"),
+    (CAUSAL.write, (X8,), "`write` needs causal=False; a causal layer has `step`"),
+    (ENCODER.step, (X8,), "`step` needs causal attention, but .* causal=False"),
+    # The queue of a source is not what encoder attention reads.
+    (CENTRED, (X8, X8 + 1), CENTRED_SEES),
+    (CENTRED.write, (X8,), CENTRED_SEES),
+    (MEMORY, (X8[0], X8), r"`x` must be \(B, S, 8\), but is \(5, 8\) instead"),
+    (MEMORY, (X8, X8[:1]), r"`memory` must be \(2, M, 8\), but is \(1, 5, 8\) instead"),
+    (MEMORY, (X8, [1]), "`memory` must be a Tensor, but is of the type list instead"),
+    (SLOTS, (X8, X4), r"`tokens` must be \(B, K, S, 8\), .* \(2, 5, 8\)"),
+    (SLOTS, (X4, X4[:, :2]), r"`memory` must be \(2, 3, M, 8\), but is \(2, 2, 5"),
+    (SLOTS, (X4, X4[:, :, :0]), "`memory` must have at least one memory token, but"),
+    (SLOTS, (X4, [1]), "`memory` must be a Tensor, but is of the type list instead"),
+    (
+        partial(SLOTS, position_bias=zeros(3, 2, 7, 10)),
+        (X4, X4[:, :, :2]),
+        r"`position_bias` must be \(3, 2, 7, 11\), but is \(3, 2",
+    ),
+    *(
+        (partial(layer, key_padding_mask=MASK[:, 1:]), args, "`key_padding_mask` must be .* of tor")
+        for layer, args in (
+            (CAUSAL, [X8]), (CAUSAL.step, [X8]), (CROSS, [X8, SOURCE]), (MEMORY, [X8, X8]),
+            (SLOTS, [X4, X4]),
+        )
+    ),
+    *(
+        (layer, [x.double() for x in args], "of the layer's dtype, torch.float32, without autocast")
+        for layer, args in (
+            (ENCODER, [X8]), (CAUSAL.step, [X8]), (CROSS.write, [SOURCE]), (MEMORY, [X8, X8]),
+            (SLOTS, [X4, X4]),
+        )
+    ),
+    *(
+        (layer, args, f"`{name}` must be on .* but is on meta instead")
+        for layer, args, name in (
+            (CAUSAL, [X8.to("meta")], "x"),
+            (CROSS, [X8, SOURCE.to("meta")], "source"),
+            (partial(CAUSAL, key_padding_mask=MASK.to("meta")), [X8], "key_padding_mask"),
+            (MEMORY, [X8, X8.to("meta")], "memory"),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, given, message", INPUTS)
+def test_inputs_of_layers(call, given, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(*given)
+
+
+@pytest.mark.parametrize("name", ["mlp", "clustering", "window", "elu", "linformer"])
+@pytest.mark.parametrize("method", ["step", "read"])
+def test_a_state_of_another_layer(name, method):
+    """Of another control, of other rows, and of another number of slots."""
+    argument = "state" if method == "step" else "memory"
+
+    kind = {"causal": True} if method == "step" else {"source_dim": 8}
+
+    def made(name, slots=4):
+        return abc_layer(control=name, slots=slots, max_positions=9, **kind)
+
+    def state(layer):
+        return layer.step(X8)[1] if method == "step" else layer.write(X8)
+
+    layer = made(name)
+    own, other = state(layer), state(made("mlp" if name == "window" else "window"))
+    call = getattr(layer, method)
+    for wrong in (1, other):
+        with pytest.raises(TypeError, match=f"`{argument}` must be a .*, but is of the type "):
+            call(X8, wrong)
+    with pytest.raises(ValueError, match=rf"`{argument}\.{own._fields[0]}` must be \(1, "):
+        call(X8[:1], own)
+    if name != "elu":  # the number of features is fixed
+        with pytest.raises(ValueError, match=rf"`{argument}\.{own._fields[0]}` must be \(2, "):
+            call(X8, state(made(name, slots=5)))

@@ -11,7 +11,6 @@ from cases import (
     any_padding,
     assert_all_close,
     attention_to_something,
-    lengthened,
     nbytes,
     padding,
     run,
@@ -19,20 +18,17 @@ from cases import (
 )
 from cases import tokens_and_memory as inputs
 from pairwise import pairwise
-from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import (
     Window,
     global_memory_attention,
-    window_attention,
     window_memory_attention,
 )
 from fairseq_memattn.attention.ops.global_memory import chunked as module
 from fairseq_memattn.attention.ops.global_memory import naive as reference
 
-any_slots = pytest.mark.parametrize("slots", [0, 1, 3])
 SPARSE = {
     "chunks": (global_memory_attention, dict(chunk_size=4)),
     "window": (window_memory_attention, dict(window=Window(5))),
@@ -145,45 +141,12 @@ def test_a_memory_without_queries_is_only_read(chunk_size, sparse, device):
     assert_close(out, attend(*x)[0])
 
 
-@pairwise(
-    indirect=["sparse"],
-    slots=[0, 2],
-    pad=["none", "left", "holes", "sentence"],
-    sparse=["beside", "apart", "window"],
-)
-def test_gradients(slots, pad, sparse, device):
-    case = Case(5, pad, slots=slots, heads=1, width=2)
-    leaves = inputs(case).leaves(torch.float64, device)
-    assert gradcheck(attend_by(sparse, case, device), tuple(leaves))
-
-
 def test_one_chunk_is_softmax_attention_over_all(device):
     q, k, v, q_mem, k_mem, v_mem = double(Case(), device)
     x = (torch.cat([memory, own], 2) for memory, own in ((q_mem, q), (k_mem, k), (v_mem, v)))
     expected = scaled_dot_product_attention(*x)
     out, memory = global_memory_attention(q, k, v, q_mem, k_mem, v_mem, chunk_size=13)
     assert_close(torch.cat([memory, out], 2), expected)
-
-
-def test_without_memory_chunks_are_sequences_of_their_own(form, device):
-    q, k, v, *nothing = double(Case(12, slots=0), device)
-    out, memory = global_memory_attention(q, k, v, *nothing, chunk_size=4)
-    for piece in (slice(0, 4), slice(4, 8), slice(8, 12)):
-        alone = scaled_dot_product_attention(q[:, :, piece], k[:, :, piece], v[:, :, piece])
-        assert_close(out[:, :, piece], alone)
-    assert memory.shape == (2, 2, 0, 4)
-
-
-@any_padding
-def test_without_memory_a_window_is_window_attention(pad, device):
-    case = Case(13, pad, slots=0)
-    args = double(case, device)
-    expected = window_attention(
-        *(args.q, args.k, args.v, Window(5)),
-        causal=False,
-        key_padding_mask=padding(case, device),
-    )
-    assert torch.equal(attend_by("window", case, device)(*args)[0], expected)
 
 
 # --- The form
@@ -250,42 +213,6 @@ def test_tokens_see_their_chunk_or_window_and_the_memory(kind, t, expected, form
     assert seen_by(memory[0, :, 1], leaves) == [list(range(10)), [0, 1, 2]]
 
 
-def test_padding_is_not_seen_and_gets_zeros(sparse, device):
-    case = Case(10, pad="right")
-    mask = padding(case, device)
-    leaves = inputs(case).leaves(torch.float64, device)
-    out, memory = attend_by(sparse, case, device)(*leaves)
-    assert torch.equal((out == 0).all(dim=3).all(dim=1), mask)
-    real = (~mask[0]).nonzero().flatten().tolist()
-    assert seen_by(memory[0], leaves) == [real, [0, 1, 2]]
-    assert set(seen_by(out[0], leaves)[0]) == set(real)
-
-
-@any_slots
-def test_more_padding_on_the_right_changes_nothing(slots, sparse, device):
-    case = Case(10, "right", slots=slots)
-    args, mask = double(case, device), padding(case, device)
-    function, setting = SPARSE[sparse]
-    expected = function(*args, **setting, key_padding_mask=mask)
-    more = {name: lengthened(getattr(args, name), 2, 7, 9.0) for name in "qkv"}
-    mask = lengthened(mask, 1, 7, True)
-    out, memory = function(*args.replace(**more), **setting, key_padding_mask=mask)
-    assert_close((out[:, :, :10], memory), expected)
-    assert not out[:, :, 10:].any()
-
-
-@any_padding
-def test_sequences_of_a_batch_do_not_meet(pad, sparse, device):
-    case = Case(10, pad=pad)
-    args, mask = double(case, device), padding(case, device)
-    function, setting = SPARSE[sparse]
-    together = function(*args, **setting, key_padding_mask=mask)
-    for b in range(2):
-        own = None if mask is None else mask[b : b + 1]
-        alone = function(*args.row(b), **setting, key_padding_mask=own)
-        assert_close(alone, tuple(x[b : b + 1] for x in together))
-
-
 # --- Numbers
 
 
@@ -340,64 +267,3 @@ def test_dropout_of_the_weights(sparse, device):
         kept = dropped != 0
         assert 0.4 < kept.sum() / (weights != 0).sum() < 0.6
         assert_close(dropped, 2 * weights * kept)
-
-
-# --- Refusals
-
-
-REFUSED = [
-    (dict(q=torch.zeros(2, 7, 4)), r"`q` must have the four axes .*\(2, 7, 4\) instead"),
-    (dict(k=torch.zeros(2, 2, 6, 4)), r"`k` must match `q` \(2, 2, 13, 4\), but is \(2, 2, 6, 4\)"),
-    (dict(v=torch.zeros(2, 2, 13, 5)), r"`v` must match `q` .*but is \(2, 2, 13, 5\) instead"),
-    (dict(q_mem=torch.zeros(2, 1, 3, 4)), r"`q_mem` must be \(2, 2, M, 4\), but is \(2, 1, 3, 4\)"),
-    (dict(q_mem=torch.zeros(3, 4)), r"`q_mem` must be \(2, 2, M, 4\), but is \(3, 4\) instead"),
-    (
-        dict(k_mem=torch.zeros(2, 2, 2, 4)),
-        r"`k_mem` must match `q_mem` \(2, 2, 3, 4\), but is .*2, 4",
-    ),
-    (
-        dict(q_mem=torch.zeros(2, 2, 0, 4), v_mem=torch.zeros(2, 2, 2, 4)),
-        r"`v_mem` must match `k_mem` \(2, 2, 3, 4\), but is \(2, 2, 2, 4\)",
-    ),
-    (dict(k_mem=torch.zeros(2, 3, 4)), r"`k_mem` must be \(2, 2, M, 4\), but is \(2, 3, 4\)"),
-    (
-        dict(v_mem=torch.zeros(2, 2, 0, 4)),
-        r"`v_mem` must match `q_mem` .*but is \(2, 2, 0, 4\) inst",
-    ),
-    (
-        dict(key_padding_mask=torch.zeros(2, 16, dtype=torch.bool)),
-        r"`key_padding_mask` must be \(2, 13\) of torch.bool, but is \(2, 16\)",
-    ),
-    (dict(key_padding_mask=torch.zeros(2, 13)), "but is .* of torch.float32 instead"),
-]
-
-
-@pytest.mark.parametrize("wrong, message", REFUSED)
-@pytest.mark.parametrize("kind", SPARSE)
-def test_refusals(kind, wrong, message):
-    function, setting = SPARSE[kind]
-    with pytest.raises(ValueError, match=message):
-        function(**{**vars(inputs(Case())), **setting, **wrong})
-
-
-@pytest.mark.parametrize("chunk_size", [0, -4])
-def test_chunks_of_nothing(chunk_size):
-    with pytest.raises(ValueError, match=f"`chunk_size` must be at least 1, but is {chunk_size} i"):
-        global_memory_attention(*inputs(Case()), chunk_size=chunk_size)
-
-
-@pytest.mark.parametrize(
-    "shapes, message",
-    [
-        (
-            [(2, 1, 3, 4)] * 2,
-            r"`memory` must be of tensors \(2, 2, M, 4\), but one is \(2, 1, 3, 4\)",
-        ),
-        ([(2, 2, 3, 4), (2, 2, 2, 4)], "`memory` must .* but is 2 values and 3 keys instead"),
-    ],
-)
-def test_a_window_with_a_memory_that_does_not_fit(shapes, message):
-    memory = tuple(torch.zeros(shape) for shape in shapes)
-    with pytest.raises(ValueError, match=message):
-        q, k, v, *_ = inputs(Case())
-        window_attention(q, k, v, Window(3), memory=memory)

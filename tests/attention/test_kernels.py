@@ -149,7 +149,7 @@ def double(case, device):
 # --- Against the definition
 
 
-@pairwise(length=[1, 2, 7, 37, 67], is_causal=[False, True], features=FEATURES, dtype=TOLERANCE)
+@pairwise(length=[1, 7, 67], is_causal=[False, True], features=FEATURES, dtype=TOLERANCE)
 def test_lengths(length, is_causal, features, dtype, device):
     heads = 1 if length > 7 else 2
     check(Case(length, features=features, batch=1, heads=heads), is_causal, dtype, device)
@@ -174,9 +174,7 @@ def test_padding(form, pad, features, dtype, device):
     check(case, is_causal, dtype, device, 4 if is_causal else None)
 
 
-@pairwise(
-    chunk_size=[1, 4, 6, 12, 13, 99, None], features=FEATURES, gate=ALL_GATES, dtype=TOLERANCE
-)
+@pairwise(chunk_size=[1, 6, 13, None], features=FEATURES, gate=ALL_GATES, dtype=TOLERANCE)
 def test_chunks_and_gates(chunk_size, features, gate, dtype, device):
     check(Case(13, features=features, gate=gate, batch=1), True, dtype, device, chunk_size)
 
@@ -210,17 +208,6 @@ def test_long_sequences(gate, device):
 # --- What attention computes
 
 
-@pytest.mark.parametrize(
-    "form, gate",
-    [(full, "none"), *((form, gate) for form in (causal, stepwise) for gate in ALL_GATES)],
-)
-def test_constant_values_give_constant_output(form, gate, device):
-    args = double(Case(37, gate=gate), device)
-    constant = torch.arange(4.0, device=device, dtype=torch.float64)
-    out = form(*args.replace(v=constant.expand_as(args.v)))
-    assert_close(out, constant.expand_as(out))
-
-
 @any_form
 def test_floor_of_the_normaliser(form, device):
     """A query that points away from its only key, and one that is orthogonal to it."""
@@ -232,18 +219,6 @@ def test_floor_of_the_normaliser(form, device):
         out = form(args.phi_q, phi_k, args.v, floor=0.4)
         assert_close(out, expected * args.v)
     assert (form(args.phi_q, -args.phi_q, args.v) == 0).all()
-
-
-@any_form
-@pytest.mark.parametrize("floor", [0.0, 0.4])
-def test_nothing_to_read_gives_zeros(form, floor, device):
-    case = Case(15, pad="sentence")
-    leaves = inputs(case).leaves(torch.float64, device)
-    mask = padding(case, device)
-    out, *grads = run(lambda *x: form(*x, key_padding_mask=mask, floor=floor), leaves).values()
-    assert (out[0] == 0).all() and (out[1] != 0).all()
-    for grad in grads:
-        assert (grad[0] == 0).all() and grad[1].isfinite().all() and grad[1].any()
 
 
 @any_form
@@ -272,21 +247,6 @@ def test_gates_of_0_and_1(form, device):
     assert_close(out[:, :, :6], expected[:, :, :6])
     assert_close(out[:, :, 6:], form(*leaves.replace(log_gate=forgetful).span(6, 12)))
     assert all(grad.isfinite().all() for grad in grads)
-
-
-@any_causal_form
-@any_gate
-def test_each_output_depends_on_all_tokens_up_to_its_own(form, gate, device):
-    length = 11
-    leaves = inputs(Case(length, gate=gate, batch=1)).leaves(torch.float64, device)
-    given = tuple(leaves.without("phi_q"))
-    out = form(*leaves)
-    for t in range(length):
-        phi_k, v, *log_gate = torch.autograd.grad(out[:, :, t].sum(), given, retain_graph=True)
-        if gate not in ("resets", "switching"):  # which rightly forget
-            assert (v[:, :, : t + 1] > 0).all() and (t == 0 or (phi_k[:, :, : t + 1] != 0).all())
-        for grad in (phi_k, v, *log_gate):
-            assert (grad[:, :, t + 1 :] == 0).all()
 
 
 # --- The state
@@ -408,87 +368,6 @@ def test_saves_no_state_for_every_token(gate, device):
     sizes = [nbytes(tensor) / 4 / case.heads / case.length for tensor in saved]
     assert max(sizes) <= 64  # a row of numbers for every token, or of a chunk's C x C matrix
     assert sum(sizes) <= 5 * (32 + 32 + 64)
-
-
-# --- Refusals
-
-CASE = Case(5)
-WRONG_SHAPES = {
-    "axes of phi_q": (dict(phi_q=(2, 5, 5)), r"`phi_q` must have the four axes .*\(2, 5, 5\) inst"),
-    "no queries": (dict(phi_q=(2, 2, 0, 5)), r"`phi_q` must have .*none of them empty"),
-    "axes of phi_k": (dict(phi_k=(2, 5, 5)), r"`phi_k` must have the four axes"),
-    "batch of phi_k": (
-        dict(phi_k=(3, 2, 5, 5)),
-        r"`phi_k` must match `phi_q` \(2, 2, 5, 5\), but is \(3, 2, 5, 5\) instead",
-    ),
-    "size of phi_k": (dict(phi_k=(2, 2, 5, 4)), r"`phi_k` must match .*\(2, 2, 5, 4\) instead"),
-    "axes of v": (dict(v=(2, 5, 4)), r"`v` must have the four axes"),
-    "length of v": (
-        dict(v=(2, 2, 6, 4)),
-        r"`v` must be \(2, 2, 5, D\), but is \(2, 2, 6, 4\) instead",
-    ),
-    "heads of v": (dict(v=(2, 1, 5, 4)), r"`v` must be .* but is \(2, 1, 5, 4\) instead"),
-}
-
-
-def whole_step(*args, **options):
-    return kernel_step(*args[:3], None, **options)
-
-
-@pytest.mark.parametrize("form", [full, causal, whole_step])
-@pytest.mark.parametrize("shapes, message", WRONG_SHAPES.values(), ids=WRONG_SHAPES)
-def test_shapes(form, shapes, message):
-    wrong = {name: torch.zeros(shape) for name, shape in shapes.items()}
-    with pytest.raises(ValueError, match=message):
-        form(*inputs(CASE).replace(**wrong))
-
-
-@pytest.mark.parametrize("form", [full, causal, whole_step])
-@pytest.mark.parametrize("shape, dtype", [((2, 4), torch.bool), ((2, 5), torch.uint8)], ids=str)
-def test_key_padding_mask(form, shape, dtype):
-    with pytest.raises(ValueError, match=r"`key_padding_mask` must be \(2, 5\) of torch.bool, but"):
-        form(*inputs(CASE), key_padding_mask=torch.zeros(shape, dtype=dtype))
-
-
-@pytest.mark.parametrize("form", [causal, whole_step])
-def test_causal_attention_over_another_length(form):
-    with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
-        form(*inputs(CASE.replace(length=4, source=5)))
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 5), (1, 2, 5), (2, 2, 4), (2, 2, 5, 1)], ids=str)
-def test_log_gate(shape):
-    args = inputs(CASE)
-    for form in (causal, lambda *x: kernel_step(*x[:3], None, log_gate=x[3])):
-        with pytest.raises(ValueError, match=r"`log_gate` must be \(2, 2 or 1, 5\), but is \("):
-            form(*args, torch.zeros(shape))
-    with pytest.raises(ValueError, match="`log_gate` needs causal attention"):
-        full(*args, torch.zeros(2, 2, 5))
-
-
-@pytest.mark.parametrize("chunk_size", [0, -3])
-def test_chunk_size(chunk_size):
-    with pytest.raises(ValueError, match=f"must be at least 1, but is {chunk_size} instead"):
-        attention(*inputs(CASE), causal=True, chunk_size=chunk_size)
-
-
-@pytest.mark.parametrize("form", [full, causal, whole_step])
-@pytest.mark.parametrize("floor", [-0.1, 1.5])
-def test_floor(form, floor):
-    with pytest.raises(ValueError, match=f"at least 0 and at most 1, but is {floor} instead"):
-        form(*inputs(CASE), floor=floor)
-
-
-@pytest.mark.parametrize("length", [1, 5])
-@pytest.mark.parametrize("other", [dict(batch=1), dict(heads=1), dict(size=4), dict(width=6)])
-def test_state_of_other_inputs(other, length):
-    _, state = in_pieces(inputs(CASE.replace(**other)), [5])
-    args = inputs(CASE.replace(length=length))
-    with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inputs"):
-        kernel_step(*args, state)
-    if "width" not in other:
-        with pytest.raises(ValueError, match=r"`state` must have the shapes"):
-            kernel_read(args.phi_q, state)
 
 
 # --- Feature maps
@@ -632,17 +511,3 @@ def test_gate(device):
     logits = linear(x, gate.proj.weight, gate.proj.bias)
     assert_close(log_gate[1, 0, 4].exp(), logits[1, 4, 0].sigmoid())
     assert gate.bfloat16()(x.bfloat16()).dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (dict(kernel="cosine"), "one of gaussian, arccos, but is 'cosine' instead"),
-        (dict(features=5), "`features` must be even, .*, but is 5 instead"),
-        (dict(bank_size=1), "`bank_size` must be at least 2, .*, but is 1 instead"),
-    ],
-    ids=str,
-)
-def test_random_features_that_cannot_be(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        RandomFeatures(**{"num_heads": 2, "head_dim": 4, "features": 6, **arguments})

@@ -8,7 +8,6 @@ from cases import (
     PADS,
     TOLERANCE,
     Case,
-    any_padding,
     assert_all_close,
     lengthened,
     nbytes,
@@ -18,7 +17,6 @@ from cases import (
     tokens_and_memory,
 )
 from pairwise import pairwise
-from torch.autograd import gradcheck
 from torch.nn.functional import normalize, scaled_dot_product_attention
 from torch.testing import assert_close
 
@@ -100,13 +98,6 @@ def test_a_memory_without_queries_is_only_read(device):
     out, memory = attend(*x.replace(q_mem=x.q_mem[:, :, :0]))
     assert memory.shape == (2, 2, 0, 4)
     assert_close(out, attend(*x)[0])
-
-
-@pytest.mark.parametrize("slots, pad", [(0, "none"), (1, "left"), (0, "holes"), (1, "right")])
-def test_gradients(slots, pad, device):
-    case = Case(4, pad, slots=slots, batch=1, heads=1, width=2)
-    leaves = inputs(case).leaves(torch.float64, device)
-    assert gradcheck(attend_by(case, device, chunk_size=2, buckets=2), tuple(leaves))
 
 
 def test_a_pair_divided_by_its_rounds_is_a_pair_counted_once():
@@ -234,17 +225,6 @@ def test_more_padding_on_the_right(slots, device):
     assert not out[:, :, 10:].any()
 
 
-@any_padding
-def test_sequences_of_a_batch_do_not_meet(pad, device):
-    case = Case(10, pad=pad)
-    args, mask = double(case, device), padding(case, device)
-    together = attend_by(case, device)(*args)
-    for b in range(2):
-        own = None if mask is None else mask[b : b + 1]
-        alone = lsh_memory_attention(*args.row(b), **hashing(), chunk_size=4, key_padding_mask=own)
-        assert_close(alone, tuple(x[b : b + 1] for x in together))
-
-
 # --- Numbers
 
 
@@ -308,29 +288,6 @@ def test_weights_are_not_kept(device):
     saved = saved_for_backward(lambda *x: attend_by(case, chunk_size=32)(*x)[0], leaves)
     # A round has 64 x 64 weights; what comes out of all three rounds is smaller.
     assert max(nbytes(tensor) for tensor in saved if tensor.is_floating_point()) < 4 * 64 * 64
-
-
-# --- Refusals
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
-        (dict(rounds=0), "`rounds` must be at least 1, but is 0 instead"),
-        (dict(buckets=3), "`buckets` must be even and at least 2, but is 3 instead"),
-        (dict(buckets=0), "`buckets` must be even and at least 2, but is 0 instead"),
-        (dict(qk=torch.zeros(2, 7, 4)), r"`qk` must have the four axes .*\(2, 7, 4\) instead"),
-        (dict(v=torch.zeros(2, 2, 13, 5)), r"`v` must match `qk` .*but is \(2, 2, 13, 5\) instead"),
-        (dict(k_mem=torch.zeros(2, 2, 2, 4)), r"`k_mem` must match `q_mem` .*but is \(2, 2, 2, 4"),
-        (dict(key_padding_mask=torch.zeros(2, 13)), "but is .* of torch.float32 instead"),
-    ],
-)
-def test_refusals(wrong, message):
-    names = ["qk", "v", "q_mem", "k_mem", "v_mem"]
-    args = dict(zip(names, inputs(Case()), strict=True))
-    with pytest.raises(ValueError, match=message):
-        lsh_memory_attention(**{**args, **wrong})
 
 
 def test_gradients_of_a_token_of_zeros_are_bounded(device):

@@ -9,17 +9,14 @@ import torch
 from cases import (
     PADS_OF_SEQUENCES,
     TOLERANCE,
-    any_padding_of_sequences,
     assert_all_close,
     draw,
-    lengthened,
     nbytes,
     padding,
     run,
     saved_for_backward,
 )
 from pairwise import pairwise
-from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
@@ -92,13 +89,6 @@ def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
 
 
-@any_padding_of_sequences
-def test_gradients(pad, device):
-    case = Case(3, pad, sequences=2, heads=1, width=2)
-    leaves = inputs(case).leaves(torch.float64, device)
-    assert gradcheck(attend_by(mem_attention, case, device), tuple(leaves))
-
-
 def test_one_sequence_is_softmax_attention_with_its_slot(device):
     case = Case(sequences=1)
     q, k, v, table = double(case, device)
@@ -125,81 +115,6 @@ def test_all_slots_and_the_own_sequence_are_seen(t, device):
     expected = torch.zeros_like(seen)
     expected[:, :2] = expected[1] = True
     assert torch.equal(seen, expected)
-
-
-@pytest.mark.parametrize("t", [0, 3], ids=["slot", "token"])
-def test_padding_and_absent_slots_are_not_seen(t, device):
-    case = Case(pad="absent")
-    seen = seen_by(case, device, 2, t)
-    expected = torch.zeros_like(seen)
-    expected[1:, :2] = expected[2] = True
-    assert torch.equal(seen, expected)
-
-
-def test_padding_gets_zeros(device):
-    case = Case(pad="absent")
-    out = attend_by(mem_attention, case, device)(*double(case, device))
-    zero = (out == 0).all(dim=4).all(dim=2)
-    mask = padding(case, device)
-    assert torch.equal(zero[:, :, 2:], mask)
-    assert torch.equal(zero[:, :, :2], mask.all(dim=2, keepdim=True).expand(-1, -1, 2))
-
-
-# --- What changes nothing
-
-
-def attend(args, slots, mask, other_slots="learned"):
-    q, k, v, table = args
-    sizes = (q.shape[1], slots, q.shape[3] - slots)
-    bias = slot_position_bias(table, *sizes, max_distance=4, other_slots=other_slots)
-    return mem_attention(q, k, v, slots=slots, bias=bias, key_padding_mask=mask)
-
-
-def with_states(args, function):
-    """The same inputs after a function of q, k and v."""
-    return args.replace(**{name: function(getattr(args, name)) for name in "qkv"})
-
-
-@pytest.mark.parametrize("pad", ["right", "holes"])
-def test_more_absent_sequences(pad, device):
-    case = Case(pad=pad)
-    args, mask = double(case, device), padding(case, device)
-    expected = attend(args, 2, mask)
-    more = with_states(args, lambda x: lengthened(x, 1, 2, 9.0))
-    actual = attend(more, 2, lengthened(mask, 1, 2, True))
-    assert_close(actual[:, :3], expected)
-    assert not actual[:, 3:].any()
-
-
-@pytest.mark.parametrize("pad", ["right", "holes", "absent"])
-def test_more_padding_on_the_right(pad, device):
-    case = Case(pad=pad)
-    args, mask = double(case, device), padding(case, device)
-    expected = attend(args, 2, mask)
-    more = with_states(args, lambda x: lengthened(x, 3, 3, 9.0))
-    actual = attend(more, 2, lengthened(mask, 2, 3, True))
-    assert_close(actual[:, :, :, :-3], expected)
-    assert not actual[:, :, :, -3:].any()
-
-
-@pytest.mark.parametrize("dim, order", [(0, [1, 0]), (1, [2, 0, 1])], ids=["batch", "sequences"])
-def test_order(dim, order, device):
-    """Sequences have no positions among themselves: in another order each gets the same."""
-    case = Case(pad="right")
-    args, mask = double(case, device), padding(case, device)
-    order = torch.tensor(order, device=device)
-    moved = with_states(args, lambda x: x.index_select(dim, order))
-    actual = attend(moved, 2, mask.index_select(dim, order))
-    assert_close(actual, attend(args, 2, mask).index_select(dim, order))
-
-
-def test_inputs_of_the_same_batch_do_not_meet(device):
-    case = Case(pad="absent")
-    args, mask = double(case, device), padding(case, device)
-    together = attend(args, 2, mask)
-    for b in range(2):
-        alone = with_states(args, lambda x, b=b: x[b : b + 1])
-        assert_close(attend(alone, 2, mask[b : b + 1]), together[b : b + 1])
 
 
 # --- Numbers
@@ -258,35 +173,3 @@ def test_slots_are_not_copied_for_every_sequence(device):
     saved = saved_for_backward(lambda *x: mem_attention(*x, slots=case.slots), leaves)
     copied = case.sequences * (case.sequences * case.slots) * case.width
     assert max(map(nbytes, saved)) < 4 * copied / 4
-
-
-# --- Refusals
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (dict(q=torch.zeros(2, 3, 7, 4)), r"`q` must have the five axes .*\(2, 3, 7, 4\) instead"),
-        (dict(q=torch.zeros(2, 0, 2, 7, 4)), r"`q` must .*none of them empty.*\(2, 0, 2, 7, 4\)"),
-        (
-            dict(k=torch.zeros(2, 3, 2, 6, 4)),
-            r"`k` must match `q` \(2, 3, 2, 7, 4\), but is .*6, 4",
-        ),
-        (dict(v=torch.zeros(2, 3, 2, 7, 5)), r"`v` must match `q` .*but is \(2, 3, 2, 7, 5\) inst"),
-        (dict(slots=0), "`slots` must be between 1 and 6, .* but is 0 instead"),
-        (dict(slots=7), "`slots` must be between 1 and 6, .* but is 7 instead"),
-        (
-            dict(bias=torch.zeros(3, 2, 7, 12)),
-            r"`bias` must be \(3, 2, 7, 11\), but is \(3, 2, 7, 12\) instead",
-        ),
-        (
-            dict(key_padding_mask=torch.zeros(2, 3, 7, dtype=torch.bool)),
-            r"`key_padding_mask` must be \(2, 3, 5\) of torch.bool, but is \(2, 3, 7\) of torch.bo",
-        ),
-        (dict(key_padding_mask=torch.zeros(2, 3, 5)), "but is .* of torch.float32 instead"),
-    ],
-)
-def test_refusals(wrong, message):
-    q, k, v, _ = inputs(Case())
-    with pytest.raises(ValueError, match=message):
-        mem_attention(**{**dict(q=q, k=k, v=v, slots=2), **wrong})

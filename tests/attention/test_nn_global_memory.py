@@ -215,65 +215,6 @@ def test_compile(kind, pad, training, broken_in):
     layers.check_compile(module, *inputs(), broken_in=broken_in, **options(pad))
 
 
-# --- Refusals
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (dict(num_heads=3), "`num_heads` must divide `embed_dim` 8, but is 3 instead"),
-        (dict(num_heads=0), "`num_heads` must divide `embed_dim` 8, but is 0 instead"),
-        (dict(sparsity="x"), "`sparsity` must be one of chunks, lsh, window, but is x instead"),
-        (dict(chunk_size=0), "`chunk_size` must be at least 1, but is 0 instead"),
-        (dict(window=-1), "`window` must be at least 0, but is -1 instead"),
-        (dict(rounds=0), "`rounds` must be at least 1, but is 0 instead"),
-        (dict(buckets=0), "`buckets` must be at least 2, but is 0 instead"),
-        (dict(buckets=3), "`buckets` must be even, but is 3 instead"),
-        (dict(memory_projections="qk"), '`memory_projections` must be .* but is "qk" instead'),
-        (dict(dropout=1.0), "`dropout` must be from 0 to below 1, but is 1.0 instead"),
-        (
-            dict(sparsity="window", chunk_size=8),
-            "`chunk_size` must be left out with `sparsity` 'window', .* window, but is 8",
-        ),
-        (dict(window=8), "`window` must be left out with `sparsity` 'chunks'"),
-        (dict(rounds=2), "`rounds` must be left out with `sparsity` 'chunks'"),
-        (dict(sparsity="window", buckets=2), "`buckets` must be left out with `sparsity` 'window'"),
-        (dict(sparsity="window", seed=2), "`seed` must be left out with `sparsity` 'window'"),
-        (dict(sparsity="lsh", window=8), "`window` must .* 'lsh', .* are chunk_size, rounds"),
-    ],
-)
-def test_refused_options(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        GlobalMemoryAttention(**dict(embed_dim=8, num_heads=2) | wrong)
-
-
-@pytest.mark.parametrize(
-    "x, memory, mask, message",
-    [
-        ((2, 5, 6), (2, 3, 8), None, r"`x` must be \(B, S, 8\), but is \(2, 5, 6\) instead"),
-        ((5, 8), (2, 3, 8), None, r"`x` must be \(B, S, 8\), but is \(5, 8\) instead"),
-        ((2, 5, 8), (1, 3, 8), None, r"`memory` must be \(2, M, 8\), but is \(1, 3, 8\) instead"),
-        ((2, 5, 8), (3, 8), None, r"`memory` must be \(2, M, 8\), but is \(3, 8\) instead"),
-        ((2, 5, 8), (2, 3, 8), (2, 8), r"`key_padding_mask` must be \(2, 5\) of torch.bool"),
-    ],
-)
-def test_refused_inputs(x, memory, mask, message):
-    given = {} if mask is None else {"key_padding_mask": torch.zeros(mask, dtype=torch.bool)}
-    with pytest.raises(ValueError, match=message):
-        layer()(torch.zeros(x), torch.zeros(memory), **given)
-
-
-@pytest.mark.parametrize("name", ["x", "memory"])
-def test_refused_types(name):
-    given = dict(x=torch.zeros(2, 5, 8), memory=torch.zeros(2, 3, 8))
-    with pytest.raises(TypeError, match=f"`{name}` must be a Tensor, but is of the type list in"):
-        layer()(**given | {name: [1]})
-    mask = torch.zeros(2, 5, dtype=torch.bool)
-    message = f"`{name}` must be floating-point .* of torch.bool instead; a mask is given as `key"
-    with pytest.raises(ValueError, match=message):
-        layer()(**given | {name: mask})
-
-
 def test_no_tokens_under_autocast():
     layer = GlobalMemoryAttention(8, 2, sparsity="chunks")
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -13,14 +13,12 @@ from cases import (
     any_padding_of_sequences,
     assert_all_close,
     draw,
-    lengthened,
     nbytes,
     padding,
     run,
     saved_for_backward,
 )
 from pairwise import pairwise
-from torch.autograd import gradcheck
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
@@ -117,13 +115,6 @@ def test_equations_3_to_5(source, slots, pad, dtype, device):
 )
 def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
-
-
-@any_padding_of_sequences
-def test_gradients(pad, device):
-    case = Case(2, pad, source=3, sequences=2, slots=1, heads=1, width=2)
-    leaves = inputs(case).leaves(torch.float64, device)
-    assert gradcheck(fast(padding(case, device)), tuple(leaves))
 
 
 def written(case, device):
@@ -235,47 +226,6 @@ def test_the_state_can_be_reordered(device):
     assert_close(select_sequences(args.query[order], *slots), selection[order])
 
 
-# --- What changes nothing
-
-
-def attend(args, mask):
-    return fast(mask)(*args)
-
-
-@pytest.mark.parametrize("pad", ["right", "holes", "nothing"])
-def test_more_absent_sequences(pad, device):
-    case = Case(pad=pad)
-    args, mask = double(case, device), padding(case, device)
-    longer = {name: lengthened(getattr(args, name), 1, 2, 9.0) for name in ("key", "states")}
-    more = args.replace(**longer)
-    assert_close(attend(more, lengthened(mask, 1, 2, True)), attend(args, mask))
-
-
-@pytest.mark.parametrize("pad", ["right", "holes", "absent"])
-def test_more_padding_on_the_right(pad, device):
-    case = Case(pad=pad)
-    args, mask = double(case, device), padding(case, device)
-    more = args.replace(states=lengthened(args.states, 2, 3, 9.0))
-    assert_close(attend(more, lengthened(mask, 2, 3, True)), attend(args, mask))
-
-
-def test_order_of_the_sequences(device):
-    case = Case(pad="right")
-    args, mask = double(case, device), padding(case, device)
-    order = [2, 0, 1]
-    moved = args.replace(key=args.key[:, order], states=args.states[:, order])
-    assert_close(attend(moved, mask[:, order]), attend(args, mask))
-
-
-def test_inputs_of_the_same_batch_do_not_meet(device):
-    case = Case(pad="absent")
-    args, mask = double(case, device), padding(case, device)
-    together = attend(args, mask)
-    for b in range(2):
-        alone = args.row(b).replace(w_key=args.w_key, w_value=args.w_value)
-        assert_close(attend(alone, mask[b : b + 1]), together[b : b + 1])
-
-
 # --- Numbers
 
 
@@ -321,56 +271,6 @@ def test_no_mixture_is_built(device):
     case = Case(50, source=50, sequences=2, slots=1, batch=1, width=8)
     saved = saved_for_backward(fast(None), inputs(case).leaves(torch.float32, device))
     assert max(map(nbytes, saved)) < 4 * 50 * 50 * 2 * 8 / 4
-
-
-# --- Refusals
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (dict(query=torch.zeros(2, 12)), r"`query` must have the three axes .*\(2, 12\) instead"),
-        (dict(key=torch.zeros(2, 0, 12)), r"`key` must .*none of them empty, but is \(2, 0, 12\)"),
-        (dict(key=torch.zeros(2, 3, 6)), r"`key` must be \(2, K, 12\), but is \(2, 3, 6\) instead"),
-        (dict(bias=torch.zeros(3)), r"`bias` must be \(2, \d, 3\), but is \(3,\) instead"),
-        (dict(key=torch.zeros(1, 3, 12)), r"`key` must be \(2, K, 12\), but is \(1, 3, 12\) inst"),
-        (
-            dict(absent=torch.zeros(2, 4, dtype=torch.bool)),
-            r"`absent` must be \(2, 3\) of torch.bool, but is \(2, 4\) of torch.bool instead",
-        ),
-    ],
-)
-def test_refused_selections(wrong, message):
-    args = inputs(Case())
-    with pytest.raises(ValueError, match=message):
-        select_sequences(**{**dict(query=args.query, key=args.key), **wrong})
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (dict(k=torch.zeros(2, 2, 5, 3)), r"`k` must have the five axes .*\(2, 2, 5, 3\) instead"),
-        (
-            dict(v=torch.zeros(2, 3, 2, 6, 3)),
-            r"`v` must match `k` \(2, 3, 2, 5, 3\), but is .*6, 3",
-        ),
-        (dict(q=torch.zeros(2, 4, 3)), r"`q` must have the four axes .*but is \(2, 4, 3\) instead"),
-        (
-            dict(selection=torch.zeros(2, 5, 3)),
-            r"`selection` must be \(2, 4, sequences\), but is \(2, 5, 3\) instead",
-        ),
-        (dict(selection=torch.zeros(2, 4, 2)), r"`state` must have the shapes \[\(2, 2, 5, 6\), "),
-        (dict(q=torch.zeros(2, 1, 4, 3)), r"`state` must have the shapes \[\(2, 1, 5, 9\), "),
-        (
-            dict(key_padding_mask=torch.zeros(2, 3, 5)),
-            r"`key_padding_mask` must be \(2, 3, 5\) of torch.bool, but is .* of torch.float32 ins",
-        ),
-    ],
-)
-def test_refused_mixtures(wrong, message):
-    selection, q, k, v, _ = written(Case(), "cpu")
-    with pytest.raises(ValueError, match=message):
-        mixture_attention(**{**dict(q=q, k=k, v=v, selection=selection), **wrong})
 
 
 @pytest.mark.parametrize("level", [0, -90, -300])

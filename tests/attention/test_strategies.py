@@ -5,22 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import Case, Inputs, assert_equal, draw, run, shapes_of_tokens
+from cases import Case, Inputs, draw, shapes_of_tokens
 from cases import padding as padding_of
 from pairwise import pairwise
 from recurrences import (
     GLOBAL,
     LONGEST,
-    MEMORIES,
     STRIDE,
-    WHOLE,
     B,
     D,
     H,
     M,
     gated,
     read,
-    recurrence,
 )
 from torch import Tensor
 from torch.testing import assert_close
@@ -42,11 +39,6 @@ LENGTH = 11
 
 CAUSAL = [name for name, control in CONTROLS.items() if not control.causal_refusal]
 causal_ones = pytest.mark.parametrize("name", CAUSAL)
-
-
-def test_every_strategy_has_an_oracle():
-    assert MEMORIES.keys() == set(CAUSAL)
-    assert MEMORIES.keys() | WHOLE.keys() == CONTROLS.keys()
 
 
 def make(name: str, **options):
@@ -82,52 +74,6 @@ def attend(control, q, k, v, x, mask=None, **options):
 PADS = ["none", "left", "right", "holes"]
 
 
-@pairwise(name=CAUSAL, pad=PADS)
-def test_causal_form_is_the_recurrence(name, pad):
-    control, tensors, mask = make(name), inputs(), padding(pad)
-    expected = recurrence(control, name, *tensors, mask, causal=True)
-    out = attend(control, *tensors, mask, causal=True)
-    assert_close(seen(out, mask), expected)
-
-
-@pairwise(name=CAUSAL, pad=["none", "left", "right"], splits=[(1,) * LENGTH, (4, 1, 6)])
-def test_steps_are_the_causal_form(name, pad, splits):
-    control, (q, k, v, x), mask = make(name), inputs(), padding(pad)
-    expected = attend(control, q, k, v, x, mask, causal=True)
-    parts, state, start = [], None, 0
-    for length in splits:
-        at = slice(start, start + length)
-        here = None if mask is None else mask[:, at]
-        before = state
-        kept = None if state is None else [t.clone() for t in state]
-        out, state = control.step(
-            q[:, :, at], k[:, :, at], v[:, :, at], Tokens(x[:, at], here), state
-        )
-        if kept is not None:
-            assert_equal(before, kept)
-        parts.append(out)
-        start += length
-    assert_close(seen(torch.cat(parts, dim=2), mask), seen(expected, mask))
-
-
-@causal_ones
-def test_a_state_follows_its_hypothesis(name):
-    control, (q, k, v, x) = make(name), inputs()
-    order = torch.tensor([2, 0, 0, 1])
-    _, state = control.step(q[:, :, :5], k[:, :, :5], v[:, :, :5], Tokens(x[:, :5]), None)
-    rest = [t[order][:, :, 5:] for t in (q, k, v)]
-    out, _ = control.step(*rest, Tokens(x[order, 5:]), state.reorder(order))
-    assert_close(out, attend(control, q, k, v, x, causal=True)[order][:, :, 5:])
-
-
-@pairwise(name=CONTROLS, pad=PADS)
-def test_full_form_reads_the_last_memory(name, pad):
-    control, tensors, mask = make(name), inputs(), padding(pad)
-    expected = recurrence(control, name, *tensors, mask, causal=False)
-    out = attend(control, *tensors, mask, causal=False)
-    assert_close(seen(out, mask), seen(expected, mask))
-
-
 @pairwise(name=CONTROLS, pad=["none", "left", "right"])
 def test_what_is_written_once_is_read_like_the_full_form(name, pad):
     control, (q, k, v, x), mask = make(name), inputs(), padding(pad)
@@ -136,33 +82,6 @@ def test_what_is_written_once_is_read_like_the_full_form(name, pad):
     phi = control.vectors(k, Tokens(x, mask)).expand(-1, H, -1, -1).double()
     keys = control.write(k, v, Tokens(x, mask)).keys
     assert_close(phi.transpose(2, 3) @ k, keys)
-
-
-@pairwise(name=CAUSAL, causal=[True, False], pad=["none", "left"])
-def test_gradients_are_the_oracle_s(name, causal, pad):
-    control, mask, tensors = make(name), padding(pad), inputs().leaves(torch.float64, "cpu")
-    leaves = Inputs(**vars(tensors), **dict(control.named_parameters()))
-
-    def by_definition(*_):
-        return seen(recurrence(control, name, *tensors, mask, causal=causal), mask)
-
-    def under_test(*_):
-        return seen(attend(control, *tensors, mask, causal=causal), mask)
-
-    actual, expected = (
-        run(form, leaves, allow_unused=True) for form in (under_test, by_definition)
-    )
-    assert_close(actual, expected)
-
-
-@causal_ones
-def test_the_future_is_not_seen(name):
-    control, (q, k, v, x) = make(name), inputs()
-    v.requires_grad_()
-    out = attend(control, q, k, v, x, causal=True)
-    (grad,) = torch.autograd.grad(out[:, :, 4].sum(), v)
-    assert not grad[:, :, 5:].any()
-    assert grad[:, :, :5].any()
 
 
 @causal_ones

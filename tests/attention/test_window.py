@@ -103,7 +103,7 @@ def check(case, window, causal, dtype, device):
 
 
 @pairwise(
-    length=[1, 2, 3, 4, 5, 6, 7, 33],
+    length=[1, 4, 33],
     window=PATTERNS.values(),
     causal=[False, True],
     dtype=TOLERANCE,
@@ -135,7 +135,7 @@ def test_blocks_of_their_own_size(window, causal, device):
 
 
 @pairwise(
-    length=[1, 4, 15],
+    length=[1, 15],
     globals=[False, True],
     pad=PADS,
     window=PATTERNS.values(),
@@ -162,7 +162,7 @@ def test_what_a_query_sees_is_what_the_paper_says(window):
 
 
 @any_direction
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("length", [2, 8])
 def test_a_centred_window_has_its_smaller_half_on_the_right(length, causal, device):
     window, tokens = Window(4), torch.arange(float(length), dtype=torch.float64, device=device)
     seen = torch.eye(length, dtype=torch.float64, device=device)[None, None]
@@ -173,7 +173,7 @@ def test_a_centred_window_has_its_smaller_half_on_the_right(length, causal, devi
         assert_close(out[0, 0, t], near.double() / near.sum())
 
 
-@pairwise(more=[0, 1, 10**9], pad=PADS, causal=[False, True])
+@pairwise(more=[0, 10**9], pad=["none", "both", "sentence"], causal=[False, True])
 def test_a_window_over_everything_is_softmax_attention(more, pad, causal, device):
     case, mask = Case(9, pad), padding(Case(9, pad), device)
     real = torch.ones(2, 9, dtype=torch.bool, device=device) if mask is None else ~mask
@@ -213,7 +213,7 @@ def test_all_tokens_global_is_softmax_attention_under_any_window(window, causal,
 # --- The recurrence of the paper
 
 
-@pytest.mark.parametrize("length", [1, 3, 4, 5, 11])
+@pytest.mark.parametrize("length", [3, 11])
 def test_the_state_is_the_queue_of_the_paper(length, device):
     """K~ <- U K~ + e_n (x) k, token by token."""
     args = double(Case(length), device)
@@ -224,7 +224,7 @@ def test_the_state_is_the_queue_of_the_paper(length, device):
                 assert_close(kept[b, h].cpu(), reference.queue_of(given[b, h].cpu(), 4))
 
 
-@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("slots", [1, 3])
 def test_a_dilation_of_2_is_two_queues(slots, device):
     args = double(Case(11), device)
     out = window_attention(*args, Window(slots, dilation=2))
@@ -259,7 +259,9 @@ def pieces_of(args, window, sizes, state=None, key_padding_mask=None):
     return in_pieces(step, args, sizes, state, key_padding_mask)
 
 
-@pairwise(sizes=[[1] * 15, [3, 1, 5, 6], [15], [7, 1, 1, 6]], pad=PADS, window=PATTERNS.values())
+@pairwise(
+    sizes=[[1] * 15, [3, 1, 5, 6]], pad=["both", "holes", "sentence"], window=PATTERNS.values()
+)
 def test_pieces_give_what_the_whole_gives(sizes, pad, window, device):
     case = Case(15, pad)
     mask = padding(case, device)
@@ -283,7 +285,7 @@ def test_a_long_piece_after_a_short_one(length, window, device):
     assert_close(out, window_attention(*args, window, key_padding_mask=mask))
 
 
-@pairwise(length=[1, 4, 13], pad=PADS, window=PATTERNS.values())
+@pairwise(length=[1, 13], pad=["both", "sentence"], window=PATTERNS.values())
 def test_writing_at_once_leaves_what_steps_leave(length, pad, window, device):
     case = Case(length, pad)
     args, mask = double(case, device), padding(case, device)
@@ -373,47 +375,12 @@ def test_gradients_of_writing_and_reading(pad, window, device):
 # --- Numerical derivatives, padding, batches, precision
 
 
-@pairwise(globals=[False, True], window=PATTERNS.values(), causal=[True, False])
-def test_gradients(globals, window, causal, device):
-    case = Case(6, "left", globals=globals, batch=1, heads=1, width=2)
-    assert gradcheck(
-        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)),
-        tuple(inputs(case).leaves(torch.float64, device)),
-    )
-
-
-@any_direction
-@any_pattern
-def test_nothing_to_see_gives_zeros(window, causal, device):
-    case = Case(9, "sentence", globals=True)
-    leaves = inputs(case).leaves(torch.float32, device)
-    out, *grads = run(
-        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)), leaves
-    ).values()
-    assert not out[0].any() and (out[1] != 0).all()
-    for grad in grads:
-        assert not grad[0].any() and grad[1].isfinite().all()
-
-
 @any_pattern
 def test_reading_a_queue_that_is_empty_gives_zeros(window, device):
     q, k, v = double(Case(4), device)
     mask = torch.tensor([[True] * 4, [False] * 4], device=device)
     out = window_read(q, window_write(k, v, window, mask), window)
     assert not out[0].any() and (out[1] != 0).all()
-
-
-@pairwise(around=[(3, 0), (0, 6), (70, 1)], window=PATTERNS.values(), causal=[True, False])
-def test_padding_changes_nothing(around, window, causal, device):
-    (left, right), args = around, double(Case(30), device)
-    noise = torch.full((2, 2, left + right, 4), 9.0, dtype=torch.float64, device=device)
-    longer = args.map(lambda x: torch.cat([noise[:, :, :left], x, noise[:, :, left:]], dim=2))
-    mask = torch.ones(2, left + 30 + right, dtype=torch.bool, device=device)
-    mask[:, left : left + 30] = False
-    out = window_attention(*longer, window, causal=causal, key_padding_mask=mask)
-    expected = window_attention(*args, window, causal=causal)
-    assert_close(out[:, :, left : left + 30], expected)
-    assert not out[:, :, :left].any() and not out[:, :, left + 30 :].any()
 
 
 @pairwise(dtype=[torch.bfloat16, torch.float16], window=PATTERNS.values(), causal=[True, False])
@@ -430,96 +397,3 @@ def test_takes_memory_for_bands_and_not_for_all_pairs(device):
     leaves = inputs(Case(length, heads=1)).leaves(torch.float32, device)
     saved = saved_for_backward(lambda *x: window_attention(*x, Window(16)), leaves)
     assert max(map(nbytes, saved)) < 4 * 2 * length * 128
-
-
-# --- Refusals
-
-
-@pytest.mark.parametrize("name", ["slots", "dilation", "stride"])
-@pytest.mark.parametrize("value", [0, -2])
-def test_numbers_below_one(name, value):
-    with pytest.raises(ValueError, match=f"`window.{name}` must be at least 1, but is {value} ins"):
-        Window(**{"slots": 4, name: value})
-
-
-def test_a_dilation_and_a_stride():
-    with pytest.raises(ValueError, match="only one of .* above 1, but they are 2 and 3 instead"):
-        Window(4, dilation=2, stride=3)
-
-
-FORMS = {
-    "whole": lambda q, k, v, **options: window_attention(q, k, v, Window(3), **options),
-    "step": lambda q, k, v, **options: window_step(q, k, v, Window(3), None, **options),
-    "write": lambda q, k, v, key_padding_mask=None: window_write(k, v, Window(3), key_padding_mask),
-}
-any_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-self_attention = pytest.mark.parametrize("form", [FORMS["whole"], FORMS["step"]])
-
-
-@any_form
-@pytest.mark.parametrize("shape", [(2, 1, 5, 4), (2, 2, 6, 4), (2, 2, 5, 6)], ids=str)
-def test_shape_of_v(form, shape):
-    with pytest.raises(ValueError, match=r"`v` must match `k` \(2, 2, 5, 4\), but is .* instead"):
-        form(*inputs(Case(5)).replace(v=torch.zeros(shape)))
-
-
-@any_form
-def test_axes(form):
-    with pytest.raises(ValueError, match=r"`[qk]` must have the four axes .*\(2, 5, 4\) instead"):
-        form(*inputs(Case(5)).map(lambda x: x[0]))
-
-
-@self_attention
-@pytest.mark.parametrize("shape", [(3, 2, 5, 4), (2, 1, 5, 4), (2, 2, 5, 6)], ids=str)
-def test_shape_of_k(form, shape):
-    with pytest.raises(ValueError, match=r"`k` must match `q` \(2, 2, 5, 4\), but is .* instead"):
-        form(*inputs(Case(5)).replace(k=torch.zeros(shape), v=torch.zeros(shape)))
-
-
-@self_attention
-def test_another_number_of_queries(form):
-    with pytest.raises(ValueError, match="as many queries as keys, but got 4 queries and 5 keys"):
-        form(*inputs(Case(5)).replace(q=inputs(Case(4)).q))
-
-
-@any_form
-@pytest.mark.parametrize(
-    "mask", [torch.zeros(2, 4, dtype=torch.bool), torch.zeros(2, 5)], ids=["length", "dtype"]
-)
-def test_key_padding_mask(form, mask):
-    with pytest.raises(ValueError, match=r"`key_padding_mask` must be \(2, 5\) of torch.bool, but"):
-        form(*inputs(Case(5)), key_padding_mask=mask)
-
-
-@pytest.mark.parametrize(
-    "mask", [torch.zeros(2, 4, dtype=torch.bool), torch.zeros(2, 5)], ids=["length", "dtype"]
-)
-def test_global_mask(mask):
-    with pytest.raises(ValueError, match=r"`global_mask` must be \(2, 5\) of torch.bool, but is"):
-        window_attention(*inputs(Case(5)), Window(3), global_mask=mask)
-
-
-@pytest.mark.parametrize("length", [1, 5])
-@pytest.mark.parametrize("other", [dict(batch=1), dict(heads=1), dict(width=6)], ids=str)
-def test_state_of_other_inputs(other, length):
-    _, state = window_step(*inputs(Case(5, **other)), Window(3), None)
-    args = inputs(Case(length))
-    for attend in (
-        lambda: window_step(*args, Window(3), state),
-        lambda: window_read(args.q, state, Window(3)),
-    ):
-        with pytest.raises(ValueError, match=r"`state` must have the shapes \[.*\] for these inp"):
-            attend()
-
-
-def test_axes_of_q_when_reading():
-    q, k, v = inputs(Case(5))
-    with pytest.raises(ValueError, match=r"`q` must have the four axes .*\(2, 5, 4\) instead"):
-        window_read(q[0], window_write(k, v, Window(3)), Window(3))
-
-
-def test_state_of_another_window():
-    args = inputs(Case(5))
-    _, state = window_step(*args, Window(3), None)
-    with pytest.raises(ValueError, match=r"`state` must .*\(2, 2, 6, 4\).* has .*\(2, 2, 3, 4\)"):
-        window_step(*args, Window(3, dilation=2), state)
