@@ -289,8 +289,7 @@ def test_resuming(tuning, data, tmp_path):
 def test_a_checkpoint_of_another_rank(tuning, data, tmp_path):
     flags = [*tuning.flags, "--finetune-from-model", tuning.done.checkpoint, "--abc-low-rank", 4]
     done = attempt("fairseq-train", data, *flags, "--save-dir", tmp_path)
-    told = "--abc-low-rank was 2 in its training, but is 4"
-    assert done.stderr.splitlines()[-1].endswith(told) and done.returncode == 1
+    assert "Cannot load model parameters" in done.stderr and done.returncode == 1
 
 
 def test_a_merged_checkpoint(tuning, data, tmp_path):

@@ -52,8 +52,8 @@ def in_a_process(body, **streams):
     [
         (ValueError("--x is wrong"), "--x is wrong"),
         (KeyError("x"), f"KeyError: 'x'; {HINT}"),
-        (RuntimeError("first\nsecond"), f"RuntimeError: first; {HINT}"),
-        (AssertionError(), f"AssertionError: ; {HINT}"),
+        (RuntimeError("first\nsecond"), f"RuntimeError: first second; {HINT}"),
+        (AssertionError(), f"AssertionError: raise error; {HINT}"),
         (RecursionError("too deep"), f"RecursionError: too deep; {HINT}"),
     ],
 )

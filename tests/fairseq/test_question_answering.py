@@ -434,13 +434,6 @@ def test_answers_in_pieces_are_joined_in_every_batch(question_data) -> None:
     assert task._texts(["19 98"]) == ["19 98"]
 
 
-def test_a_metric_of_answers_that_nobody_computes(question_data, tmp_path) -> None:
-    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--best-checkpoint-metric", "f1"]
-    done = attempt("fairseq-train", question_data, *flags, "--save-dir", tmp_path / "model")
-    assert "--best-checkpoint-metric f1 needs --eval-answers" in done.stderr
-    assert not (tmp_path / "model").exists()
-
-
 def test_generating_without_the_sentinels_is_refused(model) -> None:
     flags = [*PLUGGED, *ANSWERING, "--gen-subset", "valid", "--path", model.checkpoint]
     done = attempt("fairseq-generate", model.data, *flags)

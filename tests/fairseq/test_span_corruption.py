@@ -19,7 +19,6 @@ from harness import (
     COMMON,
     PLUGGED,
     SIZES,
-    attempt,
     generate,
     hypotheses,
     logged,
@@ -406,15 +405,6 @@ def test_what_the_task_refuses(flags, message, monolingual):
     begin(monolingual)
     with pytest.raises(MemAttnError, match=re.escape(message)):
         begin(monolingual, *flags.split())
-
-
-def test_a_split_that_is_missing(monolingual, tmp_path):
-    flags = ["--train-subset", "other", "--save-dir", tmp_path]
-    done = attempt("fairseq-train", monolingual, *MODEL, *flags)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    words = f"fairseq-train: error: Dataset not found: other ({monolingual}); {monolingual} has "
-    assert last.startswith(words)
 
 
 def test_a_text_of_ends_alone_is_refused(monolingual, tmp_path):
