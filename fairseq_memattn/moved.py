@@ -36,6 +36,7 @@ MOVED = {
     "excepthook": "host.messages.handler",
     "generation_limits": "host.correctness.lengths",
     "literals": "host.safety.literals",
+    "modules.gmat_positions": "networks.positions models.gmat_config",
     "perplexity": "evaluation.perplexity",
     "perplexity.block_losses": "evaluation.perplexity.blocks",
     "perplexity.by_position": "evaluation.perplexity.positions",
