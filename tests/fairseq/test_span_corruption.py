@@ -26,7 +26,6 @@ from harness import (
     run,
     train,
 )
-from in_process import hydra_in_less_time
 from torch.utils.data import DataLoader
 
 from fairseq_memattn.data.corrupted_spans import (
@@ -368,8 +367,7 @@ def begin(data, *flags):
     """What fairseq-train does before its first update, in this process."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, [str(data), *MODEL[3:], *flags])
-    with hydra_in_less_time():
-        cfg = convert_namespace_to_omegaconf(args)
+    cfg = convert_namespace_to_omegaconf(args)
     task = tasks.setup_task(cfg.task)
     task.build_model(cfg.model)
     task.load_dataset("train", combine=True)

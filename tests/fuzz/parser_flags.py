@@ -12,7 +12,7 @@ from unittest import mock
 from command_lines import CommandLine
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from in_process import _main, _state_restored, hydra_in_less_time
+from in_process import _main, _state_restored
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ def _ask(line: CommandLine) -> list[Flag]:
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings(action="ignore"))
         stack.enter_context(_state_restored())
-        stack.enter_context(hydra_in_less_time())
         stack.enter_context(mock.patch.object(sys, "argv", [line.command, *line.right]))
         stack.enter_context(suppress(Parsed))
         if line.command in ("memattn", "fairseq-preprocess"):

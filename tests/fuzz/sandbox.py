@@ -23,7 +23,6 @@ from in_process import (
     _exit_code,
     _main,
     _state_restored,
-    hydra_in_less_time,
     preprocess_in_process,
 )
 
@@ -145,7 +144,6 @@ def redirect(streams: Sequence[Path]) -> None:
 def call(command: str, argv: Sequence[str], folder: Path) -> int:
     with ExitStack() as stack:
         stack.enter_context(_state_restored())
-        stack.enter_context(hydra_in_less_time())
         stack.enter_context(preprocess_in_process())
         stack.enter_context(mock.patch.dict(os.environ, ENVIRONMENT))
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=False))
