@@ -1,12 +1,11 @@
 # make demo        build a corpus, train, translate and score a bounded-memory transformer
 # make discourse   the same corpus with and without context: contrastive sets, document BLEU
 # make quick       the tests to run while working: models with random weights, under a minute
-# make test        what CI runs: check, docs, examples, then unit
+# make test        what CI runs: check, docs and unit, side by side
 # make check       lint, formatting, types
-# make unit        every test but those of make examples
+# make unit        every test but those of --full and --contract
 # make docs        build the site in build/site
 # make serve-docs  show the site at http://localhost:8000 while its pages are written
-# make examples    run what the documentation shows: its code, the notebook, the templates; install the wheel
 # make fuzz        CASES=1000 SEED=1: further bad inputs of all commands
 # make full        every test but those of --contract, in all cases; the Triton kernels at all lengths and sizes
 # make contract    all of tests/contract: every architecture through every command, kills, long inputs
@@ -52,12 +51,8 @@ QUICK := tests/attention tests/checkpoints tests/cli tests/evaluation \
 	--deselect tests/checkpoints/test_old_checkpoints.py::test_it_is_trained_on \
 	-k "not compile and not distributed"
 
-# What a reader of the documentation runs; most of it starts programs one after another.
-EXAMPLES := tests/test_notebook.py tests/test_distribution.py $(patsubst %,tests/fairseq/test_%.py, \
-	page_commands doctor page_code own_control new from_pretrained_page)
-
 .DEFAULT_GOAL := help
-.PHONY: help env develop wheelhouse demo discourse quick check docs serve-docs examples unit full test fuzz contract coverage clean
+.PHONY: help env develop wheelhouse demo discourse quick check docs serve-docs unit full test fuzz contract coverage clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -115,16 +110,14 @@ serve-docs: $(DEVELOP)
 quick: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) -q $(QUICK)
 
-examples: $(DEVELOP)
-	$(PYTEST) $(PARALLEL) -q $(EXAMPLES)
-
 unit: $(DEVELOP)
-	$(PYTEST) $(PARALLEL) $(EXAMPLES:%=--ignore %)
+	$(PYTEST) $(PARALLEL) -q
 
 full: $(DEVELOP)
 	$(PYTEST) $(PARALLEL) --full
 
-test: check docs examples unit
+test: $(DEVELOP)
+	@$(MAKE) --no-print-directory --jobs 3 check docs unit
 
 fuzz: $(DEVELOP)
 	$(PYTEST) -n $(WORKERS) -q tests/fuzz --fuzz-cases $(CASES) --fuzz-seed $(SEED)
