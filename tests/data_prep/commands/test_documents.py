@@ -389,19 +389,6 @@ def test_a_split_depends_on_seed_and_ids_alone(tmp_path: Path) -> None:
         assert sorted(part["en"].splitlines()) == sorted(first[name]["en"].splitlines())
 
 
-def test_a_split_is_replaced_only_by_force(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prefix = write(tmp_path / "all", documents_of(list(range(20))))
-    first = split(prefix, tmp_path / "s", seed=1)
-    again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]
-    assert prepare(documents, again) == 1
-    assert "train.en exists; choose another --output" in capsys.readouterr().err
-    assert written(tmp_path / "s" / "train") == first["train"]
-    assert prepare(documents, [*again, "--force"]) == 0
-    assert written(tmp_path / "s" / "train") != first["train"]
-
-
 def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
     prefix = write(tmp_path / "all", documents_of(list(range(7))))
     with pytest.raises(MemAttnError, match="leave at least one of the 7 documents in"):

@@ -281,30 +281,18 @@ def test_options_that_are_refused(
         assert run(tmp_path / "out", *options, name=name) == 1
         return message(capsys.readouterr().err)
 
-    official = md5(xml.read_bytes()).hexdigest()
     other = write_tar(tmp_path / "other.tgz", {XML: DOCUMENTS + " "})
-    found = md5(other.read_bytes()).hexdigest()
-    said = refusal("--archive", other)
-    assert f"md5 {found}, but the official v1.tar.gz has {official}" in said
-    assert refusal("--archive", xml, other) == (
-        f"--archive {other}: the name must be one of v1.tar.gz"
-    )
+    assert "but the official v1.tar.gz has" in refusal("--archive", other)
+    assert "the name must be one of v1.tar.gz" in refusal("--archive", xml, other)
     assert "no such set; the most similar" in refusal(name="wmt2023")
-    said = refusal("--langs", "en-fr")
-    assert said == "--langs en-fr: the pairs of tiny are en-de"
+    assert refusal("--langs", "en-fr") == "--langs en-fr: the pairs of tiny are en-de"
     plain = write_tar(tmp_path / "plain.tgz", {"p.en": "One.\tTab\n", "p.de": "Eins.\n"})
     register(PlainTextDataset, [plain], ["p.en", "p.de"], name="plain")
-    said = refusal(name="plain")
-    assert "--without-docids prepares its text alone" in said and "for en-de: wmt24, wmt23" in said
+    assert "--without-docids prepares its text alone" in refusal(name="plain")
     said = refusal("--without-docids", "--format", "tsv", name="plain")
     assert said.startswith("--format tsv: line 1: 'src' contains a tab")
     assert run(tmp_path / "out", "--without-docids", name="plain") == 0
     assert not (tmp_path / "out/text/test.docid").exists()
-    assert run(tmp_path / "out", "--unchecked", "--archive", other) == 1
-    said = message(capsys.readouterr().err)
-    assert "was made from other input or options" in said
-    assert prepare(sacrebleu, ["--set", "tiny"]) == 1
-    assert "are required: --langs, --output" in capsys.readouterr().err
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,13 +302,6 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare(sacrebleu, ["--list", "--set", "wmt21/AB", "--langs", "en-de"]) == 0
     shown = capsys.readouterr().out.splitlines()[1].split()
     assert shown == ["wmt21/AB", "src,ref:A,ref:B,docid,origlang", "en-de"]
-    for options, said in (
-        (["--langs", "xx-de"], "--langs xx-de: no set of sacreBLEU has this pair"),
-        (["--set", "wmt2023"], "--set wmt2023: sacreBLEU"),
-        (["--set", "wmt21/C", "--langs", "de-en"], "the pairs of wmt21/C are en-de"),
-    ):
-        assert prepare(sacrebleu, ["--list", *options]) == 1
-        assert said in message(capsys.readouterr().err)
 
 
 def test_every_pair_of_the_registry_has_its_archives() -> None:

@@ -131,15 +131,6 @@ def test_no_server(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_file_that_the_server_does_not_have(site: Site, tmp_path: Path) -> None:
-    site.status = 404
-    with pytest.raises(
-        MemAttnError, match="corpus.tgz: the server answered 404 Not Found; run the"
-    ):
-        download.fetch(site.url, tmp_path / "archives/corpus.tgz")
-    assert not [*tmp_path.iterdir()]
-
-
 @pytest.mark.parametrize(
     ("size", "digest", "expected"),
     [

@@ -158,15 +158,6 @@ def test_what_another_program_has_made_is_kept(
     assert (other / name).read_text() == "kept"
 
 
-def test_data_that_were_about_to_be_replaced_are_brought_back(
-    made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
-    text, output = made
-    copied(output, tmp_path / "bin").rename(tmp_path / ".bin.replaced")
-    assert not binarise(text, ["en", "es"], tmp_path / "bin")
-    assert tree(tmp_path / "bin") == tree(output)
-
-
 def killed_at(step: str, arguments: list[str]) -> int | None:
     """The exit code of the command in a process that is killed at a step of its work.
 
@@ -330,28 +321,6 @@ def test_data_that_lost_a_file_is_not_taken_for_done(
     (copy / "test.en-es.docids").unlink()
     with pytest.raises(MemAttnError, match="was changed since.*--force"):
         binarise(text, ["en", "es"], copy)
-
-
-FAIRSEQ = """\
-import argparse, logging
-logging.basicConfig(level="DEBUG")
-def cli_main():
-    options = argparse.Namespace(workers=1)
-    for line in (options, "Dictionary: 24 types", "Wrote preprocessed data to ."):
-        logging.info(line)
-"""
-
-
-@pytest.mark.usefixtures("own_process")
-def test_what_is_printed_of_fairseq(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "fairseq_cli").mkdir()
-    (tmp_path / "fairseq_cli/__init__.py").touch()
-    (tmp_path / "fairseq_cli/preprocess.py").write_text(FAIRSEQ)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert script.run_preprocess([], tmp_path) == 0
-    assert capfd.readouterr().err == "fairseq-preprocess: Dictionary: 24 types\n"
 
 
 def test_parts_of_an_earlier_run_are_removed(
