@@ -37,6 +37,11 @@ MOVED = {
     "generation_limits": "host.correctness.lengths",
     "literals": "host.safety.literals",
     "modules.gmat_positions": "networks.positions models.gmat_config",
+    "modules.t5_embedding": "networks.t5_layers",
+    "modules.t5_layers": "networks.t5_layers",
+    "modules.t5mem_layers": "networks.t5mem_encoder",
+    "modules.t5mem_selector": "networks.t5mem",
+    "modules.t5mem_stacks": "modules.t5_stacks",
     "perplexity": "evaluation.perplexity",
     "perplexity.block_losses": "evaluation.perplexity.blocks",
     "perplexity.by_position": "evaluation.perplexity.positions",
@@ -48,6 +53,9 @@ MOVED = {
     "qa.span_finder": "data.questions.span_finder",
     "qa.span_texts": "data.questions.span_texts",
     "qa.validation_answers": "tasks.validation.answers",
+    "transformers.t5mem_blocks": "networks.t5_layers",
+    "transformers.t5mem_decoder": "networks.t5mem transformers.t5mem_stacks",
+    "transformers.t5mem_encoder": "networks.t5mem_encoder transformers.t5mem_stacks",
 }
 
 
