@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 import torch
-from harness import LOGGING, PLUGGED, PLUGIN, attempt, logged, run
+from harness import LOGGING, PLUGGED, logged, run
 
 from fairseq_memattn.data.recall import FORMS
 from fairseq_memattn.tasks.associative_recall import (
@@ -84,11 +84,7 @@ def test_examples_depend_on_their_number_the_seed_the_split_and_the_epoch():
     [
         ({"pairs": 65}, "--pairs must be at most --key-symbols 64, .* but is 65"),
         ({"pairs": 4, "queries": 5}, "--queries must be at most --pairs 4, but is 5"),
-        ({"pairs": 4, "least_pairs": 5}, "--least-pairs must be at most --pairs 4, but is 5"),
         ({"pairs": 8, "length": 23}, "--length must be at least 24, .* but is 23"),
-        ({"pairs": 0}, "--pairs must be at least 1, but is 0"),
-        ({"value_symbols": 0}, "--value-symbols must be at least 1, but is 0"),
-        ({"form": "haystack"}, "--form must be one of multi_query, needle, but is haystack"),
     ],
 )
 def test_options_that_cannot_be(options, message):
@@ -108,43 +104,3 @@ def test_train_and_recall_at_twice_the_length(tmp_path):
     )
     (row,) = logged(done.stdout + done.stderr, "test")
     assert float(row["test_accuracy"]) > 90
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            "--max-target-positions 11",
-            "the 11 positions of the model, but is 12; raise --max-target",
-        ),
-        (
-            "--abc-causal-layers window:2,global:4",
-            "the 8 positions of the model, but is 12; raise --abc-max-length, --abc-stride or the",
-        ),
-    ],
-)
-def test_a_model_with_too_few_positions(flags, message, tmp_path):
-    done = attempt("fairseq-train", *TASK, *MODEL, *flags.split(), "--save-dir", tmp_path)
-    assert done.returncode != 0
-    assert f"--length must be at most {message}" in done.stderr.splitlines()[-1]
-
-
-def test_yaml(tmp_path):
-    """fairseq-hydra-train gives the model the options of its own part alone."""
-    sizes = "decoder_layers: 1, decoder_embed_dim: 16, decoder_ffn_embed_dim: 16"
-    (tmp_path / "c.yaml").write_text(
-        f"""# @package _group_
-common: {{user_dir: {PLUGIN}, cpu: true, log_format: json}}
-task: {{_name: associative_recall, length: 16, pairs: 2, train_examples: 8, valid_examples: 4}}
-criterion: {{_name: sequence_tagging}}
-dataset: {{batch_size: 4, num_workers: 0}}
-optimization: {{max_update: 1, lr: [0.001]}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-checkpoint: {{no_save: true}}
-model: {{_name: abc_mlp_transformer_lm, {sizes}, decoder_attention_heads: 2, abc_causal_slots: 4}}
-hydra: {{run: {{dir: {tmp_path}/hydra}}, job: {{chdir: false}}}}
-"""
-    )
-    done = run("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "c")
-    assert '"valid_loss"' in done.stdout

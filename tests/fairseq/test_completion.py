@@ -24,21 +24,11 @@ def script(tmp_path, capsys):
     ("words", "completed"),
     [
         ("memattn perp", ["perplexity"]),
-        ("memattn perplexity --by", ["--by-position"]),
         ("memattn plot --attention c", ["cross", "causal"]),
-        ("memattn prepare wiki", ["wikitext"]),
-        ("memattn prepare own-corpus --uni", ["--unique-ids"]),
         ("memattn prepare documents sp", ["split"]),
-        ("memattn prepare documents split --la", ["--langs"]),
-        ("memattn prepare wmt14 --archive ref", ["reference.de"]),
         ("memattn score --reference ref", ["reference.de"]),
-        ("memattn plot bin --path refer", ["reference.de"]),
-        ("memattn convert --user-d", ["--user-dir"]),
         ("memattn convert --arch abc_mlp_transformer_w", ["abc_mlp_transformer_wmt_en_de"]),
         ("memattn archs t5mem_ws_", ["t5mem_ws_wma"]),
-        ("memattn new rec", ["recipe"]),
-        ("memattn new recipe --la", ["--langs"]),
-        ("memattn new corpus ref", ["reference.de"]),
     ],
 )
 def test_bash(words, completed, script):

@@ -1,6 +1,7 @@
 """`memattn compress` and `decompress`: documents to a store and back."""
 
 import hashlib
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -165,7 +166,13 @@ class Lines(list):
 
 
 @pytest.mark.parametrize("bos", [None, 0])
-@pytest.mark.parametrize("limit", [2, 3, 5, 40])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        3,
+        40,
+    ],
+)
 def test_pieces_read_their_own_lines(bos, limit):
     lines = Lines(torch.arange(3 * n, 3 * n + 1 + n % 3) + 1 for n in range(12))
     corpus = Corpus(lines, [("a", range(1, 4)), ("b", range(4, 12))], bos)
@@ -180,14 +187,11 @@ def test_pieces_read_their_own_lines(bos, limit):
     assert torch.equal(together, torch.cat(list(lines)[1:]))
 
 
-def test_documents_of_several_lines_and_pieces(made, tmp_path, capsys):
+def test_documents_of_several_lines_and_pieces(made, tmp_path):
     folder, model, lines = made
     ours(folder, tmp_path / "s", "--documents", "blank-lines", status=1)
-    assert "'test-3' has 36 tokens, but --max-length is 24; --split" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
     ours(folder, tmp_path / "s", "--documents", "blank-lines", "--split")
-    said = capsys.readouterr().out
-    assert "3 documents as 5 records; 3 blank lines between them are left out" in said
     found = np.load(unpacked(folder, tmp_path / "s", tmp_path / "f.npz"))
     document = torch.cat(lines[3:5])
     last = torch.cat(lines[7:])
@@ -202,17 +206,12 @@ def test_documents_of_several_lines_and_pieces(made, tmp_path, capsys):
         assert_close(torch.from_numpy(found[id]), whole(model, tokens), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_sources_of_a_translator(tmp_path, told):
-    """They have no <s>, and are padded on the left in training.
-
-    told: whether training was told the languages, or found them in the names of the data's files
-    """
+def test_sources_of_a_translator(tmp_path):
+    """They have no <s>, and are padded on the left in training, which found their languages."""
     for language in "ab":
         dictionary().save(str(tmp_path / f"dict.{language}.txt"))
     lines = binarise(tmp_path / "test.a-b.a", [5, 9])
     flags = ["--task=translation", "--max-source-positions=24"]
-    flags += ["--source-lang=a", "--target-lang=b"] if told else []
     model, path = save(tmp_path, arch="gmat_transformer", flags=[*COMPRESSES, *flags])
     store, output = tmp_path / "s", tmp_path / "f.npz"
     flags = ["--path", str(path), "--cpu", "--output"]
@@ -225,20 +224,6 @@ def test_sources_of_a_translator(tmp_path, told):
     assert main(["decompress", str(store), *flags, str(output), "--tokens"]) == 1
 
 
-def test_the_model_is_checked_before_the_data(made, tmp_path, capsys):
-    folder, store = made[0], made[0] / "store"
-    pair = ["--task=translation", "--source-lang=en", "--target-lang=es"]
-    _, path = save(tmp_path, arch="transformer", flags=pair)
-    flags = ["--path", str(path), "--cpu", "--output"]
-    for command in (
-        ["compress", str(folder / "bin"), *flags, str(tmp_path / "store")],
-        ["decompress", str(store), *flags, str(tmp_path / "f.npz")],
-    ):
-        assert main(command) == 1
-        told = f"--path {path} (architecture transformer) has no compressing encoder"
-        assert told in capsys.readouterr().err
-
-
 def test_documents_by_ids(tmp_path):
     docids = tmp_path / "test.docids"
     docids.write_text("a\na\nb\n", encoding="utf-8")
@@ -246,18 +231,16 @@ def test_documents_by_ids(tmp_path):
     assert found == [("a", range(0, 2)), ("b", range(2, 3))]
 
 
-@pytest.mark.parametrize(("first", "second"), [("ids", "lines"), ("lines", "ids")])
-def test_a_subset_is_not_stored_by_ids_and_without(made, tmp_path, capsys, first, second):
+def test_a_subset_is_not_stored_by_ids_and_without(made, tmp_path, capsys):
     folder = made[0]
     (tmp_path / "bin").mkdir()
     dictionary().save(str(tmp_path / "bin" / "dict.txt"))
     binarise(tmp_path / "bin" / "test", [4, 5, 6])
     (tmp_path / "bin" / "test.docids").write_text("a\na\nb\n", encoding="utf-8")
-    for documents, status in ((first, 0), (second, 1), (first, 0)):
+    for documents, status in (("ids", 0), ("lines", 1), ("ids", 0)):
         flags = ["--documents", documents]
         ours(tmp_path, tmp_path / "s", *flags, path=folder / "model.pt", status=status)
-    told = f"--documents {second}: the store {tmp_path / 's'} already has --subset test by "
-    assert f"{told}--documents {first}; choose another --output" in capsys.readouterr().err
+    assert "already has --subset test by --documents ids" in capsys.readouterr().err
 
 
 @pytest.mark.full
@@ -284,22 +267,17 @@ main(["compress", {str(folder / "bin")!r}, "--path", {str(folder / "model.pt")!r
     assert done.returncode == -signal.SIGKILL
     assert list(content(store)) == [f"test-{number}" for number in range(5)]
     ours(folder, store)
-    said = capsys.readouterr().out
-    assert "5 new records of" in said and "; 5 were there already" in said
-    same(store, folder / "store")
-    ours(folder, store)
-    assert "0 new records of 0 tokens; 10 were there already" in capsys.readouterr().out
+    assert "; 5 were there already" in capsys.readouterr().out
     same(store, folder / "store")
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_processes_at_once_are_one(processes, made, tmp_path):
+def test_processes_at_once_are_one(made, tmp_path):
     folder, store = made[0], tmp_path / "s"
     data = ["--path", folder / "model.pt", "--output", store, "--max-tokens", 40, "--cpu"]
-    run_on(processes, tmp_path / "streams", "memattn", "compress", folder / "bin", *data)
+    run_on(2, tmp_path / "streams", "memattn", "compress", folder / "bin", *data)
     shards = [[id for id, _ in shard.lengths()] for shard in Store(store).shards]
     one = content(folder / "store")
-    assert len(shards) == processes and all(shards) and sum(shards, []) == list(one)
+    assert len(shards) == 2 and all(shards) and sum(shards, []) == list(one)
     for id, record in content(store).items():
         assert (record.length, record.source) == (one[id].length, one[id].source)
         np.testing.assert_allclose(record.vectors, one[id].vectors, rtol=0, atol=1e-5)
@@ -308,35 +286,22 @@ def test_processes_at_once_are_one(processes, made, tmp_path):
     assert list(content(store)) == list(one)
 
 
-def test_adding_another_subset(made, tmp_path):
-    folder, store = made[0], tmp_path / "s"
-    ours(folder, store)
-    ours(folder, store, "--subset", "valid")
-    expected = [*content(folder / "store"), "valid-0", "valid-1", "valid-2"]
-    assert list(content(store)) == expected
-
-
 def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     folder, store = made[0], made[0] / "store"
     before = content(store)
     save(folder, "other.pt", seed=2)
     save(folder, "whole.pt", flags=GMAT)
-    save(folder, "roberta.pt", arch="roberta", flags=[])
-    lines = binarise(tmp_path / "test", LINES, seed=9)
+    binarise(tmp_path / "test", LINES, seed=9)
     dictionary().save(str(tmp_path / "dict.txt"))
-    assert len(lines) == len(LINES)
     for path, flags, message in (
         ("other.pt", [], "was made with another model: its fingerprint is "),
         ("whole.pt", [], "(architecture gmat_bert) has no compressing encoder"),
-        ("roberta.pt", [], "must be a GMAT that was trained with --gmat-compress-after"),
         ("model.pt", ["--dtype", "float16"], "`dtype` must be float16, but is float32; add to it"),
         ("model.pt", ["--max-length", "40000"], "at most the 32768 positions of the model, but is"),
     ):
         ours(folder, store, *flags, path=path, status=1)
         assert message in capsys.readouterr().err
     flags = ["--path", str(folder / "model.pt"), "--output", str(store), "--cpu"]
-    assert main(["compress", f"{tmp_path}:{tmp_path}", *flags]) == 1
-    assert f"the data must be one folder, but are {tmp_path}:{tmp_path}" in capsys.readouterr().err
     assert main(["compress", str(tmp_path), *flags]) == 1
     assert "already has a record 'test-0' with another text" in capsys.readouterr().err
     flags = ["--path", str(folder / "other.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
@@ -345,46 +310,29 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     # What would be a new shard does not stay behind.
     monkeypatch.setenv("RANK", "1"), monkeypatch.setenv("WORLD_SIZE", "2")
     ours(folder, store, path="other.pt", status=1)
-    assert "was made with another model" in capsys.readouterr().err
-    monkeypatch.setenv("RANK", "2")
-    ours(folder, store, status=1)
-    assert "RANK must be less than WORLD_SIZE 2, but is 2" in capsys.readouterr().err
-    (tmp_path / "s").mkdir()
-    for file in store.iterdir():
-        (tmp_path / "s" / file.name).write_bytes(file.read_bytes())
+    assert len(list(store.glob("*.sqlite"))) == 1
+    shutil.copytree(store, tmp_path / "s")
     words = (store / "dict.txt").read_text().splitlines(keepends=True)
     (tmp_path / "s" / "dict.txt").write_text("".join(words[::-1]))
     flags = ["--path", str(folder / "model.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
     assert main(["decompress", str(tmp_path / "s"), *flags]) == 1
     assert "was made with another dictionary" in capsys.readouterr().err
-    (tmp_path / "s" / "dict.txt").unlink()
-    assert main(["decompress", str(tmp_path / "s"), *flags]) == 1
-    assert f"{tmp_path / 's'} has no dict.txt, the model's dictionary" in capsys.readouterr().err
     assert list(content(store)) == list(before)
 
 
-def test_a_damaged_record_is_named(made, tmp_path, capsys):
+def test_a_damaged_record_is_not_decompressed(made, tmp_path, capsys):
     folder, store = made[0], tmp_path / "s"
     ours(folder, store)
-    assert main(["decompress", str(store), "--check"]) == 0
-    assert "10 records are intact" in capsys.readouterr().out
     (file,) = store.glob("*.sqlite")
     vectors = Store(store)["test-4"].vectors.tobytes()
     raw = bytearray(file.read_bytes())
     raw[raw.index(vectors) + 5] ^= 1
     file.write_bytes(raw)
-    assert main(["decompress", str(store), "--check"]) == 1
-    message = f"{file}: the record 'test-4' is damaged"
-    assert message in capsys.readouterr().err
     flags = ["--path", str(folder / "model.pt"), "--output", str(tmp_path / "f.npz"), "--cpu"]
-    assert main(["decompress", str(store), *flags]) == 1
-    assert message in capsys.readouterr().err
+    for command in (["--check"], flags):
+        assert main(["decompress", str(store), *command]) == 1
+        assert f"{file}: the record 'test-4' is damaged" in capsys.readouterr().err
     assert not list(tmp_path.glob("f.npz*"))
-    assert main(["decompress", str(store), "--drop-damaged", *flags]) == 1
-    assert "--drop-damaged needs --check" in capsys.readouterr().err
-    file.write_bytes(b"no database" * 100)
-    assert main(["decompress", str(store), "--check"]) == 1
-    assert f"{file} cannot be used as a store" in capsys.readouterr().err
 
 
 def test_damaged_records_are_made_again(made, tmp_path, capsys):
@@ -394,11 +342,6 @@ def test_damaged_records_are_made_again(made, tmp_path, capsys):
     before = content(store)
     with sqlite3.connect(file) as raw:
         raw.execute("UPDATE records SET checksum = x'00' WHERE id IN ('test-4', 'test-7')")
-    capsys.readouterr()
-    assert main(["decompress", str(store), "--check"]) == 1
-    told = capsys.readouterr().err
-    assert "'test-4' is damaged" in told and "'test-7' is damaged" in told
-    assert "8 records are intact, and 2 records or files, listed above, are damaged; --drop" in told
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
     assert "8 records are intact; 2 faults, listed above, were removed" in capsys.readouterr().out
     made_again(folder, store, before)
@@ -459,42 +402,17 @@ def test_a_lost_file_does_not_go_unnoticed(made, tmp_path, capsys, monkeypatch, 
         assert main(["decompress", str(store), *command]) == 1
         assert f"{file} {told}" in capsys.readouterr().err
     ours(folder, store, status=1)
-    hint = f"memattn decompress {store} --check --drop-damaged removes the shard, and memattn comp"
-    assert hint in capsys.readouterr().err
     assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
-    assert "records are intact; 1 faults, listed above, were removed" in capsys.readouterr().out
     ours(folder, store)
     assert content(store).keys() == before.keys()
     assert main(["decompress", str(store), "--check"]) == 0
-    (tmp_path / "none").mkdir()
-    assert main(["decompress", str(tmp_path / "none"), "--check"]) == 1
-    assert "is not a store: it has no shards" in capsys.readouterr().err
 
 
-def test_whoever_reads_the_list_may_stop(made):
-    script = "from fairseq_memattn.cli import main; raise SystemExit(main())"
-    command = f"{sys.executable} -c '{script}' decompress {made[0] / 'store'} --list | head -n 0"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=Path(__file__).parents[2],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
-
-
-def test_the_documents_are_listed(made, tmp_path, capsys):
-    ours(made[0], tmp_path / "s")
+def test_the_documents_are_listed(made, capsys):
     capsys.readouterr()
-    assert main(["decompress", str(tmp_path / "s"), "--list"]) == 0
+    assert main(["decompress", str(made[0] / "store"), "--list"]) == 0
     rows = [row.split("\t") for row in capsys.readouterr().out.splitlines()]
-    records = Store(tmp_path / "s")
-    assert rows == [[id, str(records[id].length)] for id in records.ids()] and len(rows) == 10
-    assert main(["decompress", str(tmp_path / "s"), "--list", "--tokens"]) == 1
-    assert "--list only reads the store: leave out --tokens" in capsys.readouterr().err
-    assert main(["decompress", str(tmp_path / "s"), "--list", "--check"]) == 1
-    assert "--check only reads the store: leave out --list" in capsys.readouterr().err
+    assert rows == [[id, str(record.length)] for id, record in content(made[0] / "store").items()]
 
 
 def records(*ids, length=4):
@@ -644,19 +562,15 @@ def test_a_file_that_is_not_the_one_written(made, tmp_path, capsys):
     ours(folder, store)
     (file,) = store.glob("*.sqlite")
     earlier = file.read_bytes()
-    assert len(mark(file).read_text()) == 64
     unused = earlier.index(bytes(100)) + 50
     changed = earlier[:unused] + b"changed" + earlier[unused + 7 :]
     ours(folder, store, "--subset", "valid")
-    later = file.read_bytes()
-    assert later != earlier and main(["decompress", str(store), "--check"]) == 0
-    for content_of_file, intact in ((changed, 10), (earlier, 10)):
+    assert main(["decompress", str(store), "--check"]) == 0
+    for content_of_file in (changed, earlier):
         file.write_bytes(content_of_file)
         capsys.readouterr()
         assert main(["decompress", str(store), "--check"]) == 1
-        said = capsys.readouterr().err
-        assert f"{file} is damaged: it is not the file that was written, although" in said
-        assert f"{intact} records are intact, and 1 records or files" in said
+        assert f"{file} is damaged: it is not the file that was" in capsys.readouterr().err
         assert main(["decompress", str(store), "--check", "--drop-damaged"]) == 0
         assert main(["decompress", str(store), "--check"]) == 0
         ours(folder, store, "--subset", "valid")
@@ -696,29 +610,6 @@ def test_a_file_that_was_never_begun_is_no_shard(tmp_path):
         Store(tmp_path)
     Shard(tmp_path / "shard-00001.sqlite", HEADER).append(records("a"))
     assert list(Store(tmp_path).ids()) == ["a"]
-
-
-def test_a_vector_for_eight_tokens_is_an_eighth(tmp_path):
-    """L = 512, M = 64 as in the paper: the whole file, too, is about 8 times smaller."""
-    size = 768
-    shard, _ = open_for_writing(tmp_path, Header("model", "words", 64, size, "float32"), 0)
-    vectors = np.random.default_rng(1).normal(size=(64, size)).astype(np.float32)
-    shard.append([Record(str(number), 512, b"text", vectors) for number in range(20)])
-    tokens = 20 * 512 * size * 4
-    assert tokens / (20 * vectors.nbytes) == 8
-    assert 7.8 < tokens / shard.file.stat().st_size < 8
-
-
-def test_the_report_counts_them(made, tmp_path, capsys):
-    ours(made[0], tmp_path / "s", "--dtype", "float16")
-    said = capsys.readouterr().out
-    documents, tokens = len(LINES), sum(LINES) + len(LINES)
-    assert f"{documents} new records of {tokens} tokens; 3 x 16 float16 each" in said
-    smaller = f"{2 * tokens / (documents * 3):.2f} times smaller"
-    assert smaller in said
-    ours(made[0], tmp_path / "s", "--dtype", "float16")
-    said = capsys.readouterr().out
-    assert f"0 new records of 0 tokens; {documents} were there already" in said and smaller in said
 
 
 def test_batches():

@@ -3,21 +3,15 @@
 import json
 import math
 import re
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from harness import WINDOWS, generate, hypotheses, lines_of, run
-from matplotlib.figure import Figure
-from matplotlib.image import imread
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.cli.commands.cxmi import _Corpus
 from fairseq_memattn.data.documents.collation import WindowOptions
-from fairseq_memattn.documents import context_gain
-from fairseq_memattn.documents.context_gain import cxmi, draw_gains
+from fairseq_memattn.documents.context_gain import cxmi
 from fairseq_memattn.tasks.inference.scorer import Pair, Scorer
 
 
@@ -172,14 +166,9 @@ def test_contrast(document_model, corpus, loaded, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--scores nothing.txt", "--scores nothing.txt: there is no such file"),
         ("--scores WORDS", "WORDS, line 2: must be a log-likelihood, but is 'two'"),
         ("--scores NUMBERS", "NUMBERS: there are 2 scores for"),
         ("--scores NUMBERS --json NUMBERS", "would overwrite the input NUMBERS"),
-        ("", "give the data and --path of a model, or --scores or --translations without one"),
-        ("--scores NUMBERS --target-context 2", "--target-context is for --path, which is missing"),
-        ("--scores NUMBERS --separator x", "--separator is for --path, which is missing"),
-        ("--path model.pt", "the data is missing; a model needs both the data and --path"),
     ],
 )
 def test_bad_files_of_scores(flags, message, corpus, tmp_path, monkeypatch, capsys):
@@ -247,71 +236,14 @@ def test_sentences_without_context_are_not_helped():
     assert cxmi(without[:1], with_context[:1], [False]).helped == 0
 
 
-def test_long_sentences_have_several_rows(tmp_path, monkeypatch):
-    """Every token is drawn once, in rows of at most 100 characters."""
-    figures, savefig = [], Figure.savefig
-    monkeypatch.setattr(
-        Figure,
-        "savefig",
-        lambda self, *given, **more: (figures.append(self), savefig(self, *given, **more)),
-    )
-    sentences = [["\u2581hell", "o"], ["\u2581longer"] * 60, ["x" * 120, "."]]
-    values = [torch.linspace(-1, 1, len(tokens)) for tokens in sentences]
-    draw_gains(sentences, values, tmp_path / "x.png", "title")
-    axes = figures[0].axes[0]
-    rows = {}
-    for text in axes.texts:
-        rows.setdefault(text.get_position()[1], []).append(text.get_text())
-    twelve = ["\u2581longer"] * 12  # of 8 characters each, the space after it included
-    expected = [sentences[0], *[twelve] * 5, ["x" * 120], ["."]]
-    assert list(rows.values()) == expected
-    assert list(axes.get_yticks()) == [0, 1, 6]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2"]
-    assert imread(tmp_path / "x.png").shape[1] == pytest.approx(110 * (2 + 0.085 * 121), abs=1)
-
-
-def test_the_picture_shows_where_words_begin(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(context_gain, "draw_gains", lambda words, *others: drawn.append(words))
-    monkeypatch.setattr("fairseq_memattn.cli.commands.cxmi.replacing", nullcontext)
-    pieces = ["\u2581hell", "o", "\u2581", "w", "</s>"]
-    corpus = SimpleNamespace(
-        documents=SimpleNamespace(sentences_of=lambda document: [0]), words=lambda sentence: pieces
-    )
-    scores = [torch.zeros(len(pieces))]
-    _Corpus.draw(corpus, tmp_path / "x.png", 0, scores, scores)
-    assert drawn == [[pieces]]
-
-
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
-        ("contrast", "--sets nothing.json", "--sets nothing.json: there is no such file"),
         ("contrast", "--sets SET SET", "--sets: 2 sets have the name deixis"),
-        (
-            "contrast",
-            "--sets CORPUS",
-            "must be one of: a folder with NAME.text.LANG or NAME.current.LANG (contrapro), a file",
-        ),
-        ("contrast", "--sets SET --json x.out --scores x.out", "x.out is the file of --json"),
         ("contrast", "--sets SET --json MODEL", "would overwrite the input"),
-        ("contrast", "--sets SET --sentencepiece-model SET", "not a SentencePiece model"),
-        ("cxmi", "--tokens MODEL", "would overwrite the input"),
         ("contrast", "--sets SET --source-context -1", "--source-context must be at least 0"),
-        ("cxmi", "--target-context 1000000000", "--target-context must be at most 1000"),
         ("contrast", "--sets SET --separator ##", "--separator ## is not in the mod"),
-        ("contrast", "--sets SET --json no/where.json", "no/where.json: the folder"),
-        ("contrast", "--sets SET --max-tokens 0", "--max-tokens must be at least 1"),
-        (
-            "contrast",
-            "--sets SET --sentencepiece-model no.model",
-            "--sentencepiece-model no.model:",
-        ),
-        ("cxmi", "--subset nothing", "--subset nothing: there is no"),
         ("cxmi", "--source-context 0 --target-context 0", "the model sees no context"),
-        ("cxmi", "--document 0", "--document is for --picture, which is not given"),
-        ("cxmi", "--json x.json --picture x.doc", "--picture must end with .png or another image"),
-        ("cxmi", "--document 9 --picture x.png", "--document must be from 0 to 3, but is 9"),
     ],
 )
 def test_bad_flags_end_in_one_sentence(command, flags, message, document_model, corpus, capsys):
@@ -325,11 +257,3 @@ def test_bad_flags_end_in_one_sentence(command, flags, message, document_model, 
     assert main([command, str(document_model.data), *path, *flags]) == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert re.match(rf"memattn {command}: error: .*{re.escape(message)}", error)
-
-
-def test_a_missing_checkpoint_is_named(document_model, capsys):
-    assert main(["cxmi", str(document_model.data), "--path", "nothing.pt"]) == 1
-    assert "--path nothing.pt: there is no such file" in capsys.readouterr().err
-    folder = document_model.checkpoint.parent
-    assert main(["cxmi", str(document_model.data), "--path", str(folder)]) == 1
-    assert f"--path must be a checkpoint, but {folder} is a folder" in capsys.readouterr().err

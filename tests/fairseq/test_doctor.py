@@ -54,26 +54,6 @@ def test_missing_packages(quick, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.full
-def test_an_old_version_and_a_broken_package(quick, tmp_path, monkeypatch):
-    versions = doctor.version_of
-    monkeypatch.setattr(
-        doctor, "version_of", lambda name: "0.2.0" if name == "sentencepiece" else versions(name)
-    )
-    importing = doctor.import_module
-
-    def import_module(name):
-        if name == "regex":
-            raise ImportError("undefined symbol: x\nmore")
-        return importing(name)
-
-    monkeypatch.setattr(doctor, "import_module", import_module)
-    found = findings(tmp_path, 1)
-    assert found["sentencepiece"]["found"] == "0.2.0; must be 0.2.3 or newer"
-    assert found["regex"]["found"] == "ImportError: undefined symbol: x"
-    assert {found[name]["status"] for name in ("sentencepiece", "regex")} == {doctor.BROKEN}
-
-
-@pytest.mark.full
 def test_wrong_results_and_a_training_that_fails(tmp_path, monkeypatch):
     exact = doctor.causal
 

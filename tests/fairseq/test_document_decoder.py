@@ -1,7 +1,6 @@
 """The order in which documents are decoded, and what each sentence is told."""
 
 import contextlib
-import io
 import itertools
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
 from fairseq_memattn.documents.decoder import DocumentDecoder
 from fairseq_memattn.documents.ids import Documents
-from fairseq_memattn.documents.progress import DocumentProgress
 
 DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")
 
@@ -110,34 +108,6 @@ def test_progress_counts_sentences_and_documents():
     decoder.hypotheses(range(16), Recorder())
     assert [sentences for sentences, _ in counted] == [2, 2, 2, 2, 2, 2, 1, 1, 1, 1]
     assert sum(ended for _, ended in counted) == len(DOCUMENTS)
-
-
-def test_a_progress_bar_on_a_terminal(monkeypatch):
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr", terminal)
-    progress = DocumentProgress(5, 3)
-    progress(2, 0)
-    progress.bar.delay = 0
-    progress.bar.refresh()
-    assert "2/5" in terminal.getvalue()
-    progress(2, 1)
-    progress.bar.refresh()
-    assert "4/5" in terminal.getvalue() and "1 of 3 documents" in terminal.getvalue()
-    progress(1, 2)
-    assert progress.bar.disable  # closed
-
-
-def test_no_progress_bar_in_a_file(capfd):
-    progress = DocumentProgress(5, 3)
-    progress(5, 3)
-    assert capfd.readouterr().err == ""
-
-
-def test_without_context():
-    documents = Decoder(4, context=0)
-    documents.hypotheses(range(16))
-    assert set(map(tuple, documents.translate.contexts.values())) == {()}
 
 
 def test_a_sentence_is_not_to_be_had_twice_nor_from_another_shard():

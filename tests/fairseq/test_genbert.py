@@ -1,13 +1,9 @@
 """GenBERT over GMAT's encoder: one set of weights that encodes and decodes."""
 
-import math
-import shlex
-
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from harness import COMMON, PLUGGED, generate, hypotheses, logged, run, train
-from test_gmat import EOS, MASKABLE, PAD, SMALL, TINY, build, dictionary, loaded, rows, saved
+from test_gmat import EOS, MASKABLE, PAD, SMALL, build, dictionary, loaded, rows, saved
 from torch.nn.functional import layer_norm
 from torch.testing import assert_close
 
@@ -148,9 +144,6 @@ def test_the_encoder_is_gmat_s_bert():
         ({"gmat_sparsity": "lsh"}, "--gmat-sparsity lsh has no key projection, which"),
         ({"encoder_layerdrop": 0.1}, "--encoder-layerdrop must be 0 .* but is 0.1"),
         ({"max_target_positions": 40000}, "--max-target-positions has 40000 positions, but"),
-        ({"gmat_chunk": 0}, "--gmat-chunk must be at least 1"),
-        ({"decoder_layers": 0}, "--decoder-layers must be at least 1, but is 0"),
-        ({"decoder_layers": 4}, "--decoder-layers must be from 1 to the 3 .*, but is 4"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, message):
@@ -203,26 +196,3 @@ def test_a_memory_for_a_genbert_without_one(tmp_path):
     without, state = states
     assert all(torch.equal(state[name], weight) for name, weight in without.items())
     assert set(state) - set(without) == {"encoder.memory_tokens.weight"}
-
-
-def test_other_translation_models_do_not_start_from_one(convert, capsys):
-    *_, run = convert
-    assert run("gmat_transformer") == 1
-    error = capsys.readouterr().err
-    assert "gmat_bert is a masked language model, but --arch gmat_transformer is a tran" in error
-
-
-def test_training_and_generation(bilingual, tmp_path):
-    sizes = {k: v for k, v in TINY.items() if k.startswith("encoder")}
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in sizes.items()]
-    flags += shlex.split("--arch gmat_genbert --gmat-chunk 8 --gmat-memory 4 --task translation")
-    trained = train(bilingual, tmp_path, *COMMON, *flags, "--max-update", 5)
-    found = hypotheses(generate(trained, "--beam", 2, "--max-len-b", 10))
-    assert found
-    scored = run(
-        *("fairseq-validate", bilingual, *PLUGGED, "--path", trained.checkpoint),
-        *("--task", "translation", "--valid-subset", "test", "--log-format", "json"),
-        *("--max-tokens", 1000),
-    )
-    (row,) = logged(scored.stdout + scored.stderr, "test")
-    assert math.isfinite(float(row["test_loss"]))

@@ -26,7 +26,6 @@ SEARCHES = {
     "prefix": shlex.split("--beam 3 --prefix-size 2"),
 }
 ALIGNED = ["--print-alignment", "--max-len-b", 20]
-each_search = pytest.mark.parametrize("search", SEARCHES)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +53,6 @@ def assert_same(ours, theirs, alignments=True):
         assert not alignments or one.alignment == other.alignment
 
 
-@each_search
-def test_every_sentence_is_translated_once(search, generated, corpus):
-    assert list(generated[search]) == list(range(len(lines_of(corpus / "test.en"))))
-    assert len({hypothesis.text for hypothesis in generated[search].values()}) > 5
-
-
 def test_scored_equals_generated(generated, translator, corpus, tmp_path):
     """The decoder reading a translation at once gives what it gave writing it step by step."""
     found = [hypothesis for one in generated.values() for hypothesis in one.values()]
@@ -72,15 +65,6 @@ def test_scored_equals_generated(generated, translator, corpus, tmp_path):
     to_score = Trained(data, translator.checkpoint, "")
     scored = hypotheses(generate(to_score, "--score-reference", "--print-alignment"))
     assert_same(scored, dict(enumerate(found)))
-
-
-@each_search
-def test_alignments_point_into_the_sentences(search, generated, corpus):
-    sources = lines_of(corpus / "test.en")
-    for number, hypothesis in generated[search].items():
-        pairs = [tuple(map(int, pair.split("-"))) for pair in hypothesis.alignment.split()]
-        assert [target for _, target in pairs] == list(range(len(hypothesis.text.split())))
-        assert all(0 <= source < len(sources[number].split()) for source, _ in pairs)
 
 
 def test_prefix_is_kept(generated, translator, corpus):
@@ -129,17 +113,6 @@ def test_from_pretrained_gives_the_same(translator, corpus, generated):
     )
     said = hub.translate(lines_of(corpus / "test.en"), beam=5, max_len_b=20)
     assert said == [hypothesis.text for hypothesis in generated["beam"].values()]
-
-
-def test_score_agrees_with_generate(printed, tmp_path):
-    for kind in "HT":
-        rows = re.findall(rf"^{kind}-(\d+)\t(.*)$", printed["prefix"], re.MULTILINE)
-        rows.sort(key=lambda row: int(row[0]))
-        text = "".join(row[1].split("\t")[-1] + "\n" for row in rows)
-        (tmp_path / kind).write_text(text, encoding="utf-8")
-    scored = run("fairseq-score", "--sys", tmp_path / "H", "--ref", tmp_path / "T").stdout
-    bleu = re.compile(r"BLEU4 = [\d.]+, [\d./]+ \(BP=[\d.]+")
-    assert bleu.findall(scored) == bleu.findall(printed["prefix"]) != []
 
 
 # --------------------------------------------------------------------------- language models

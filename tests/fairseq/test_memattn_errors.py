@@ -53,21 +53,11 @@ def in_a_process(body, **streams):
         (ValueError("--x is wrong"), "--x is wrong"),
         (KeyError("x"), f"KeyError: 'x'; {HINT}"),
         (RuntimeError("first\nsecond"), f"RuntimeError: first second; {HINT}"),
-        (AssertionError(), f"AssertionError: raise error; {HINT}"),
-        (RecursionError("too deep"), f"RecursionError: too deep; {HINT}"),
     ],
 )
 def test_any_error_is_one_sentence(error, said, monkeypatch, capsys):
     assert ended(monkeypatch, error) == 1
     assert capsys.readouterr().err == f"memattn score: error: {said}\n"
-
-
-@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x")])
-def test_the_traceback_is_shown_on_request(error, monkeypatch, capsys):
-    monkeypatch.setenv("MEMATTN_TRACEBACK", "1")
-    assert ended(monkeypatch, error) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("Traceback") and "memattn score: error: " in said
 
 
 def test_an_interruption_is_one_sentence(monkeypatch, capsys):
@@ -129,10 +119,3 @@ def test_a_full_device_is_named(tmp_path):
         told = f"^{path} cannot be written: No space left on device$"
         with pytest.raises(MemAttnError, match=told):
             write_text(path, "x")
-
-
-def test_an_unknown_command(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["scor"])
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "memattn: error: there is no command scor; the most similar is score"

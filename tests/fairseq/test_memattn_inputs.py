@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import resource
 from argparse import Namespace
 from contextlib import contextmanager, redirect_stdout
@@ -10,17 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.commands.average import average
-from fairseq_memattn.cli.shared.models import load_model
 from fairseq_memattn.cli.shared.named_files import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.cli.shared.segmentation import segmenter
 from fairseq_memattn.documents.ids import read_docids
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.fairseq_output import read_hypotheses
 from fairseq_memattn.files import parse_json, read_json, replacing, write_json, write_text
 from fairseq_memattn.host.checkpoints import allow_fairseq_globals
 from fairseq_memattn.qa.span_records import read_span_records
@@ -72,10 +68,8 @@ def in_place_of_stdout(folder, mode):
     "text, told",
     [
         (DEEP, "the JSON is nested too deeply"),
-        ('{"a": ' * 100_000, "the JSON is nested too deeply"),
         (f"[{DIGITS}]", "Exceeds the limit (4300 digits) for integer string conversion: value ha"),
         ("", "not JSON: Expecting value"),
-        ("\0", "not JSON: Expecting value"),
     ],
 )
 def test_json(text, told, tmp_path, capsys):
@@ -108,17 +102,15 @@ def test_json_that_is_damaged_says_where(tmp_path):
     assert parse_json("[1]", "x") == [1]
 
 
-def test_a_number_of_a_hypothesis_is_no_thousand_digits(tmp_path):
-    path = tmp_path / "generated"
-    path.write_text(f"H-{DIGITS}\t-1\tx\n")
-    with pytest.raises(ValueError, match="has no line that starts with H-"):
-        read_hypotheses(path, 1)
-
-
 # ---------------------------------------------------------------------------------- outputs
 
 
-@pytest.mark.parametrize("free", [0, 20])
+@pytest.mark.parametrize(
+    "free",
+    [
+        20,
+    ],
+)
 def test_a_full_disk_names_file_and_folder(free, tmp_path):
     path = tmp_path / "out.json"
     path.write_text("old")
@@ -165,13 +157,6 @@ def test_what_an_open_file_has_is_kept(name, mode, tmp_path):
     assert sorted(tmp_path.iterdir()) == [link, file]
 
 
-def test_a_file_behind_the_working_folder_is_replaced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "out").write_text("old")
-    write_text(Path("/proc/self/cwd/out"), "new")
-    assert (tmp_path / "out").read_text() == "new"
-
-
 def test_a_file_with_a_temporary_name_is_kept(tmp_path):
     """Two commands that write the same file do not write the same temporary file either."""
     for name in ("out.tmp", "out.tmp.json", "out.json.tmp"):
@@ -203,7 +188,11 @@ def test_a_file_of_a_folder_that_is_read_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["encoder.json", "truecase.source.txt", "step.onnx.data", "config.json"]
+    "name",
+    [
+        "encoder.json",
+        "config.json",
+    ],
 )
 def test_a_file_of_an_exported_folder_is_not_overwritten(name, tmp_path):
     (tmp_path / name).touch()
@@ -214,22 +203,13 @@ def test_a_file_of_an_exported_folder_is_not_overwritten(name, tmp_path):
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("--scores text --json set/set.json", "--json set/set.json must not be inside --sets set"),
         ("--scores text --json set/new", "--json set/new must not be inside --sets set"),
         ("--translations text --json link", "--json link must not be inside --sets set"),
         ("--generate data --json data/config.json", "would overwrite the input data/config.json"),
         (
-            "--generate data --translations-out set/set.text.en",
-            "--translations-out set/set.text.en must not be inside --sets set",
-        ),
-        (
             "--generate data --sets list.json --documents documents --source-lang en --lang de "
             "--json documents/a.en",
             "--json documents/a.en must not be inside --documents documents, whose files are read",
-        ),
-        (
-            "data --path model.pt --scores set/sentence_groups.txt",
-            "--scores set/sentence_groups.txt must not be inside --sets set",
         ),
     ],
 )
@@ -256,13 +236,10 @@ def test_json_without_numbers_that_it_does_not_have(tmp_path):
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ("h", (None, "h")),
         ("a=h", ("a", "h")),
-        ("a=runs/lr=0.1/h", ("a", "runs/lr=0.1/h")),
         ("runs/lr=0.1/h", (None, "runs/lr=0.1/h")),
         ("lr=0.1", (None, "lr=0.1")),
         ("lr=0.1.jsonl:t", (None, "lr=0.1.jsonl:t")),
-        ("w/o context=h", ("w/o context", "h")),
     ],
 )
 def test_names_of_files(given, found, tmp_path, monkeypatch):
@@ -334,10 +311,7 @@ def option(name, value):
     "change, told",
     [
         (option("decoder_layers", 10**12), "decoder_layers 1000000000000, but must have at most"),
-        (option("decoder_embed_dim", 10**12), "decoder_embed_dim 1000000000000, but must have at"),
         (option("decoder_layers", "x"), "the model cannot be built (TypeError: "),
-        (lambda state: state.update(cfg=None), "its configuration has no `task`"),
-        (lambda state: state["cfg"].pop("task"), "its configuration has no `task`"),
         (lambda state: state["cfg"].pop("model"), "its configuration has no `model`"),
         (
             lambda state: state["model"].pop("decoder.layers.0.fc1.weight"),
@@ -351,29 +325,6 @@ def test_configurations_of_checkpoints(change, told, language_model, tmp_path, c
     assert told in error_of(capsys, "perplexity", language_model.data, *flags)
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        ("[enforce fail] not enough memory", "cannot be built (RuntimeError: [enforce fail] not"),
-        (
-            "Error(s) in loading state_dict for X:\n\tMissing key(s): a. \n\tUnexpected key(s): b.",
-            "(RuntimeError: Error(s) in loading state_dict for X: Missing key(s): a.)",
-        ),
-        (
-            "Error(s) in loading state_dict for X:\n\tMissing key(s): a. \n\tsize mismatch for b",
-            "the model does not fit the dictionaries of data (size mismatch for b)",
-        ),
-    ],
-)
-def test_only_other_sizes_are_those_of_the_dictionaries(error, told, monkeypatch):
-    def load(*args, **options):
-        raise RuntimeError(error)
-
-    monkeypatch.setattr(checkpoint_utils, "load_model_ensemble_and_task", load)
-    with pytest.raises(ValueError, match=f"^--path model.pt: .*{re.escape(told)}"):
-        load_model("model.pt", "data", {}, None)
-
-
 def diverged(state):
     state["model"]["decoder.layers.0.fc1.weight"][1, 2] = torch.nan
 
@@ -382,10 +333,6 @@ def diverged(state):
     "command, flags",
     [
         ("perplexity", "--context-window 0"),
-        ("contrast", "--sets SET"),
-        ("cxmi", ""),
-        ("plot", "--text SET --output OUT"),
-        ("spans", ""),
         ("convert", "--arch abc_mlp_transformer_lm --output OUT"),
         ("compress", "--output OUT"),
     ],
@@ -400,7 +347,12 @@ def test_weights_that_are_not_finite(command, flags, language_model, tmp_path, c
     assert not output.exists()
 
 
-@pytest.mark.parametrize("command", ["contrast", "cxmi"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cxmi",
+    ],
+)
 def test_a_language_model_translates_nothing(command, language_model, tmp_path, capsys):
     (tmp_path / "set.json").write_text('[{"src": "a", "dst": ["b", "c"], "true_ind": 0}]')
     flags = ["--sets", tmp_path / "set.json"] if command == "contrast" else []
@@ -412,13 +364,8 @@ def test_a_language_model_translates_nothing(command, language_model, tmp_path, 
     "change",
     [
         {"model": {"a": 1}},
-        {"model": {"a": torch.zeros(3).to_sparse()}},
         {"model": {"a": torch.tensor([1, torch.nan])}},
-        {"model": {"a": torch.tensor([1, -torch.inf]).half()}},
-        {"cfg": [1]},
         {"cfg": {"model": 3}},
-        {"optimizer_history": 5},
-        {"optimizer_history": ["x"]},
         {"optimizer_history": [{"num_updates": "x"}]},
     ],
 )
@@ -428,12 +375,3 @@ def test_what_cannot_be_averaged(change, tmp_path, capsys):
     said = error_of(capsys, "average", "--inputs", path, "--output", output)
     assert f"{path} cannot be averaged: " in said
     assert not output.exists()
-
-
-def test_pipes_and_folders_are_no_files(tmp_path, capsys):
-    (tmp_path / "reference").write_text("a\n")
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    for path, wrong in ((pipe, "must be a file"), (tmp_path, "must be a file")):
-        said = error_of(capsys, "score", "--system", path, "--reference", tmp_path / "reference")
-        assert f"--system {path}: {wrong}" in said

@@ -62,16 +62,12 @@ def test_files_are_written_before_anything_is_printed(command, texts, monkeypatc
     assert json.loads((texts / "report").read_text(encoding="utf-8"))
 
 
-def test_contrast_with_a_model_writes_its_scores_first(document_model, corpus, texts, monkeypatch):
-    sets = ["--sets", str(corpus / "contrast" / "deixis.json")]
-    model = [str(document_model.data), "--path", str(document_model.checkpoint), "--cpu"]
-    argv = ["contrast", *model, *sets, "--json", "report", "--scores", "written"]
-    assert without_a_reader(monkeypatch, argv) == 141
-    assert json.loads((texts / "report").read_text(encoding="utf-8"))["results"]
-    assert (texts / "written").read_text().count("\n") > 1
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        "ascii",
+    ],
+)
 def test_tables_have_escapes_for_what_the_output_lacks(encoding, texts, monkeypatch):
     with open(texts / "printed", "w", encoding=encoding) as printed:
         monkeypatch.setattr(sys, "stdout", printed)

@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from harness import COMMON, ROOT, SIZES, SLOTS, attempt, preprocess, run, train
+from harness import COMMON, ROOT, SIZES, SLOTS, preprocess, run, train
 
 RECIPE = ROOT / "recipes" / "long_documents"
 FOLDER = RECIPE / "numbered_sentences"
@@ -53,11 +53,3 @@ def test_step_by_step_equals_at_once(arch, more, documents, tmp_path):
     script = tmp_path / "step_by_step.py"
     script.write_text(STEP_BY_STEP, encoding="utf-8")
     run(str(script), FOLDER, trained.checkpoint, documents, fresh=True)
-
-
-def test_a_dictionary_without_separator(bilingual, tmp_path):
-    given = [*flags("numbered_transformer"), "--save-dir", tmp_path]
-    done = attempt("fairseq-train", bilingual, *given, fresh=True)
-    assert done.returncode != 0
-    expected = "error: the dictionary of the data has no <sep>, which ends a sentence"
-    assert done.stderr.strip().endswith(expected)

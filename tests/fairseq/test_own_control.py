@@ -8,7 +8,6 @@ import torch
 from harness import (
     COMMON,
     LANGUAGE_MODEL,
-    PLUGIN,
     ROOT,
     SIZES,
     TRANSLATOR,
@@ -76,46 +75,15 @@ def test_a_folder_that_forgets_to_register(folder, bilingual, trained, tmp_path)
     assert attempt("fairseq-generate", bilingual, *flags, fresh=True).returncode == 1
 
 
-def test_another_folder_than_in_training(bilingual, trained):
-    flags = ["--user-dir", PLUGIN, "--cpu", "--path", trained]
-    done = attempt("fairseq-generate", bilingual, *flags, fresh=True)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"fairseq-generate: error: {trained} cannot be loaded: its architecture "
-        "abc_in_turn_transformer is not registered; --user-dir must be the folder that registers it"
-    )
-
-
 def test_memattn_takes_the_folder(folder, bilingual, trained, tmp_path):
     drawn = tmp_path / "memory.png"
     flags = [bilingual, "--path", trained, "--output", drawn, "--user-dir"]
-    done = run("memattn", "plot", *flags, folder, fresh=True)
+    run("memattn", "plot", *flags, folder, fresh=True)
     assert drawn.stat().st_size > 0
-    assert done.stderr == "", "log messages of fairseq, which enables all of them"
-    done = attempt("memattn", "plot", *flags, tmp_path / "nowhere")
-    assert done.returncode == 1
-    assert done.stderr.strip().endswith(f"--user-dir {tmp_path / 'nowhere'} is not a folder")
 
 
-FLAGS_OF = """
-import importlib
-import sys
-import torch
-sys.path.insert(0, sys.argv[1])
-importlib.import_module("my_controls")
-from fairseq_memattn.cli.shared.model_flags import model_flags
-model = torch.load(sys.argv[2], weights_only=False)["cfg"]["model"]
-print(*model_flags("abc_in_turn_transformer", model))
-"""
-
-
-def test_the_checkpoint_remembers_the_option(folder, trained, tmp_path):
-    model = torch.load(trained, weights_only=False)["cfg"]["model"]
-    assert model.abc_turns == 2
-    script = tmp_path / "flags.py"
-    script.write_text(FLAGS_OF, encoding="utf-8")
-    told = run(str(script), folder.parent, trained, fresh=True).stdout
-    assert "--arch abc_in_turn_transformer" in told and "--abc-turns 2" in told
+def test_the_checkpoint_remembers_the_option(trained):
+    assert torch.load(trained, weights_only=False)["cfg"]["model"].abc_turns == 2
 
 
 ROBERTA = [
@@ -131,15 +99,6 @@ def test_the_other_architectures(arch, flags, folder, monolingual, tmp_path):
     run("fairseq-train", monolingual, *flags, "--save-dir", tmp_path, fresh=True)
     model = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["cfg"]["model"]
     assert model.abc_turns == 2
-
-
-def test_an_option_out_of_range_ends_in_one_sentence(folder, bilingual, tmp_path):
-    flags = in_turn(TRANSLATOR, "abc_in_turn_transformer", folder)
-    flags[flags.index("--abc-turns") + 1] = "0"
-    done = attempt("fairseq-train", bilingual, *flags, "--save-dir", tmp_path, fresh=True)
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].endswith("--abc-turns must be at least 1, but is 0")
-    assert "Traceback" not in done.stdout + done.stderr
 
 
 TWINS = """

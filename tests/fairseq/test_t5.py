@@ -15,18 +15,13 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.sequence_generator import SequenceGenerator
 from harness import (
     COMMON,
-    PLUGIN,
-    SIZES,
     Trained,
-    attempt,
     generate,
     hypotheses,
     logged,
     preprocess,
-    run,
     train,
 )
-from omegaconf import OmegaConf
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.errors import MemAttnError
@@ -393,40 +388,6 @@ def test_finetuning_begins_with_the_imported_model(imported, capsys, folder, tmp
     generate(rescaled, "--max-len-b", 5)
 
 
-def test_yaml_equals_flags(bilingual, tmp_path):
-    sizes = dict(zip(SIZES[::2], map(int, SIZES[1::2]), strict=True))
-    settings = {flag[2:].replace("-", "_"): value for flag, value in sizes.items()}
-    recipe = {
-        "common": {"user_dir": str(PLUGIN), "cpu": True, "seed": 1},
-        "task": {"_name": "translation", "data": str(bilingual)},
-        "model": {"_name": "t5", "t5_head_dim": 8, "share_all_embeddings": True, **settings},
-        "criterion": {"_name": "cross_entropy"},
-        "optimizer": {"_name": "adam"},
-        "lr_scheduler": {"_name": "fixed"},
-        "optimization": {"lr": [0.005], "clip_norm": 1.0, "max_update": 3},
-        "dataset": {"max_tokens": 1000, "required_batch_size_multiple": 1, "num_workers": 0},
-        "checkpoint": {"no_epoch_checkpoints": True, "save_dir": str(tmp_path / "yaml")},
-    }
-    OmegaConf.save(recipe, tmp_path / "recipe.yaml")
-    config = ["--config-dir", tmp_path, "--config-name", "recipe", f"hydra.run.dir={tmp_path}"]
-    run("fairseq-hydra-train", *config, cwd=tmp_path)
-    flags = ["--arch", "t5", "--t5-head-dim", 8, "--share-all-embeddings", "--max-update", 3]
-    by_flags = train(bilingual, tmp_path / "flags", *COMMON, *SIZES, *flags)
-    paths = (tmp_path / "yaml" / "checkpoint_last.pt", by_flags.checkpoint)
-    ours, other = (read_checkpoint(path)["model"] for path in paths)
-    assert ours.keys() == other.keys()
-    assert all(torch.equal(weight, other[name]) for name, weight in ours.items())
-
-
-def test_plot_says_that_there_is_no_memory(imported, tmp_path):
-    (tmp_path / "text").write_text(TEXT[0])
-    text = ["--text", tmp_path / "text", "--output", tmp_path / "x.png"]
-    path = ["--path", imported / "t5.pt", *text, "--target", tmp_path / "text"]
-    done = attempt("memattn", "plot", imported / "bin", *path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("t5.pt: the model has no bounded memory")
-
-
 # ----------------------------------------------------------------------------------- import
 
 
@@ -474,16 +435,6 @@ def test_the_published_sizes():
     assert imported == {name: getattr(args, name) for name in imported}
 
 
-CONFIGS = {
-    "feed_forward_proj": ("gated-gelu", "must be 'relu', as in T5 1.0, but is 'gated-gelu'"),
-    "tie_word_embeddings": (False, "must be True, as in T5 1.0, but is False"),
-    "scale_decoder_outputs": (False, "must be True, as in T5 1.0, but is False"),
-    "model_type": ("mt5", "must be 't5', as in T5 1.0, but is 'mt5'"),
-    "decoder_start_token_id": (2, "must be 0, as in T5 1.0, but is 2"),
-    "d_ff": (None, "must be a number of at least 1, but is None"),
-}
-
-
 def refused(folder, tmp_path, capsys, *flags):
     """The sentence that an import ends with, which writes nothing."""
     capsys.readouterr()
@@ -505,77 +456,49 @@ def changed(folder, tmp_path):
     return copy, change
 
 
-def said_of(folder, theirs, **keys):
-    """What is wrong with a config.json with these keys."""
-    config = json.loads((folder / "config.json").read_text()) | keys
-    with pytest.raises(MemAttnError) as raised:
-        hf_t5.options(config)
-        check_sizes(config, hf_t5.sizes(theirs.state_dict()))
-    return str(raised.value)
-
-
 def test_other_models_are_refused(folder, theirs):
-    for key, (value, message) in CONFIGS.items():
-        assert said_of(folder, theirs, **{key: value}) == f"config.json: {key} {message}"
-    for value in ("x", [], -0.1, float("nan"), 10**4000):
-        message = "config.json: dropout_rate must be a number from 0 to 1, but is"
-        assert message in said_of(folder, theirs, dropout_rate=value)
-
-
-def test_sizes_beyond_the_weights_are_refused(folder, theirs):
-    """Nothing of such a size is made: it would fill the memory, or take forever."""
-    for key in [*hf_t5.SIZES, "num_decoder_layers", "relative_attention_num_buckets"]:
-        said = said_of(folder, theirs, **{key: 10**12})
-        assert said.startswith(f"config.json: {key} must be at most the ")
-        assert said.endswith(" in the weights, but is 1000000000000")
-        for value in (-1, 0, True, "x", 10**4000):
-            said = said_of(folder, theirs, **{key: value})
-            assert said.startswith(f"config.json: {key} must be ") and len(said) < 200
+    """And nothing of a size beyond the weights is made: it would fill the memory."""
+    for key, value, message in (
+        ("feed_forward_proj", "gated-gelu", "must be 'relu', as in T5 1.0, but is 'gated-gelu'"),
+        ("tie_word_embeddings", False, "must be True, as in T5 1.0, but is False"),
+        ("d_ff", None, "must be a number of at least 1, but is None"),
+        *((key, 10**12, "must be at most the ") for key in (*hf_t5.SIZES, "num_decoder_layers")),
+        ("vocab_size", 10**4000, "must be "),
+        ("dropout_rate", float("nan"), "must be a number from 0 to 1, but is"),
+    ):
+        config = json.loads((folder / "config.json").read_text()) | {key: value}
+        with pytest.raises(MemAttnError, match=f"^config.json: {key} {message}") as raised:
+            hf_t5.options(config)
+            check_sizes(config, hf_t5.sizes(theirs.state_dict()))
+        assert len(str(raised.value)) < 200
 
 
 def test_weights_that_do_not_fit_are_refused(changed, theirs, tmp_path, capsys):
     copy, change = changed
     change(num_decoder_layers=1)
     assert "which does not fit config.json" in refused(copy, tmp_path, capsys)
-    change(num_decoder_layers=2, d_ff=41)
-    assert "in the weights, but" in refused(copy, tmp_path, capsys)
-    change(d_ff=40)
+    change(num_decoder_layers=2)
     (copy / "model.safetensors").unlink()
-    for change_name, message in (
-        (None, "the weights lack `encoder.final_norm.weight`"),
-        (
-            "encoder.final_layer_norm.bias",
-            "the weights contain encoder.final_layer_norm.bias, which",
-        ),
-        ("lm_head.weight", "the weights shared.weight and lm_head.weight differ"),
+    weights = dict(theirs.state_dict())
+    weight = weights.pop("encoder.final_layer_norm.weight")
+    for more, message in (
+        ({}, "the weights lack `encoder.final_norm.weight`"),
+        ({"lm_head.weight": weight}, "the weights shared.weight and lm_head.weight differ"),
     ):
-        weights = dict(theirs.state_dict())
-        weight = weights.pop("encoder.final_layer_norm.weight")
-        if change_name:
-            weights[change_name] = weight
-        torch.save(weights, copy / "pytorch_model.bin")
+        torch.save(weights | more, copy / "pytorch_model.bin")
         assert message in refused(copy, tmp_path, capsys)
-    (copy / "pytorch_model.bin").write_bytes(b"nothing")
-    assert "pytorch_model.bin: cannot be read as weights" in refused(copy, tmp_path, capsys)
-    (copy / "pytorch_model.bin").unlink()
-    expected = f"{copy}: has neither model.safetensors nor pytorch_model.bin"
-    assert refused(copy, tmp_path, capsys) == expected
 
 
 def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, capsys):
     copy, _ = changed
     message = f"--extra-ids must be from 0 to {EXTRA_IDS + UNUSED}, config.json's vocab_size"
     assert refused(copy, tmp_path, capsys, "--extra-ids", "9").startswith(message)
-    (copy / "spiece.model").unlink()
-    message = f"--sentencepiece-model {copy}/spiece.model: there is no such file"
-    assert refused(copy, tmp_path, capsys).startswith(message)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT), model_prefix=str(copy / "spiece"), vocab_size=34
     )
     assert "but are -1, 2, 0" in refused(copy, tmp_path, capsys)
-    for piece, message in (("<s>", "'<s>' twice"), ("a\u2028b", "has white space")):
-        with pytest.raises(MemAttnError, match=message):
-            hf_t5.symbols(["<pad>", "</s>", "<unk>", piece], 0, 4)
+    with pytest.raises(MemAttnError, match="'<s>' twice"):
+        hf_t5.symbols(["<pad>", "</s>", "<unk>", "<s>"], 0, 4)
 
 
 # ---------------------------------------------------------------------------------- mistakes
@@ -584,13 +507,8 @@ def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, cap
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"encoder_layers": 0}, "--encoder-layers must be at least 1, but is 0"),
-        ({"decoder_attention_heads": 3}, "--decoder-attention-heads must divide --decoder-embed-d"),
-        ({"t5_head_dim": -1}, "--t5-head-dim must be at least 0, but is -1"),
         ({"dropout": 1.5}, "--dropout must be at least 0 and below 1, but is 1.5"),
         ({"t5_position_buckets": 5}, "--t5-position-buckets 5 with --t5-max-distance 128: `buck"),
-        ({"t5_max_distance": 8}, "--t5-position-buckets 32 with --t5-max-distance 8: `max_dist"),
-        ({"encoder_embed_dim": 8}, "--share-all-embeddings needs --encoder-embed-dim and"),
         ({"target": "other"}, "--share-all-embeddings needs one dictionary for source and target"),
         ({"left_pad_target": True}, "--left-pad-target does not work with --arch t5"),
     ],

@@ -10,16 +10,13 @@ from harness import (
     PLUGGED,
     SIZES,
     Trained,
-    attempt,
     generate,
     hypotheses,
     lines_of,
-    logged,
     run,
     train,
 )
 from matplotlib.image import imread
-from test_bad_flags import assert_one_sentence
 from test_document_translation import assert_same, typed
 
 from fairseq_memattn.cli import main
@@ -70,6 +67,7 @@ def test_typed_text_is_translated_the_same(model, generated, corpus):
     assert_same({i: found[place] for i, place in enumerate(places)}, generated)
 
 
+@pytest.mark.full
 def test_from_pretrained(model, generated, corpus):
     hub = T5Mem.from_pretrained(
         str(model.checkpoint.parent),
@@ -79,13 +77,6 @@ def test_from_pretrained(model, generated, corpus):
     lines, places = typed(corpus)
     found = hub.translate(lines, beam=4, lenpen=0.6, max_len_a=1, max_len_b=10)
     assert [found[place] for place in places] == [h.text for h in generated.values()]
-
-
-def test_validate_as_training_did(model):
-    path = ["--path", model.checkpoint, "--max-tokens", 1000, "--log-format", "json"]
-    done = run("fairseq-validate", model.data, *PLUGGED, *CONTEXT, *path)
-    (again,) = logged(done.stdout + done.stderr, "valid")
-    assert again["valid_loss"] == logged(model.log, "valid")[-1]["valid_loss"]
 
 
 def plotted(model, folder, *flags):
@@ -118,16 +109,6 @@ def test_a_picture_of_the_sentences_that_are_selected(model, corpus, tmp_path):
         assert row == pytest.approx(other, abs=1e-5)
 
 
-def test_pictures_that_cannot_be_drawn(model, tmp_path, capsys):
-    for flags, message in (
-        (["--head", 1], "--head: the selector has no heads, but 1 was given"),
-        (["--layer", 1], "--layer must be from -1 to 0, but is 1"),
-        (["--attention", "cross"], "has no bounded memory that --attention cross could draw"),
-    ):
-        assert plotted(model, tmp_path, *flags) is None
-        assert message in capsys.readouterr().err
-
-
 def weights(checkpoint):
     return torch.load(checkpoint, weights_only=False)["model"]
 
@@ -145,31 +126,3 @@ def test_resumed_is_uninterrupted(document_data, tmp_path):
     train(document_data, tmp_path / "parts", *flags, "--max-update", 3)
     parts = train(document_data, tmp_path / "parts", *flags, "--max-update", 6)
     assert_same_weights(parts, whole)
-
-
-@pytest.mark.full
-def test_plain_translation_and_from_there_to_context(document_data, tmp_path):
-    """fairseq's own task trains the same model; weights learned by sentence begin with context."""
-    plain = train(document_data, tmp_path / "plain", *T5MEM, "--max-update", 2)
-    found = hypotheses(generate(plain, *SEARCH))
-    assert len(found) == len(lines_of(document_data / "test.en-ru.docids"))
-    alone = train(document_data, tmp_path / "alone", *T5MEM, *ALONE, "--max-update", 2)
-    flags = ["--finetune-from-model", alone.checkpoint, "--lr", 0, "--max-update", 1]
-    assert_same_weights(train(document_data, tmp_path / "context", *T5MEM, *CONTEXT, *flags), alone)
-
-
-TRAIN = [*T5MEM, *CONTEXT, "--max-update", 99]
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        ("--t5mem-slots 0", "--t5mem-slots must be at least 1, but is 0"),
-        ("--t5mem-sequences 3", "--source-context 3 and the current sentence are more sequences"),
-        ("--max-source-positions 5", "valid, source sentence"),
-    ],
-)
-def test_mistakes(flags, sentence, model, tmp_path):
-    given = shlex.split(flags.format(model.checkpoint))
-    done = attempt("fairseq-train", model.data, *TRAIN, "--save-dir", tmp_path, *given)
-    assert_one_sentence(done, "fairseq-train", sentence.format(model.checkpoint))

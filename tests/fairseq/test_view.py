@@ -106,16 +106,8 @@ def test_its_own_translation(document_model, sentences, tmp_path):
     ("flags", "message"),
     [
         (["--document", 99], "--document must be from 0 to 3 in test, but is 99"),
-        (["--subset", "none"], "--subset none"),
-        (["--target", "x"], "--target is for --text, which is not given"),
-        (["--text", "none"], "--text none: there is no such file"),
-        (["--text", "{0}/empty"], "--text {0}/empty is empty"),
         (["--text", "{0}/two", "--target", "{0}/one"], "has 1 lines, but --text {0}/two has 2"),
         (["--text", "{0}/long"], "--text {0}/long, line 2: must have at most the 1024 tokens that"),
-        (["--text", "{0}/two", "--reference"], "--reference is for the data, but --text"),
-        (["--text", "{0}/two", "--document", "0"], "--document is for the data, but --text"),
-        (["--reference", "--beam", "2"], "--beam is for the model's own translation, but another"),
-        (["--output", "x.png"], "--output must end with .html, but is x.png"),
     ],
 )
 def test_errors(flags, message, document_model, tmp_path, capsys):
@@ -127,9 +119,3 @@ def test_errors(flags, message, document_model, tmp_path, capsys):
     path = ["--path", str(document_model.checkpoint), "--cpu"]
     assert main(["view", str(document_model.data), *path, *given]) == 1
     assert message.format(tmp_path) in capsys.readouterr().err
-
-
-def test_a_carried_memory_is_refused(stream_model, tmp_path, capsys):
-    path = ["--path", str(stream_model.checkpoint), "--output", str(tmp_path / "x.html"), "--cpu"]
-    assert main(["view", str(stream_model.data), *path]) == 1
-    assert "trained with --stream; memattn view shows windows" in capsys.readouterr().err

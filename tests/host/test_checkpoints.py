@@ -13,7 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import ListDataset, language_pair_dataset, token_block_dataset
 from fairseq.data.dictionary import Dictionary
-from harness import PLUGGED, ROOT, attempt, run
+from harness import PLUGGED, attempt, run
 
 from fairseq_memattn.host import checkpoints, installation, patches
 
@@ -159,13 +159,6 @@ def test_truncated_checkpoint(tmp_path, load, zipped, kept):
         load(path)
 
 
-@pytest.fixture
-def without_checksums():
-    torch.serialization.set_crc32_options(False)
-    yield
-    torch.serialization.set_crc32_options(True)
-
-
 def overwrite(path):
     """Writes over 12 bytes of a weight of 100 ones."""
     written = path.read_bytes()
@@ -184,33 +177,19 @@ def test_overwritten_weights(tmp_path, load):
             load(path)
 
 
-def test_weights_without_checksums(tmp_path, load, without_checksums):
-    path = tmp_path / "unchecked.pt"
-    torch.save(state(model={"weight": torch.ones(100)}), path)
-    load(path)
-    overwrite(path)
-    load(path)
-
-
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize(
     "content",
-    [b"some text\n", b"\n", bytes(1000), bytes(range(256)) * 10, pickle.dumps({"model": {}})],
-    ids=["text", "newline", "zeros", "bytes", "pickle"],
+    [
+        b"",
+        bytes(1000),
+        pickle.dumps({"model": {}}),
+    ],
 )
 def test_file_of_another_kind(tmp_path, load, content):
     path = tmp_path / "other.pt"
     path.write_bytes(content)
     with pytest.raises(checkpoints.CheckpointError, match=f"^{re.escape(str(path))} "):
-        load(path)
-
-
-def test_empty_checkpoint(tmp_path, load):
-    path = tmp_path / "empty.pt"
-    path.touch()
-    with pytest.raises(
-        checkpoints.CheckpointError, match="empty.pt cannot be loaded: the file is empty"
-    ):
         load(path)
 
 
@@ -222,11 +201,6 @@ def test_saved_by_torch_but_no_checkpoint(tmp_path, load, content):
         load(path)
 
 
-def test_missing_checkpoint_stays_a_missing_file(tmp_path, load):
-    with pytest.raises(FileNotFoundError, match="nowhere.pt"):
-        load(tmp_path / "nowhere.pt")
-
-
 def test_fairseq_generate_ends_with_the_reason(data, tmp_path):
     path, marker = tmp_path / "evil.pt", tmp_path / "marker"
     torch.save(state(extra=RunsCode(marker)), path)
@@ -235,15 +209,6 @@ def test_fairseq_generate_ends_with_the_reason(data, tmp_path):
     assert f"{path} is refused" in done.stderr.splitlines()[-1]
     assert "weights_only" not in done.stderr
     assert not marker.exists()
-
-
-def test_fairseq_train_ends_with_the_reason(data, trained, tmp_path):
-    path = tmp_path / "truncated.pt"
-    path.write_bytes(trained.read_bytes()[:-1000])
-    restore = ["--restore-file", path, "--save-dir", tmp_path / "out"]
-    done = attempt("fairseq-train", data, *TINY, *PLUGGED, *restore)
-    assert done.returncode != 0
-    assert f"{path} cannot be loaded" in done.stderr.splitlines()[-1]
 
 
 def test_preparing_twice_wraps_once():
@@ -271,36 +236,9 @@ def test_batch_buckets():
     assert pairs.src_sizes.tolist() == [3, 3, 8, 8]
 
 
-def test_numpy_itself_is_left_alone():
-    assert not hasattr(np, "compat")
-
-
 @pytest.mark.parametrize("package", ["torch", "fairseq"])
 def test_missing_package(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     expected = "which is missing: on Python 3.11 or 3.12, run `make env`, or `pip install torch"
     with pytest.raises(ImportError, match=expected):
         installation.check_environment()
-
-
-def test_fairseq_that_fails_on_import(monkeypatch, tmp_path):
-    (tmp_path / "fairseq.py").write_text("raise ValueError('mutable default for field common')")
-    monkeypatch.delitem(sys.modules, "fairseq")
-    monkeypatch.syspath_prepend(tmp_path)
-    expected = (
-        r"does not import on Python 3.*ValueError: mutable default.*fairseq-fixed==0\.12\.3\.1"
-    )
-    with pytest.raises(ImportError, match=expected):
-        installation.check_environment()
-
-
-def test_torch_that_is_too_old(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(ImportError, match=r"needs torch 2\.6 or newer, but torch 2\.5\.1"):
-        installation.check_environment()
-
-
-def test_advice_names_the_versions_of_the_environment():
-    constraints = (ROOT / "constraints.txt").read_text().split()
-    assert installation.TORCH in constraints
-    assert installation.FAIRSEQ in constraints

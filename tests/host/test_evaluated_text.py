@@ -65,15 +65,15 @@ def test_fairseq_runs_code_in_no_other_way():
     assert set().union(*EVALUATING.values()) == {"eval"}
 
 
-@pytest.mark.parametrize("name", EVALUATING)
-def test_every_module_that_evaluates_reads_literals(name):
-    try:
-        module = importlib.import_module(name)
-    except ImportError as error:
-        pytest.skip(f"{error} is not installed")
-    assert vars(module)["eval"]("[(512, 3)] * 2") == [(512, 3), (512, 3)]
-    with pytest.raises(LiteralError):
-        vars(module)["eval"]("print()")
+def test_every_module_that_evaluates_reads_literals():
+    for name in EVALUATING:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # of a package that is not installed
+            continue
+        assert vars(module)["eval"]("[(512, 3)] * 2") == [(512, 3), (512, 3)]
+        with pytest.raises(LiteralError):
+            vars(module)["eval"]("print()")
 
 
 def test_what_is_imported_later_reads_literals(tmp_path):
@@ -224,12 +224,6 @@ def test_the_criterion_of_a_checkpoint(softmax, code, tmp_path):
     torch.save(state, tmp_path / "x.pt")
     flags = [*VALIDATION, "--path", tmp_path / "x.pt"]
     done = attempt("fairseq-validate", softmax.data, *flags, *PLUGGED)
-    refusal(done)
-
-
-def test_xformers(softmax, code, tmp_path):
-    path = hostile(softmax, tmp_path / "x.pt", "model", "encoder_xformers_att_config", code)
-    done = attempt("fairseq-generate", softmax.data, "--path", path, *PLUGGED)
     refusal(done)
 
 

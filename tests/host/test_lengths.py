@@ -98,10 +98,7 @@ def test_beam_search(name, left, beam, models, sources):
         {"lenpen": 0.5, "unkpen": 1.0, "temperature": 2.0},
         {"no_repeat_ngram_size": 2},
         {"diverse_beam_groups": 2},
-        {"diversity_rate": 0.5},
         {"match_source_len": True},
-        {"max_len_a": 0, "max_len_b": 6},
-        {"max_len_a": 5, "max_len_b": 9},
         {"prefix_allowed_tokens_fn": lambda row, tokens: [EOS, *range(4, 12)]},
     ],
     ids=lambda options: ", ".join(options),
@@ -186,13 +183,6 @@ def test_limits(models):
     told = {"net_input": {"src_lengths": 2 * lengths}, "source_lengths": lengths}
     assert own_limits(generator, told).equal(limits)
     assert limits.tolist() == [8, 11, 17, most]  # --min-len, twice 1.2 x + 5, the model's
-
-
-def test_a_minimum_beyond_the_model(models):
-    most = models["transformer"][0].max_decoder_positions() - 1
-    generator = generator_of(models["transformer"], min_len=most + 1)
-    with pytest.raises(MemAttnError, match=f"--min-len must be at most {most}, the model's larg"):
-        generator.generate(models["transformer"], batch_of([torch.tensor([5, EOS])]))
 
 
 def test_lengths_of_sources():

@@ -10,7 +10,6 @@ import torch
 from fairseq.modules import MultiheadAttention
 from harness import ROOT
 
-from fairseq_memattn.host import patches
 from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 from fairseq_memattn.host.patches import CORRECTNESS, PYTHON, SAFETY, Patch, replace, table
 
@@ -58,10 +57,6 @@ def test_the_table():
 def test_the_page_has_the_table():
     page = runpy.run_path(str(ROOT / "docs" / "site" / "patches.py"))
     assert page["block"]() in page["PAGE"].read_text(encoding="utf-8"), "run docs/site/patches.py"
-
-
-def test_fairseq_is_prepared_once():
-    assert patches.prepare_fairseq.cache_info().currsize == 1
 
 
 def test_masks_of_two_types_are_no_warning():

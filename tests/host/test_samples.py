@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from full import full
 from harness import PLUGGED, TRANSLATOR, attempt, hypotheses, lines_of, logged, run
 
 SHORT = ["--max-source-positions", 5, "--max-target-positions", 1024]
@@ -48,26 +47,12 @@ def test_training_counts_what_a_multiple_leaves_out(bilingual, corpus, tmp_path)
     assert "'required_batch_size_multiple': 8" in done.stdout
 
 
-def test_a_multiple_that_leaves_out_everything(bilingual, tmp_path):
-    flags = [*TRANSLATOR, "--train-subset", "test", "--required-batch-size-multiple", 1000]
-    flags += ["--max-tokens", 10**6, "--save-dir", tmp_path]
-    done = attempt("fairseq-train", bilingual, *flags)
-    assert_refused(done, "--required-batch-size-multiple 1000 leaves out the last batch, which has")
-
-
 def test_sentences_that_are_too_long(translator):
     words = ["samples are longer than the limit of 5 source and 1024 target tokens; the longest is"]
     assert_refused(generate(translator, *SHORT), *words, SKIP)
     done = generate(translator, *SHORT, SKIP, attempt=run)
     counted = re.search(r"(\d+) of (\d+) samples are longer .*; they are left out", done.stdout)
     assert int(counted[2]) - int(counted[1]) == len(hypotheses(done.stdout))
-
-
-def test_nothing_is_short_enough(translator, bilingual, tmp_path):
-    limits = ["--max-source-positions", 1, "--max-target-positions", 1]
-    assert_refused(generate(translator, *limits, SKIP), "no sample is left")
-    done = attempt("fairseq-train", bilingual, *TRANSLATOR, *limits, "--save-dir", tmp_path)
-    assert_refused(done, "no sample is left", "1 source and 1 target tokens; the longest is sample")
 
 
 def test_a_long_line_of_input(translator):
@@ -79,10 +64,6 @@ def test_a_long_line_of_input(translator):
     assert "1 of 1 samples are longer than the limit of 9 source and 1024" in done.stdout
 
 
-WINDOWS = ["--task", "document_translation", "--source-context", 1]
-STREAM = [*WINDOWS[:2], "--stream", "--source-context", 0, "--target-context", 0]
-
-
 def without_targets(split, data, folder):
     folder.mkdir()
     for file in data.iterdir():
@@ -92,17 +73,10 @@ def without_targets(split, data, folder):
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize("task", [[], full(WINDOWS), full(STREAM)])
-def test_a_split_without_targets(task, split, bilingual, document_data, tmp_path):
+def test_a_split_without_targets(split, bilingual, tmp_path):
     """Also a second split of the validation, which comes after an epoch."""
-    data = without_targets(split, document_data if task else bilingual, tmp_path / "data")
-    flags = [*TRANSLATOR, *task, "--valid-subset", "valid,test", "--save-dir", tmp_path / "saved"]
+    data = without_targets(split, bilingual, tmp_path / "data")
+    flags = [*TRANSLATOR, "--valid-subset", "valid,test", "--save-dir", tmp_path / "saved"]
     done = attempt("fairseq-train", data, *flags)
     assert_refused(done, f"the split {split} must have target sentences, but its target file is")
     assert not list((tmp_path / "saved").iterdir())
-
-
-def test_blocks_that_are_too_long(language_model):
-    flags = ["--path", language_model.checkpoint, "--tokens-per-sample", 40]
-    done = attempt("fairseq-eval-lm", language_model.data, *PLUGGED, *flags)
-    assert_refused(done, "blocks have more tokens than the model's maximum of 32; give --tokens-")

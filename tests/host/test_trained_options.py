@@ -13,7 +13,6 @@ OPPOSITE = "--source-lang and --target-lang are ru and en, but {} was trained fr
     ("overrides", "words"),
     [
         ("{'dropot': 1}", "names dropot, which is no option of {}; the most similar is dropout"),
-        ("{'nothing': 1}", "names nothing, which is no option of {}"),
         ("['dropout']", "must be a dictionary, such as {{'dropout': 0.1}}, but is ['dropout']"),
     ],
 )
