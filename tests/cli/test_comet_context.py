@@ -146,13 +146,6 @@ def test_without_references_the_context_is_of_the_translation(run):
     assert columns(other)["mt"] == in_context("other", "other")
 
 
-def test_a_larger_context_ends_at_the_document(run):
-    comet = Comet()
-    assert run("--comet-context 99", comet).status == 0
-    base, _ = calls(comet, context=True)
-    assert [text.count("</s>") for text in columns(base)["ref"]] == [0, 1, 2, 3, 0, 0, 1]
-
-
 @pytest.mark.parametrize("model", [Model, SimpleNamespace])
 def test_a_model_that_ignores_context_is_refused(run, model):
     options = {"takes_context": False} if model is Model else {}
@@ -202,12 +195,3 @@ def test_slide_joins_the_sentences_of_each_window(run):
 def test_slide_of_single_sentences_is_comet(run):
     measures = run("--slide-window 1", Comet()).report["measures"]
     assert measures["SLIDE-COMET"]["systems"] == measures["COMET"]["systems"]
-
-
-@pytest.mark.parametrize("options", ["", "--comet-context 2"])
-def test_a_wrong_model_is_told_before_the_bootstrap(options, run, monkeypatch):
-    comet = Comet(takes_context=False)
-    if not options:
-        comet.load_from_checkpoint = None
-    monkeypatch.setattr("fairseq_memattn.evaluation.scores.measure_all", pytest.fail)
-    assert "--comet Some/model cannot" in run(options, comet).err

@@ -10,9 +10,6 @@ from corpora import corpus, needs
 from scoring import refusal, score
 
 from fairseq_memattn.cli.scoring.options import alignment_files
-from fairseq_memattn.evaluation.breakdown import LENGTHS, POSITIONS, label
-from fairseq_memattn.evaluation.cohesion import cohesion
-from fairseq_memattn.evaluation.consistency import names
 from fairseq_memattn.evaluation.document_lines import Document
 from fairseq_memattn.evaluation.slide import Slide, slide_windows
 from fairseq_memattn.evaluation.word_alignment import align_words
@@ -148,11 +145,6 @@ def test_the_reference_and_each_system_have_their_alignments(tmp_path, capsys):
     assert report["systems"]["other"]["occurrences"] == 6
 
 
-def test_names_are_capitalised_after_the_first_word():
-    sentences = tokenise(["Anna sees Bob", "Dogs see Anna", "dogs see Dogs", "Eve"], "13a")
-    assert names(sentences) == {"bob", "anna", "dogs"}
-
-
 def test_function_words_are_in_more_than_half_of_the_documents():
     sentences = tokenise(["The cat", "the dog", "A the cat", "the a"], "13a")
     documents = [Document(name, index, index + 1) for index, name in enumerate("wxyz")]
@@ -184,11 +176,6 @@ def test_words_are_aligned_by_what_they_occur_with():
     ]
     assert len(found) > 0.97 * sum(map(len, source))
     assert sum(word == other for word, other in found) > 0.99 * len(found)
-
-
-def test_sentences_without_words_have_no_links():
-    assert align_words([[], ["a"]], [["b"], []]) == [[], []]
-    assert align_words([[]], [[]]) == [[]]
 
 
 def test_consistent_translations_are_found_without_alignments(tmp_path, capsys):
@@ -238,13 +225,6 @@ def test_cohesion_by_hand(tmp_path, capsys):
     assert report["signature"] == "tok:13a|stem:first5|stop-words:df50"
 
 
-def test_each_document_counts_for_itself():
-    sentences = [["cat"], ["cat"]]
-    apart = [Document("x", 0, 1), Document("y", 1, 2)]
-    assert cohesion(sentences, apart, set()).repeated == 0
-    assert cohesion(sentences, [Document("x", 0, 2)], set()).repeated == 1
-
-
 # Position and length
 
 
@@ -277,15 +257,6 @@ def test_groups_are_scored_as_sacrebleu_scores_their_sentences(tmp_path, capsys,
     assert done.report["positions"]["rows"][0]["systems"]["base"]["accuracy"] >= 20
 
 
-def test_a_single_group_has_the_scores_of_the_test_set(tmp_path, capsys, texts):
-    texts["ids"] = [str(index) for index in range(len(texts["ids"]))]
-    report = score(tmp_path, capsys, texts, TWO + " --positions").report
-    (row,) = report["positions"]["rows"]
-    for measure in ("s-BLEU", "chrF2"):
-        whole = report["measures"][measure]["systems"]["other"]["score"]
-        assert row["systems"]["other"][measure] == whole
-
-
 def test_lengths_of_the_source_need_no_documents(tmp_path, capsys, texts):
     texts["source"] = ["我们 学校 。"] * len(texts["source"])
     command = "--system {d}/base --reference {d}/reference --source {d}/source --lengths source"
@@ -293,13 +264,6 @@ def test_lengths_of_the_source_need_no_documents(tmp_path, capsys, texts):
     (row,) = done.report["lengths"]["rows"]
     assert row["group"] == "1-5" and "words of the source" in done.out
     assert "BLEU" in next(iter(row["systems"].values()))
-
-
-def test_labels_of_groups():
-    assert [label(index, POSITIONS) for index in (0, 2, 3, 4, 10)] == [
-        *("1", "3", "4-5", "6-10", ">500")
-    ]
-    assert [label(index, LENGTHS) for index in (0, 1, 9)] == ["0", "1-5", ">100"]
 
 
 def test_the_picture_is_written_whole(tmp_path, capsys, texts):
@@ -315,17 +279,9 @@ def test_the_picture_is_written_whole(tmp_path, capsys, texts):
 
 WRONG_OPTIONS = [
     ("--cohesion", "--cohesion needs --docids"),
-    ("--slide-window 2", "--slide-window needs --docids"),
-    ("--docids ids --comet-context 1", "--comet-context is for --comet"),
-    ("--docids ids --slide-window 0", "--slide-window must be at least 1, but is 0"),
     ("--docids ids --slide-window 2 --slide-stride 3", "--slide-stride must be at most 2, but is"),
     ("--docids ids --consistency", "--consistency needs --source"),
-    ("--lengths source", "--lengths source needs --source"),
-    ("--reference-alignments links", "--reference-alignments is for --alignments"),
-    ("--stop-words stop", "--stop-words is for --consistency and --cohesion"),
-    ("--source-tokenize zh", "--source-tokenize is for --consistency and --lengths source"),
     ("--lengths source --source s --source-tokenize 14b", "--source-tokenize must be one of none"),
-    ("--plot p.png", "--plot is for --positions and --lengths"),
     ("--lengths reference --plot p.text", "--plot must end with .png"),
 ]
 
@@ -340,7 +296,6 @@ def test_options_that_cannot_be_are_refused():
     [
         (LINKS[:5], "--alignments {d}/links has 5 lines, but --source has 6"),
         (["0-0 3-1", *LINKS[1:]], "line 1: 3-1 has position 3 of the source, which has 3 tokens"),
-        ([*LINKS[:5], "0:1"], "line 6: '0:1' is no link such as 0-1"),
     ],
 )
 def test_wrong_alignments_are_refused(tmp_path, capsys, links, message):
@@ -358,14 +313,6 @@ def test_each_system_has_one_file_of_alignments():
     ):
         with pytest.raises(ValueError, match=message):
             alignment_files(Namespace(alignments=given), ["base", "other"])
-
-
-def test_text_without_content_words_is_refused(tmp_path, capsys):
-    files = LTCR | {"ids": ["x"] * 6}
-    for option in ("--consistency --source {d}/source", "--cohesion"):
-        done = score(tmp_path, capsys, files, f"{ONE} {option}")
-        assert done.status == 1
-        assert f"{option.split()[0]} finds no content words in 1 document" in done.err
 
 
 def test_text_is_read_from_tables(tmp_path, capsys):

@@ -125,18 +125,6 @@ def test_measures_of_documents_use_all_references(folder: Path) -> None:
     assert "nrefs:2" in slide["signature"]
 
 
-@pytest.mark.parametrize(
-    "option", ["--consistency --source A", "--cohesion", "--lengths reference"]
-)
-def test_measures_of_one_reference(
-    folder: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    options = f"--system base --reference A --reference B --docids ids {option}"
-    assert main(["score", *options.split()]) == 1
-    name = option.removesuffix(" --source A")
-    assert f"error: {name} takes one --reference, but 2 are given" in capsys.readouterr().err
-
-
 def test_wrong_references(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "short").write_text("a\n")
     (folder / "empty").write_text("".join(f"{line}\n" for line in [*texts()["B"][:-1], " "]))

@@ -91,15 +91,6 @@ def test_pronouns_and_distances_are_parts(tmp_path, capsys):
     assert printed.err == ""
 
 
-def test_lines_without_separators_are_judged_as_a_whole(tmp_path, capsys):
-    folder = write_set(tmp_path / "pronouns", with_json=False)
-    results = judged(tmp_path, [folder], "Er ist rot.\nDa. Sie sehe ich.\n")
-    assert [part["correct"] for part in results] == [1, 0, 1]
-    assert "text0: no line of GenPro has <eos>, so each line is judged as a whole" in (
-        capsys.readouterr().err
-    )
-
-
 def test_sets_of_both_kinds_mix_and_systems_are_compared(tmp_path):
     pytest.importorskip("sentence_splitter")
     folder = write_set(tmp_path / "pronouns", [[f"Es {n}.", f"Er {n}."] for n in range(8)], False)
@@ -120,14 +111,11 @@ def test_bad_sets(tmp_path, capsys):
     pronouns = write_set(tmp_path / "pronouns")
     copy = write_set(tmp_path / "copies" / "pronouns")
     (tmp_path / "auxiliary.json").write_text('[{"expected": "a", "rule": "b"}]')
-    (tmp_path / "empty").mkdir()
     for sets, text, message in (
         ([unknown], "a\n", "unknown, group 1: the pronoun is not known; the folder must have the"),
-        ([tmp_path / "empty"], "a\n", "empty must be a folder with NAME.text.LANG or NAME.current"),
         ([pronouns], "a\n", "text0 has 1 lines, but --sets have 2 examples"),
         ([pronouns, copy], "a\n" * 4, "--sets: two sets have the name pronouns"),
         ([pronouns, tmp_path / "auxiliary.json"], "a\n" * 3, "--lang is missing; JSON files of"),
-        ([tmp_path / "no"], "a\n", "--sets "),
     ):
         assert judged(tmp_path, sets, text) == 1
         assert message in capsys.readouterr().err

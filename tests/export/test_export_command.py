@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from tiny_roberta import ROBERTA, export, prepare, registered, stand_in
 from transformers import AutoModelForMaskedLM, AutoTokenizer, RobertaForMaskedLM
 
-from fairseq_memattn.export import folder as export_folder
 from fairseq_memattn.export.converters import CONVERTERS
 
 
@@ -76,17 +75,6 @@ def test_the_model_card(prepared, tmp_path, capsys):
         "add `license:`",
     ):
         assert row in card, card
-    flags = card.partition("```\n--arch")[2].partition("```")[0]
-    for flag in (
-        "--dropout 0.2",
-        "--adam-betas '(0.9,0.98)'",
-        "--lr 0.01",
-        "--max-positions 30",
-        "--task masked_lm",
-    ):
-        assert flag in flags, flags
-    for flag in ("--data", "--save-dir", "--seed", "--attention-dropout"):
-        assert flag not in flags, flags
     count = sum(w.numel() for w in load_file(tmp_path / "out/model.safetensors").values())
     assert f"| parameters | {count:,} |" in card
 
@@ -158,27 +146,6 @@ def said_of(prepared: Path, output: Path, capsys, *flags: object, **given: objec
     return last.removeprefix("memattn export: error: ")
 
 
-def test_bad_options(prepared, tmp_path, capsys):
-    out = tmp_path / "out"
-    for flags, expected in [
-        (["--check", 0], "--check must be at least 1, but is 0"),
-        (["--subset", "test"], "--subset is for --check, which is not given"),
-        (["--limit", "0.5"], "--limit is for --check, which is not given"),
-        (["--moses"], "--moses is for --tokenizer, which is not given"),
-        (["--score-file", "none"], "--score-file none: there is no such file"),
-        (["--tokenizer", "none"], "--tokenizer none: there is no such file"),
-        (["--limit", "nan"], "--limit must be a finite number, but is nan"),
-    ]:
-        assert said_of(prepared, out, capsys, *flags) == expected
-    (tmp_path / "text").write_text("a score: 5")
-    (tmp_path / "scores").write_text("{}")
-    for name, expected in {"text": "not JSON", "scores": "but has no scores in that form"}.items():
-        assert expected in said_of(prepared, out, capsys, "--score-file", tmp_path / name)
-    two = f"{prepared}/model.pt:{prepared}/model.pt"
-    assert said_of(prepared, out, capsys, path=two).startswith("--path must be one checkpoint")
-    assert "no subset nine" in said_of(prepared, out, capsys, "--check", 1, "--subset", "nine")
-
-
 def test_a_folder_that_exists(prepared, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch, "load", interrupted)  # it is refused before the model is loaded
     said = said_of(prepared, tmp_path, capsys)
@@ -222,25 +189,3 @@ def test_the_dictionary_of_other_data_is_a_warning(prepared, tmp_path, capsys):
         assert export(prepared, tmp_path / f"{name}.out", path=path) == 0
         warning = f"warning: {dictionary} has other symbols than {trained}/dict.txt, with which"
         assert (warning in capsys.readouterr().err) == (name == "other")
-
-
-def test_a_tokenizer_that_is_missing_or_of_another_kind(prepared, tmp_path, capsys):
-    alone = tmp_path / "alone" / "bin"
-    alone.mkdir(parents=True)
-    (alone / "dict.txt").write_bytes((prepared / "data/bin/dict.txt").read_bytes())
-    said = said_of(prepared, tmp_path / "out", capsys, data=alone)
-    assert said.startswith(f"--tokenizer must be given for {alone}: ")
-    codes = tmp_path / "codes"
-    codes.write_text("#version: 0.2\nt h\n")
-    said = said_of(prepared, tmp_path / "out", capsys, "--tokenizer", codes)
-    assert said.startswith(f"--tokenizer {codes} is not the segmentation of the data")
-
-
-def test_the_parts_of_the_folder_are_checked_again(tmp_path):
-    """A folder that appears meanwhile is not overwritten."""
-    with (
-        pytest.raises(ValueError, match="exists; it must be a new folder"),
-        export_folder.new_folder(tmp_path / "out"),
-    ):
-        (tmp_path / "out").mkdir()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -63,17 +63,6 @@ def test_masked_words(kind, tmp_path):
 
 
 @torch.no_grad()
-def test_compression():
-    theirs = bert("compressed more", words=MASKABLE)
-    ours, encoder = converted(theirs, TASK).gmat, theirs.encoder.sentence_encoder
-    tokens = rows(9, 5, left=True)
-    memory = ours.compress(tokens, tokens.ne(PAD))
-    assert torch.equal(memory, encoder.compress(tokens))
-    lengths = torch.tensor([9, 5])
-    assert torch.equal(ours.decompress(memory, lengths), encoder.decompress(memory, lengths))
-
-
-@torch.no_grad()
 def test_tags(tmp_path):
     task = MajorityTaggingTask(MajorityTaggingConfig(length=9, pairs=2))
     theirs = bert("lsh", words=task.source_dictionary)

@@ -4,7 +4,7 @@ import pytest
 import test_gmat
 import test_t5mem
 import torch
-from test_t5mem import EOS, PAD, SEPARATOR, WORDBOOK
+from test_t5mem import EOS, PAD, SEPARATOR
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
@@ -209,14 +209,6 @@ def test_gradients(name, pairs):
         ours.zero_grad()
     ours.activation_checkpointing_disable()
     ours.eval()
-
-
-def test_the_dictionary_s_symbols(pairs):
-    config = pairs("by layer")[1].config
-    assert (config.bos_token_id, config.pad_token_id, config.eos_token_id) == (0, 1, 2)
-    assert config.vocab_size == len(WORDBOOK)
-    assert config.context_separator_id == SEPARATOR
-    assert pairs("t5")[1].config.context_separator_id is None
 
 
 def test_first_weights():

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from harness import run
-from tiny_roberta import FLAGS, export, prepare, registered, stand_in
+from tiny_roberta import FLAGS, export, prepare, registered
 from transformers import AutoModelForMaskedLM
 
 from fairseq_memattn import cli
-from fairseq_memattn.export import way_back
 from fairseq_memattn.host.checkpoints import read_checkpoint
 
 
@@ -123,15 +122,3 @@ def test_embeddings_of_other_symbols_than_the_dictionary(more, folder, tmp_path,
         f"{symbols + more} symbols, but the dictionary dict.source.txt has {symbols}; fairseq "
         "needs one embedding for each symbol"
     )
-
-
-def test_a_weight_in_another_form_is_a_warning(prepared, tmp_path, capsys, monkeypatch):
-    def scaled(model, task):
-        made = stand_in(model, task)
-        made.roberta.encoder.layer[0].output.dense.weight.data *= 2
-        return made
-
-    monkeypatch.setattr(way_back, "converted", scaled)
-    assert export(prepared, tmp_path / "out") == 0
-    assert "import-transformers cannot read the folder, as" in capsys.readouterr().err
-    assert "layers.0.fc2.weight" in said_of(tmp_path / "out", tmp_path / "again.pt", capsys)

@@ -1,6 +1,5 @@
 """ONNX graphs and `torch.export` of decoding steps against the models that they are made of."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -106,16 +105,6 @@ def test_translations(exported):
     assert [decoder.generate([row])[0] for row in SOURCE] == expected
 
 
-def test_a_limit_is_at_least_the_shortest_length(exported):
-    model, path = exported
-    decoder = OnnxDecoder(path, threads=1)
-    decoder.about |= {"max_len_a": 0.2, "max_len_b": 0, "min_new_tokens": 3}
-    options = {"max_len_a": 0.2, "max_len_b": 0, "min_new_tokens": 3}
-    expected = trimmed(model.generate(padded(SOURCE), **options)[:, 1:].tolist())
-    assert decoder.generate(SOURCE) == expected
-    assert all(len(row) >= 3 for row in expected)
-
-
 def test_log_probabilities_and_the_size_of_the_state(exported):
     model, path = exported
     decoder = OnnxDecoder(path, threads=1)
@@ -132,17 +121,6 @@ def test_log_probabilities_and_the_size_of_the_state(exported):
     torch.testing.assert_close(
         torch.stack(found, dim=1), logits.log_softmax(dim=2), atol=1e-4, rtol=0
     )
-
-
-def test_the_description_lists_the_inputs(exported):
-    model, path = exported
-    decoder = OnnxDecoder(path, threads=1)
-    about = json.loads((path / "onnx.json").read_text())
-    described = {entry["name"]: entry for entry in about["states"] + about["memories"]}
-    inputs = {x.name: x.shape for x in decoder.step_session.get_inputs()}
-    assert inputs.keys() == {*described, "token", "read"}
-    assert described["state_0_keys"]["shape"] == ["batch", 2, 4, 4]
-    assert inputs["state_0_keys"][1:] == [2, 4, 4]
 
 
 def test_the_decoder_needs_no_torch(exported):
@@ -250,33 +228,6 @@ def test_translations_of_every_control(folder, name):
     assert [decoder.generate([row])[0] for row in SOURCE] == expected
 
 
-def test_a_state_of_several_numbers(monkeypatch, tmp_path):
-    from fairseq_memattn.onnx import onnx_export
-
-    model, parts = language_model("mlp"), onnx_export.StepGraph(language_model("mlp")).parts
-    parts[0].start.keys[:] = torch.arange(4.0)
-    monkeypatch.setattr("fairseq_memattn.onnx.step_graphs.parts", lambda _: parts)
-    with pytest.raises(MemAttnError, match="begin with one number, but state_0_keys has several"):
-        onnx_export.description(model)
-
-
-def test_arguments_that_do_not_fit(exported):
-    decoder = OnnxDecoder(exported[1])
-    limited = {"source": [[4]], "prompt": [[EOS]]}
-    for arguments, expected in [
-        ({"prompt": [[4]], "max_new_tokens": 3}, "`source` must be given"),
-        ({"source": []}, "`source` must have rows of at least one token"),
-        ({"source": [[4], []]}, "`source` must have rows of at least one token"),
-        (limited | {"prompt": [[4]] * 2}, "`prompt` must have the 1 rows of `source`, but has 2"),
-        (limited | {"prompt": [[]]}, "`prompt` must have rows of one length above 0, but has"),
-        (limited | {"max_new_tokens": 0}, "`max_new_tokens` must be at least 1, but is 0"),
-    ]:
-        with pytest.raises(ValueError, match=expected):
-            decoder.generate(**arguments)
-    with pytest.raises(ValueError, match="rows of one length above 0, but has"):
-        decoder.generate(SOURCE[:2], [[4], [4, 5]], max_new_tokens=3)
-
-
 def test_more_tokens_than_positions(exported):
     """Beyond the last position, a step of some controls would write nothing."""
     decoder = OnnxDecoder(exported[1], threads=1)
@@ -288,17 +239,6 @@ def test_more_tokens_than_positions(exported):
         decoder.generate([[5]], [[EOS] * 5], max_new_tokens=6)
     with pytest.raises(ValueError, match="of a row of `source` must be at most 7, but are 8"):
         decoder.generate([[5] * 8])
-
-
-def test_damaged_files(exported, tmp_path):
-    for path in exported[1].iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "step.onnx").write_bytes(b"no graph")
-    with pytest.raises(MemAttnError, match="step.onnx cannot be read: "):
-        OnnxDecoder(tmp_path)
-    (tmp_path / "onnx.json").write_text("{")
-    with pytest.raises(MemAttnError, match="onnx.json is not what `memattn export --onnx` writes"):
-        OnnxDecoder(tmp_path)
 
 
 def test_what_is_refused(tmp_path):

@@ -277,27 +277,6 @@ def test_other_inputs_of_a_stage(tmp_path: Path):
 # Errors.
 
 
-def test_a_folder_without_a_segmentation(tmp_path: Path):
-    data = tmp_path / "bin"
-    data.mkdir()
-    with pytest.raises(MemAttnError, match="^--tokenizer must be given for .*finds none; it takes"):
-        find(data, {})
-
-
-def test_a_model_beside_the_data_is_found(tmp_path: Path):
-    pipeline = written(tmp_path)
-    model = pipeline.learn_sentencepiece(
-        pipeline.paths("text", "train"), "spm", Training(150, "_eos")
-    )
-    (tmp_path / "data" / "bin").mkdir(parents=True)
-    (tmp_path / "stages").rename(tmp_path / "others")
-    model.rename(tmp_path / "data" / "my.model")
-    assert find(tmp_path / "data" / "bin", {}).files() == [tmp_path / "data" / "my.model"]
-    (tmp_path / "data" / "bin" / "b.model").write_bytes((tmp_path / "data/my.model").read_bytes())
-    with pytest.raises(MemAttnError, match="my.model; it takes"):
-        find(tmp_path / "data" / "bin", {})
-
-
 def test_a_model_that_was_changed_is_not_taken(tmp_path: Path):
     pipeline = written(tmp_path / "corpus")
     codes = pipeline.learn_bpe(pipeline.paths("text", "train"), "codes", 100)
@@ -307,24 +286,6 @@ def test_a_model_that_was_changed_is_not_taken(tmp_path: Path):
     data.mkdir()
     with pytest.raises(MemAttnError, match="^--tokenizer must be given: .* segmented with codes"):
         find(data, {"src": "en", "tgt": "es"})
-
-
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        ({"a": None}, "--tokenizer .*a: there is no such file"),
-        ({"a": "text that is not a model\n"}, "must be one of the SentencePiece model, .*is none"),
-        ({"a": "the 5\na 3\n"}, "must be one of the SentencePiece model, .*is a dictionary"),
-        ({"a": "{}"}, "GPT-2's BPE needs its encoder.json and its vocab.bpe"),
-        ({"a": "a b\n", "b": "a b\n", "c": "a b\n"}, "must be one file, or one of the source"),
-    ],
-)
-def test_bad_files(files: dict[str, str | None], said: str, tmp_path: Path):
-    for name, text in files.items():
-        if text is not None:
-            (tmp_path / name).write_text(text)
-    with pytest.raises(MemAttnError, match=said):
-        given([tmp_path / name for name in files], moses=False)
 
 
 def test_the_segmentation_must_fit_the_dictionary(tmp_path: Path):

@@ -19,7 +19,6 @@ import fairseq_memattn.export.transformer_converter  # noqa: F401
 import fairseq_memattn.transformers  # noqa: F401
 from fairseq_memattn import register
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.export import comparison
 from fairseq_memattn.export.converters import converted
 from fairseq_memattn.export.folder import set_generation
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -107,12 +106,6 @@ def test_a_language_model_begins_as_in_training(with_bos, start):
     assert new.generate(max_new_tokens=1)[0, 0] == start
 
 
-def test_layers_that_training_drops_are_named(caplog):
-    converted(abc_models.translator("abc_mlp_transformer", decoder_layerdrop=0.3), TASK)
-    assert "--decoder-layerdrop is not exported" in caplog.text
-    assert "--encoder-layerdrop" not in caplog.text
-
-
 @pytest.mark.parametrize(("arch", "name", "options"), TRANSLATORS, ids=IDS)
 @torch.no_grad()
 def test_translators(arch, name, options):
@@ -157,15 +150,6 @@ def test_robertas(arch):
     for tokens in (test_gmat.rows(11, 6, left=True), test_gmat.rows(4, 7)):
         logits = converted(model, TASK)(tokens).logits
         assert_equal_at_words(logits, model(tokens)[0], tokens)
-
-
-@torch.no_grad()
-def test_the_inputs_of_masked_lm_are_compared():
-    model, tokens = abc_models.roberta("abc_mlp_roberta"), test_gmat.rows(11, 6)
-    lengths = tokens.ne(WORDS.pad()).sum(dim=1)
-    net_input = {"src_tokens": tokens, "src_lengths": lengths, "src_id": torch.zeros(2)}
-    first, second, kept = comparison.outputs(model, converted(model, TASK), net_input, TASK)
-    torch.testing.assert_close(first[kept], second[kept])
 
 
 @pytest.mark.parametrize("beam", [1, 5])
@@ -327,16 +311,6 @@ def test_a_cache_with_gradient_checkpoints_is_refused(kind):
     new.train()(tokens, labels=tokens)
     with pytest.raises(ValueError, match="`use_cache` and `past_key_values` must be left out"):
         new(tokens, labels=tokens, use_cache=True)
-
-
-def test_gradient_checkpoints_with_a_workspace_are_refused():
-    model = abc_models.translator("abc_workspace_transformer", abc_encoder_slots=3)
-    new = converted(model, TASK).train()
-    tokens = test_gmat.rows(6, 4)
-    new(tokens, labels=tokens)
-    new.activation_checkpointing_enable()
-    with pytest.raises(ValueError, match="does not work with the control 'workspace'"):
-        new(tokens, labels=tokens)
 
 
 @torch.no_grad()

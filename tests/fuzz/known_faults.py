@@ -13,25 +13,15 @@ class Known(NamedTuple):
     reason: str
 
 
+PATHS = "torch, SentencePiece and logging take no path that is not UTF-8"
+LARGE = "a generated corpus may have as many documents as are asked for"
+FULL = "one of several outputs is on a full disk or a link to nowhere: those before it are whole"
+WRITERS = "contrast|spans|score|answers|cxmi|perplexity|import_model"
+NO_SPACE = "No space left on device|No such file or directory"
 KNOWN = [
-    Known(
-        "",
-        "",
-        r"surrogates not allowed|LoadFromFile\(\)",
-        "torch, SentencePiece and logging take no path that is not UTF-8",
-    ),
-    Known(
-        "prepare",
-        "did not end",
-        "",
-        "a generated corpus may have as many documents as are asked for",
-    ),
-    Known(
-        "contrast|spans|score|answers|cxmi|perplexity|import_model",
-        "left behind",
-        "No space left on device|No such file or directory",
-        "one of several outputs is on a full disk or a link to nowhere: those before it are whole",
-    ),
+    Known("", "", r"surrogates not allowed|LoadFromFile\(\)", PATHS),
+    Known("prepare", "did not end", "", LARGE),
+    Known(WRITERS, "left behind", NO_SPACE, FULL),
 ]
 
 

@@ -80,21 +80,8 @@ OVERRIDES = (
 )
 # In the place of a value in a configuration.
 YAML_VALUES = (
-    *(
-        "",
-        "x",
-        "-1",
-        "0",
-        "nan",
-        "1.5",
-        "1e400",
-        "null",
-        "true",
-        "???",
-        "${nothing}",
-        "'",
-        "\u00e9",
-    ),
+    *("", "x", "-1", "0", "nan", "1.5", "1e400", "null", "true"),
+    *("???", "${nothing}", "'", "\u00e9"),
     *("[1", "[1, 2]", "{a: 1}", "*x", "&x", "!!python/object:os.system x", "9" * 400),
 )
 YAML_LINES = (

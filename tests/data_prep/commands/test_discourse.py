@@ -15,7 +15,7 @@ import pytest
 from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import discourse
-from fairseq_memattn.data_prep.generated.discourse import grammar, lexicon, scenes
+from fairseq_memattn.data_prep.generated.discourse import grammar, lexicon
 from fairseq_memattn.data_prep.generated.discourse.balanced_sets import (
     CANDIDATES,
     Group,
@@ -23,14 +23,11 @@ from fairseq_memattn.data_prep.generated.discourse.balanced_sets import (
 )
 from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
     MAX_REPEATS,
-    Corpus,
     Options,
     distinct,
 )
 from fairseq_memattn.data_prep.generated.discourse.generated_documents import document, gaps
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
-from fairseq_memattn.data_prep.generated.discourse.stories import Story
-from fairseq_memattn.data_prep.generated.discourse.templates import read_templates
 from fairseq_memattn.data_prep.text import tables as tsv_tables
 from fairseq_memattn.errors import MemAttnError
 
@@ -88,148 +85,12 @@ def last(text: str) -> str:
     return text.split(" _eos ")[-1]
 
 
-def noun(english: str) -> grammar.Word:
-    """A noun of the lexicon."""
-    found = [word for words in lexicon.NOUN_WORDS.values() for word in words]
-    found += [word for words in lexicon.SYNONYM_WORDS.values() for pair in words for word in pair]
-    return next(word for word in found if word.en[""] == english)
-
-
-NOUNS = {
-    "knife": "нож ножа ножу нож ножом ноже",
-    "wallet": "кошелёк кошелька кошельку кошелёк кошельком кошельке",
-    "museum": "музей музея музею музей музеем музее",
-    "belt": "ремень ремня ремню ремень ремнём ремне",
-    "porridge": "каша каши каше кашу кашей каше",
-    "article": "статья статьи статье статью статьёй статье",
-    "church": "церковь церкви церкви церковь церковью церкви",
-    "letter": "письмо письма письму письмо письмом письме",
-    "necklace": "ожерелье ожерелья ожерелью ожерелье ожерельем ожерелье",
-    "coat": "пальто пальто пальто пальто пальто пальто",
-    "watch": "часы часов часам часы часами часах",
-    "puppy": "щенок щенка щенку щенка щенком щенке",
-    "doctor": "врач врача врачу врача врачом враче",
-}
-PEOPLE = {
-    "Sonya": "Соня Сони Соне Соню Соней Соне",
-    "Igor": "Игорь Игоря Игорю Игоря Игорем Игоре",
-    "Sergei": "Сергей Сергея Сергею Сергея Сергеем Сергее",
-}
-RENDERINGS = {
-    "Mary": ("Мария Марии Марии Марию Марией Марии", "Мэри Мэри Мэри Мэри Мэри Мэри"),
-    "Paul": ("Павел Павла Павлу Павла Павлом Павле", "Пол Пола Полу Пола Полом Поле"),
-}
-
-
-def cases(word: grammar.Word) -> str:
-    return " ".join(word.ru[case] for case in ("", *grammar.CASES))
-
-
-def test_declension() -> None:
-    assert {english: cases(noun(english)) for english in NOUNS} == NOUNS
-    people = {word.en[""]: cases(word) for word in lexicon.PEOPLE_WORDS}
-    assert {name: people[name] for name in PEOPLE} == PEOPLE
-    names = {pair[0].en[""]: tuple(map(cases, pair)) for pair in lexicon.NAME_WORDS}
-    assert {name: names[name] for name in RENDERINGS} == RENDERINGS
-
-
-@pytest.mark.parametrize(
-    ("english", "with_it", "about_it"),
-    [
-        ("dictionary", "со словарём", "о словаре"),
-        ("puppy", "со щенком", "о щенке"),
-        ("scarf", "с шарфом", "о шарфе"),
-        ("report", "с отчётом", "об отчёте"),
-        ("apple", "с яблоком", "о яблоке"),
-    ],
-)
-def test_prepositions_change_their_form(english: str, with_it: str, about_it: str) -> None:
-    assert (noun(english).ru["with"], noun(english).ru["about"]) == (with_it, about_it)
-
-
-ADJECTIVES = {
-    "старый": "старый старая старое старые старый старую старое старые старого",
-    "синий": "синий синяя синее синие синий синюю синее синие синего",
-    "свежий": "свежий свежая свежее свежие свежий свежую свежее свежие свежего",
-    "дорогой": "дорогой дорогая дорогое дорогие дорогой дорогую дорогое дорогие дорогого",
-}
-PAST = ["купил купила купило купили", "нашёл нашла нашло нашли", "вытер вытерла вытерло вытерли"]
-
-
-def test_adjectives_and_past_tense() -> None:
-    for base, expected in ADJECTIVES.items():
-        forms = grammar.adjective(base)
-        found = [*(f"nom.{gender}" for gender in "mfnp"), *(f"acc.{gender}" for gender in "mfnpa")]
-        assert " ".join(forms[name] for name in found) == expected
-    for past in PAST:
-        assert " ".join(grammar.past(past.split()[0]).values()) == past
-
-
-def test_agreement_and_animacy_in_a_sentence() -> None:
-    line = grammar.Line("{A} {v.past} the {r} {x}.", "{A} {v.past@A} {r.acc@x} {x.acc}.")
-    anna = next(word for word in lexicon.PEOPLE_WORDS if word.en[""] == "Anna")
-    feed = next(word for word in lexicon.VERB_WORDS["animal"] if word.en["base"] == "feed")
-    black = next(word for word in lexicon.ADJECTIVE_WORDS["animal"] if word.en[""] == "black")
-    for english, russian in (("rabbit", "чёрного кролика"), ("cow", "чёрную корову")):
-        words = {"A": anna, "v": feed, "r": black, "x": noun(english)}
-        pair = grammar.render(line, words)
-        assert pair.en == f"Anna fed the black {english}."
-        assert pair.ru == f"Анна накормила {russian}."
-
-
-def test_the_lexicon_is_consistent() -> None:
-    """No Russian form mixes in a Latin letter, and no English word has two unmarked renderings."""
-    renderings: dict[str, set[str]] = {}
-    for words in lexicon.NOUN_WORDS.values():
-        for word in words:
-            renderings.setdefault(word.en[""], set()).add(word.ru[""])
-            letters = "".join(word.ru.values()).replace(" ", "")
-            assert all("а" <= letter <= "я" or letter == "ё" for letter in letters), word
-    synonyms = {p[0].en[""] for pairs in lexicon.SYNONYM_WORDS.values() for p in pairs}
-    assert [english for english, found in renderings.items() if len(found) > 1] == []
-    assert synonyms & set(renderings) == set()
-    assert len(renderings) >= 150
-
-
-def all_tables() -> list[list[grammar.Line]]:
-    """Every table of templates."""
-    names = [*PHENOMENA, "openings", "neutral"]
-    return [table for name in names for table in read_templates(name).values()]
-
-
-def test_every_alternative_has_as_many_forms_as_its_slot_has_classes() -> None:
-    classes = {"x": 4, "y": 4, "A": 2, "B": 2, "N": 2, "you": 2}
-    checked = 0
-    for table in all_tables():
-        for line in table:
-            for name, _, _, options in grammar.SLOT.findall(line.en + line.ru):
-                if options:
-                    checked += 1
-                    assert len(options.split("|")) == classes[name], line
-    assert checked > 200
-
-
-def test_neutral_sentences_never_decide_the_form_of_address_or_offer_an_antecedent() -> None:
-    second_person = {"you", "your", "ты", "вы", "тебя", "вас", "тебе", "вам", "твой", "ваш"}
-    neutral = [line for scene in scenes.SCENES for line in scene.neutral]
-    neutral += scenes.ANYWHERE + scenes.SPOKEN
-    for line in neutral:
-        tokens = words_of(line.en + " " + line.ru)
-        assert not tokens & (second_person | {"it"}), line
-        assert "{x" not in line.ru + line.en, line
-
-
 @pytest.mark.parametrize("phenomenon", ["ellipsis", "pronoun"])
 def test_nobody_acts_between_the_cue_and_its_use(corpus: Path, phenomenon: str) -> None:
     people = {word.en[""] for word in lexicon.PEOPLE_WORDS}
     for group in groups(corpus, phenomenon):
         for sentence in group["src"].split(" _eos ")[4 - group["ctx_dist"] : -1]:
             assert not {name.lower() for name in people} & words_of(sentence), group
-
-
-def test_articles() -> None:
-    words = ["umbrella", "useful letter", "unusual pen", "uniform", "old coat", "key"]
-    assert [grammar.article(word).split()[0] for word in words] == ["an", "a", "an", "a", "an", "a"]
 
 
 def test_files_are_aligned_and_counted(corpus: Path) -> None:
@@ -350,18 +211,6 @@ def test_whoever_sees_no_context_is_at_chance(corpus: Path, phenomenon: str, sco
     assert right * CANDIDATES == len(found)
 
 
-@pytest.mark.parametrize("phenomenon", PHENOMENA)
-def test_each_candidate_is_right_exactly_once_in_its_set(corpus: Path, phenomenon: str) -> None:
-    sets: dict[tuple[str, ...], Counter[str]] = {}
-    for group in groups(corpus, phenomenon):
-        candidates = [last(candidate) for candidate in group["dst"]]
-        key = (last(group["src"]), *sorted(candidates))
-        sets.setdefault(key, Counter(dict.fromkeys(candidates, 0)))
-        sets[key][candidates[group["true_ind"]]] += 1
-    for counts in sets.values():
-        assert len(set(counts.values())) == 1
-
-
 def test_the_right_pronoun_agrees_with_the_noun_in_the_context(corpus: Path) -> None:
     pronouns = {
         "m": {"он", "его", "нём", "него"},
@@ -433,42 +282,6 @@ def test_documents_keep_the_form_of_address_and_the_renderings() -> None:
             assert not (tokens & forms(one) and tokens & forms(other)), told
             used[bool(tokens)] += 1
     assert used[True] > 200
-
-
-def test_documents_and_sets_are_used_once() -> None:
-    corpus = Corpus(Options(1, 1, 1, 1, 6, 12, 1, 1, 3))
-    [group, *_] = corpus.contrast("pronoun")
-    context = [grammar.Pair(sentence, "") for sentence in group["src"].split(" _eos ")]
-    other = [grammar.Pair(f"Sentence {number} .", "") for number in range(3)]
-    assert not corpus.new_document([*other, *context, *other])
-    assert corpus.new_document([*other, *context[:3], *other])
-    assert not corpus.new_document([*other, *context[:3], *other])
-    assert not corpus.new_set([group])
-    assert corpus.new_set([{**group, "src": "new"}])
-    assert not corpus.new_set([{**group, "src": "new"}])
-
-
-def test_a_document_does_not_repeat_a_template_while_others_are_left() -> None:
-    story = Story(random.Random("1"), spoken=True)
-    table = read_templates("deixis")["address"]
-    told = [story.pick(table) for _ in table]
-    assert sorted(line.en for line in told) == sorted(line.en for line in table)
-    assert story.pick(table) in table
-
-
-def test_running_again_is_done_and_another_corpus_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "copy"
-    options = [*SMALL[:-2], "--contrast-groups", "1"]
-    assert run(out, *options) == 0
-    before = (out / "train.en").stat().st_mtime_ns
-    assert run(out, *options) == 0
-    assert (out / "train.en").stat().st_mtime_ns == before
-    assert run(out, *options, "--seed", "3") == 1
-    assert "made from other input or options" in capsys.readouterr().err
-    assert run(out, *options, "--seed", "3", "--force") == 0
-    assert '"seed": 3' in (out / "corpus.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

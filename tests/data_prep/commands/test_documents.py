@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -241,46 +240,29 @@ def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(
 
 
 MALFORMED = [
-    ("contextual-mt", {"docids": "1\n1\n2\nx\n2\n"}, "docids, line 4: the document id must be an"),
     ("contextual-mt", {"docids": "1\n1\n2\n1\n1\n"}, "line 4: document id '1' began at line 1"),
-    ("muda", {"ru": "А\n\nВ\nГ\nД\n", "docids": "1\n" * 5}, "ru, line 2: the line is empty"),
     ("han", {"doc": "1\n3\n"}, "doc, line 1: the first document must begin at 0, but begins at 1"),
-    ("focused-concat", {"en.heads": "2\n"}, "must begin at 0 or 1, but begins at 2"),
     ("han", {"doc": "0\n3\n3\n"}, "doc, line 3: must be greater than the number before, 3, but"),
-    ("han", {"doc": "0\n3\nx\n"}, "doc, line 3: must be the number of a line, but is 'x'"),
-    ("han", {"doc": ""}, "doc: no lines"),
     ("han", {"doc": "0\n4\n5\n"}, "doc, line 3: a document must begin at 4 or before"),
-    ("han", {"en": "", "ru": "", "doc": "0\n"}, "en: no lines"),
-    ("selective-attn", {}, "en, line 1: text before the first <d>"),
     ("selective-attn", {"en": "<d>\na\n", "ru": "<d>\n<d>\n"}, "en, line 2: must be <d> as in"),
     ("selective-attn", {"en": "<d>\n<d>\na\n", "ru": "<d>\n<d>\nА\n"}, "2: the document before"),
-    ("selective-attn", {"en": "<d>\na\n<d>\n", "ru": "<d>\nА\n<d>\n"}, "no sentence after the las"),
     ("blank-lines", {"en": "a\n\nb\n", "ru": "А\nБ\nВ\n"}, "en, line 2: the line is empty"),
     ("blank-lines", {"en": "a\n\n\nb\n", "ru": "А\n\n\nБ\n"}, "en, line 3: the document before"),
-    ("blank-lines", {"en": "\n", "ru": "\n"}, "en: no sentences"),
-    ("g-transformer", {}, "en, line 1: must be sentences <s> ... </s>"),
-    ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> </s>\n"}, "ru, line 1: must be sentences"),
     ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"}, "1, but has 2"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a"}\n'}, "jsonl, line 1: has no key 'ru'"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a\\nb", "ru": "А"}\n'}, "line 1: a text has a line"),
-    ("jsonl", {"jsonl": '{"docid": "", "en": "a", "ru": "А"}\n'}, "the id of the document is emp"),
-    ("jsonl", {"jsonl": '["a"]\n'}, "jsonl, line 1: must be an object"),
-    ("jsonl-documents", {"jsonl": '{"docid": 1, "en": ["a"]}\n'}, "line 1: has no key 'ru'"),
     ("jsonl-documents", {"jsonl": '{"docid": 1, "en": ["a"], "ru": []}\n'}, "must be a list of"),
     (
         "jsonl-documents",
         {"jsonl": '{"docid": 1, "en": ["a\\r"], "ru": [""]}\n'},
         "has a line break",
     ),
-    ("jsonl-documents", {"jsonl": '{"docid": " ", "en": ["a"], "ru": ["А"]}\n'}, "is empty"),
     (
         "jsonl-documents",
         {"jsonl": 2 * '{"docid": "t", "en": ["a"], "ru": ["А"]}\n'},
         "id 't' began",
     ),
-    ("tsv", {"tsv": "docid\ten\n1\ta\n"}, "tsv, line 1: no column ru"),
     ("tsv", {"tsv": "docid\ten\tru\n1\ta\n"}, "tsv, line 2: must have at least 3 fields"),
-    ("voita", {}, "en, line 1: must be 4 sentences joined by _eos, but has 1"),
     (
         "voita",
         {"en": "a _eos b _eos c _eos d\n", "ru": "А _eos Б _eos _eos Г\n"},
@@ -302,12 +284,7 @@ def test_malformed_input_is_refused_and_nothing_is_written(tmp_path: Path) -> No
     [
         ("selective-attn", {"en": EN.replace("d", "<d>")}, "", "line 3: the text contains '<d>'"),
         ("voita", {"en": EN.replace("f", "f _eos f")}, "", "line 5: the text contains '_eos'"),
-        ("voita", {}, "", "no document has 4 sentences"),
         ("tsv", {"en": EN.replace("d", "d\td")}, "", "line 3: the text contains '\\t'"),
-        ("tsv", {"docid": "1\n1\n2\t3\n4\n4\n"}, "", "line 3: the document id '2\\t3' contains a"),
-        ("jsonl", {}, "--langs en docid", "--langs: docid is the name of the document ids"),
-        ("han", {}, "--max-tokens 5", "--max-tokens 5: han has no such limit"),
-        ("voita", {}, "--boundaries x", "--boundaries x: voita has no such file"),
         ("han", {}, "--output ours", "would overwrite an input"),
     ],
 )
@@ -326,20 +303,6 @@ def test_text_that_a_format_cannot_hold_and_impossible_options(
     status = convert("to", form, Path("ours"), Path("new/theirs"), *options.split())
     assert message in mistake(capsys, status)
     assert written(tmp_path / "ours") == before and not Path("new").exists()
-
-
-def test_check_counts_and_names_the_first_mistake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ours = write(tmp_path / "ours", NAMED | {"docid": "x\ny\ny\ny\nz\n"})
-    assert prepare(documents, ["check", str(ours), "--langs", "en", "ru"]) == 0
-    assert capsys.readouterr().out == "3 documents, 5 sentences, the longest document 3 (y)\n"
-    write(ours, {"ru": "А\nБ\nВ\n\t\nД\n"})
-    status = prepare(documents, ["check", str(ours), "--langs", "en", "ru"])
-    assert mistake(capsys, status) == f"{ours}.ru, line 4: the line is empty"
-    write(ours, {"en": "", "ru": "", "docid": ""})
-    status = prepare(documents, ["check", str(ours), "--langs", "en", "ru"])
-    assert mistake(capsys, status) == f"{ours}.en: no lines"
 
 
 SPLIT = "--langs en ru --valid-docs 3 --test-docs 4 --seed"
@@ -396,19 +359,14 @@ def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_a_format_is_one_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_split_is_replaced_only_by_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limited = replace(FORMATS["g-transformer"], max_tokens=9, marks=3, example="as it is")
-    monkeypatch.setitem(FORMATS, "limited", limited)
-    ours = write(
-        tmp_path / "ours", {"en": "a b\na b c d e f g\n", "ru": "А\nБ\n", "docid": "1\n1\n"}
-    )
-    status = convert("to", "limited", ours, tmp_path / "theirs")
-    assert mistake(capsys, status) == (
-        f"{ours}.en, line 2: --max-tokens must be at least 10 for this sentence, but is 9"
-    )
-    with pytest.raises(SystemExit):
-        prepare(documents, ["to", "--help"])
-    shown = capsys.readouterr().out
-    assert "  limited         as it is\n" in shown and "limited: 9" in " ".join(shown.split())
+    prefix = write(tmp_path / "all", documents_of(list(range(20))))
+    first = split(prefix, tmp_path / "s", seed=1)
+    again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]
+    assert prepare(documents, again) == 1
+    assert "train.en exists; choose another --output" in capsys.readouterr().err
+    assert written(tmp_path / "s" / "train") == first["train"]
+    assert prepare(documents, [*again, "--force"]) == 0
+    assert written(tmp_path / "s" / "train") != first["train"]

@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from official_archives import lines, message
+from official_archives import lines
 from preparing import prepare
 from roberta_data import TINY, fairseq, write_gpt2_files
 
@@ -79,6 +79,7 @@ def test_fairseq_reads_what_went_in(corpus: Path, texts: Path) -> None:
         assert text == lines(corpus / f"text/{name or split}.txt")
 
 
+@pytest.mark.full
 def test_a_tiny_roberta_goes_from_shard_to_shard(corpus: Path, tmp_path: Path) -> None:
     flags = f"{TINY} --task masked_lm --criterion masked_lm --tokens-per-sample 64 --max-epoch 3"
     log = fairseq("train", f"{corpus}/bin/0:{corpus}/bin/1", f"{flags} --save-dir {tmp_path}")
@@ -117,18 +118,3 @@ def test_shards_that_are_gone_are_not_kept(texts: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (output / "bin").iterdir()) == ["0"]
     assert not list(output.rglob("*train1*"))
     assert run(texts, output) == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--shards 40", "none of the 12 documents is in this shard; choose fewer --shards"),
-        ("--train x.txt", "x.txt: no such file"),
-    ],
-)
-def test_what_is_refused(
-    options: str, expected: str, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(texts, tmp_path / "out", *options.split()) == 1
-    assert expected in message(capsys.readouterr().err)
-    assert not list(tmp_path.rglob("*.txt"))

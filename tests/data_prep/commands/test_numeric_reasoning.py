@@ -156,29 +156,6 @@ def test_answers(numbers):
     assert len(set(passages)) == len(passages)
 
 
-def test_events_of_every_kind_happen(numbers):
-    events = [
-        event for passage, *_ in examples(numbers, "train") for event in read_passage(passage)
-    ]
-    verbs = Counter(event[1] for event in events)
-    assert set(verbs) == set(KIND) and min(verbs.values()) > 100
-    assert sum(event[4] is not None for event in events) > 500
-    assert {event[5] is None for event in events} == {True, False}
-    assert max(event[2] for event in events if KIND[event[1]] in ("have", "gain")) > 9900
-
-
-@pytest.mark.parametrize("reuse, few", [(1, True), (0.999, True), (0, False)])
-def test_words_come_back(reuse, few):
-    agents, counts = 0, Counter()
-    for seed in range(400):
-        passage, question, said = draw_example(Random(seed), reuse, 9999, 5, counts)
-        assert answer(passage, question) == int(said)
-        agents += len({event[0] for event in read_passage(passage)})
-    assert (agents / 400 < 2) == few
-    # Where no word comes back, all may be told of different people, and nothing can be asked.
-    assert (counts["passages without a question, replaced"] == 0) == few
-
-
 @pytest.mark.parametrize("largest", [9, 50])
 def test_numbers_up_to_the_largest(largest):
     told = set()
@@ -187,12 +164,6 @@ def test_numbers_up_to_the_largest(largest):
         assert answer(passage, question) == int(said)
         told |= {event[2] for event in read_passage(passage) if KIND[event[1]] in ("have", "gain")}
     assert told == set(range(2, largest + 1))
-
-
-def test_long_passages_do_not_run_out_of_words():
-    for seed in range(300):
-        passage, question, said = draw_example(Random(seed), 0.999, 9999, 30, Counter())
-        assert answer(passage, question) == int(said)
 
 
 def test_pieces_and_binary_data(numbers):
@@ -223,41 +194,6 @@ def test_pieces_and_binary_data(numbers):
             assert dictionaries[1].string(target) == " ".join(said)
         # GMAT's length of inputs, two chunks of 70.
         assert max(map(len, sides[0])) <= 140
-
-
-def test_counts_are_printed(tmp_path, capsys):
-    assert prepare(tmp_path / "a", train=3) == 0
-    assert "text: 10 test, 20 valid, 3 train" in capsys.readouterr().out
-
-
-def test_same_options_same_bytes(tmp_path, capsys):
-    def content(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted((folder / "text").iterdir())}
-
-    assert prepare(tmp_path / "a", train=30) == 0
-    assert prepare(tmp_path / "b", train=30) == 0
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert prepare(tmp_path / "a", train=30) == 0
-    assert all(path.stat().st_mtime_ns == at for path, at in written.items())
-    assert prepare(tmp_path / "b", train=40) == 1
-    assert "was made from other input or options" in capsys.readouterr().err
-    assert prepare(tmp_path / "b", "--force", train=40) == 0
-    before, after = content(tmp_path / "a"), content(tmp_path / "b")
-    assert before["test.passage"] == after["test.passage"]
-    assert after["train.passage"].startswith(before["train.passage"])
-    assert prepare(tmp_path / "c", "--seed", 2, train=30) == 0
-    assert before["test.passage"] != content(tmp_path / "c")["test.passage"]
-
-
-def test_options_that_cannot_be(tmp_path, capsys):
-    for option, value, message in (
-        ("--reuse", 1.5, "--reuse must be at most 1, but is 1.5"),
-        ("--largest", 8, "--largest must be at least 9, but is 8"),
-        ("--sentences", 31, "--sentences must be at most 30, but is 31"),
-    ):
-        assert prepare(tmp_path, option, value) == 1
-        assert message in capsys.readouterr().err
 
 
 def test_shorter_passages_of_the_same_dictionary(numbers, tmp_path, capsys):

@@ -104,30 +104,6 @@ def test_sentencepiece_of_each_language(archive: Path, tmp_path: Path) -> None:
         assert entries != lines(aware / f"bin/dict.{other}.txt")
 
 
-@pytest.mark.parametrize(
-    ("subwords", "expected"),
-    [
-        ("--sentencepiece 9999", "--sentencepiece 9999 does not fit the text"),
-        ("--sentencepiece 40 --bpe each", "leave out --bpe and --bpe-merges"),
-        ("--sentencepiece 40 --bpe-merges 9", "leave out --bpe and --bpe-merges"),
-    ],
-)
-def test_sentencepiece_that_cannot_be(
-    subwords: str, expected: str, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare(opensubtitles_en_ru, argv(archive, tmp_path / "out", subwords=subwords)) == 1
-    assert expected in message(capsys.readouterr().err)
-
-
-def test_what_is_left_out_is_reported(
-    archive: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare(opensubtitles_en_ru, argv(archive, corpus)) == 0
-    printed = capsys.readouterr().out
-    assert "text-train: 7 pairs, 7 documents, 1 pairs with an empty side dropped" in printed
-    assert ("text-train: 8 pairs, 2 documents, 1 groups with an empty sentence dropped") in printed
-
-
 def test_options(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
     renamed = {
@@ -161,13 +137,6 @@ def test_groups_of_another_size(
     assert expected.split("|")[-1] in message(capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("layout", ["{lang}", "{set}/{language}", "{language}_{split}"])
-def test_layouts_that_cannot_be(layout: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        prepare(opensubtitles_en_ru, argv(Path("a"), Path("o"), "--layout", layout))
-    assert "must contain {set}, {language} and {split}" in capsys.readouterr().err
-
-
 def test_another_layout_is_another_text(
     archive: Path,
     tmp_path: Path,
@@ -182,9 +151,3 @@ def test_another_layout_is_another_text(
     options = ["--layout", "{set}/{language}_{split}.v2"]
     assert prepare(opensubtitles_en_ru, argv(both_archive, tmp_path / "out", *options)) == 1
     assert "was made from other input or options" in message(capsys.readouterr().err)
-
-
-def test_a_normalization_without_sentencepiece(capsys: pytest.CaptureFixture[str]) -> None:
-    given = argv(Path("a"), Path("o"), "--normalization", "nfkc")
-    assert prepare(opensubtitles_en_ru, given) == 1
-    assert "--normalization nfkc needs --sentencepiece" in message(capsys.readouterr().err)

@@ -82,23 +82,6 @@ def test_splits_that_are_gone_are_not_kept(mine: Path) -> None:
     assert run(mine) == 0
 
 
-def test_a_comma_in_the_path(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (mine / "a,b").mkdir()
-    monkeypatch.chdir(mine / "a,b")
-    assert run(mine, "--output", "data") == 1
-    told = message(capsys.readouterr().err)
-    assert told.endswith("a,b/data: the path must not contain a comma")
-
-
-def test_a_byte_order_mark_is_refused(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = mine / "train.en"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert run(mine) == 1
-    assert "train.en, line 1: begins with a byte-order mark" in message(capsys.readouterr().err)
-
-
 def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without document ids, and with an empty line, which may stand between paragraphs."""
     calls = []
@@ -124,10 +107,7 @@ def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPa
     ("name", "content", "expected"),
     [
         ("dev.es", "a\n\nb\n", "dev.es, line 2: the line is empty"),
-        ("dev.es", "a\nb\n", "must have the same number of lines: "),
         ("dev.docid", "1\n2\n1\n", "dev.docid, line 3: document id '1' began at line 1"),
-        ("dev.docid", None, "dev.docid: no such file"),
-        ("train.en", b"\xff\n", "train.en, line 1: not UTF-8"),
         ("train.es", None, "--text train={0}/train: {0}/train.es: no such file"),
     ],
 )
@@ -148,34 +128,6 @@ def test_mistakes(
     assert not (mine / "data").exists()
 
 
-def test_a_mistyped_prefix(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(mine, "--text", f"train={mine}/train", f"valid={mine}/dve") == 1
-    told = message(capsys.readouterr().err)
-    assert f"--text valid={mine}/dve: {mine}/dve.en: no such file" in told
-
-
-def test_a_wrong_seed_leaves_nothing(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(mine, "--seed", "-1") == 1
-    assert "--seed must be at least 0, but is -1" in message(capsys.readouterr().err)
-    assert not (mine / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("train={0}/train train={0}/dev", "names a split twice"),
-        ("valid={0}/dev", "has no train"),
-        ("training={0}/train valid={0}/dev", "valid1, test1, ..., but is training; the most simil"),
-    ],
-)
-def test_splits_that_cannot_be(
-    text: str, expected: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    argv = f"--text {text.format(mine)} --langs en es --output {mine / 'data'}"
-    assert prepare(own_corpus, argv.split()) == 1
-    assert expected in message(capsys.readouterr().err)
-
-
 def test_the_users_own_files_are_never_overwritten(
     mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,19 +137,3 @@ def test_the_users_own_files_are_never_overwritten(
     assert prepare(own_corpus, [*argv.split(), "--output", str(text.parent)]) == 1
     assert "train.en: the output would overwrite an input" in message(capsys.readouterr().err)
     assert {path: path.read_bytes() for path in text.iterdir()} == before
-
-
-@pytest.mark.parametrize("valid", ["dev", "train", None])
-def test_validation_on_the_training_text_or_none(
-    valid: str | None,
-    mine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
-    text = [f"train={mine / 'train'}", *([f"valid={mine / valid}"] if valid else [])]
-    options = ["--langs", "en", "es", "--output", str(mine / "data"), "--vocab-size", "30"]
-    assert prepare(own_corpus, ["--text", *text, *options]) == 0
-    told = capsys.readouterr()
-    assert ("warning: --text: valid has the same text as train;" in told.err) == (valid == "train")
-    assert ("fairseq-train needs --disable-validation" in told.out) == (valid is None)

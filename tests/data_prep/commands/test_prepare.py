@@ -70,20 +70,6 @@ def test_arguments_and_status_are_those_of_the_preparation(
     )
 
 
-def test_an_unknown_preparation(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as status:
-        main(["prepare", "nothing"])
-    assert status.value.code == 2
-    assert "argument CORPUS: invalid choice: 'nothing' (choose from" in capsys.readouterr().err
-
-
-def test_a_preparation_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["prepare"])
-    told = "memattn prepare: error: the following arguments are required: CORPUS"
-    assert capsys.readouterr().err.splitlines()[-1] == told
-
-
 def test_the_traceback_is_shown_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

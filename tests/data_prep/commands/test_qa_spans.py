@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sentencepiece
 from corpora import corpus, needs
-from official_archives import lines, message
+from official_archives import lines
 from preparing import prepare
 from question_files import hotpot_record, squad_file, squad_question, write_json
 
@@ -319,30 +319,6 @@ def test_hotpotqa_to_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert record.supports(fact) and record.facts == {(fact.title, 0), ("Elsewhere", 7)}
         inside = (held[:, 0] < fact.end) & (held[:, 1] > fact.begin)
         assert np.array_equal(marked, inside)
-
-
-WRONG_OPTIONS = [
-    (squad, "--spans --cased", "--cased requires --bert-vocab"),
-    (squad, "--spans --bert-vocab x", "--bert-vocab requires --dictionary, the dictionary of "),
-    (squad, "--spans --bert-vocab x --dictionary d", "--bert-vocab x: no such file"),
-    (squad, "--spans", "'q1', answer 1: its text is 'x', but"),
-    (hotpotqa, "--spans --titles", "--titles is not needed with --spans"),
-    (hotpotqa, "--cased", "--cased requires --spans"),
-    (hotpotqa, "--gold-separated", "--gold-separated requires --spans"),
-    (hotpotqa, "--spans --gold-separated", "'h1': --gold-separated needs 2 paragraphs"),
-]
-
-
-@pytest.mark.parametrize("script, options, expected", WRONG_OPTIONS)
-def test_mistakes_are_told_in_one_sentence(
-    script: Any, options: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = squad_file([[squad_question("q1", "x")]]) if script is squad else [hotpot_record(1)]
-    file = write_json(tmp_path / "a.json", content)
-    given = ["--output", str(tmp_path / "out"), "--files", f"train={file}", *options.split()]
-    assert prepare(script, given) == 1
-    assert expected in message(capsys.readouterr().err)
-    assert not (tmp_path / "out/text").exists()
 
 
 def test_other_records_are_refused(tmp_path: Path) -> None:

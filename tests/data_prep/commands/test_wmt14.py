@@ -145,12 +145,3 @@ def test_archives_that_are_not_as_they_should_be(
     options = write_archives(tmp_path, {name: content})
     assert prepare(wmt14, arguments(options, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)
-
-
-def test_an_archive_that_is_not_the_official_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = write_archives(tmp_path)[1:]
-    assert prepare(wmt14, arguments(options, tmp_path / "out")) == 1
-    expected = "training-parallel-europarl-v7.tgz has 657632379; download it again, or accept it"
-    assert expected in message(capsys.readouterr().err)

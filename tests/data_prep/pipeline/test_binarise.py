@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from preparing import prepare
@@ -290,26 +289,6 @@ def test_wrong_data_is_refused_before_fairseq_starts(
         binarise(text, ["en", "es"], tmp_path / "new" / "bin")
     assert message in str(error.value)
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    ("splits", "options", "message"),
-    [
-        ("train", {"dictionary": Path("no.txt")}, "--dictionary no.txt: no such file"),
-        ("train", {"dictionary": Path("x"), "joined_dictionary": False}, "is for both languages"),
-        ("valid", {}, "--text has no train, from which a dictionary is made"),
-        ("dev", {}, "a split must be train, valid, test, valid1, test1, ..., but is dev"),
-        ("train test2", {}, "--text has test2, but no test1"),
-    ],
-)
-def test_impossible_options(
-    splits: str, options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    text = write(tmp_path / "P")
-    given = {name: text["train"] for name in splits.split()}
-    with pytest.raises(MemAttnError, match=message):
-        binarise(given, ["en", "es"], tmp_path / "bin", **options)
-    assert not (tmp_path / "bin").exists()
 
 
 def test_data_that_lost_a_file_is_not_taken_for_done(

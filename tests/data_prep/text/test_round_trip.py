@@ -1,6 +1,5 @@
 """Text is what its pieces give back; what is not is counted, and its first line is named."""
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -11,14 +10,13 @@ from fairseq.tokenizer import tokenize_line
 from official_archives import lines
 from preparing import prepare
 
-from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     sentencepiece_subwords,
     write_pieces,
 )
 from fairseq_memattn.data_prep.text import bpe, subword
 from fairseq_memattn.data_prep.text.lines import rewrite
-from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_bpe, from_sentencepiece
+from fairseq_memattn.data_prep.text.round_trip import from_bpe, from_sentencepiece
 from fairseq_memattn.data_prep.text.token_offsets import sentencepiece_cut
 from fairseq_memattn.host.patches import prepare_fairseq
 from fairseq_memattn.transformers.pieces import SentencePieces
@@ -143,46 +141,3 @@ def test_bpe_gives_back_what_has_no_mark_of_its_own(
     what = "lines of text that their pieces do not give back (the first is line 2)"
     assert counts == {"lines": 4, what: 2}
     assert "where 'the@@ mouse' becomes 'themouse'" in capsys.readouterr().err
-
-
-def test_a_warning_shows_the_first_difference(capsys: pytest.CaptureFixture[str]) -> None:
-    trip = RoundTrip(Path("a"), str)
-    trip.add("same", " same ")
-    trip.add(f"{'long ' * 30}\u00bd cup", f"{'long ' * 30}1\u20442 cup")
-    assert sum(trip.report().values()) == 1
-    assert "line 2, where 'long long \u00bd cup' becomes 'long long 1\u20442 cup'" in (
-        capsys.readouterr().err
-    )
-    assert RoundTrip(Path("a"), str).report() == Counter()
-
-
-def test_a_warning_of_unknown_words_names_the_preparation_of_wikitext(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = write(tmp_path / "train.en", [f"The <unk> of {line}" for line in LINES])
-    model = train(text, tmp_path)
-    subword.encode(model, [text], tmp_path / "pieces")
-    assert "for <unk> in a text: `memattn prepare wikitext` prepares" in capsys.readouterr().err
-
-
-def test_the_option_is_part_of_the_stages(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A corpus that was prepared with another normalisation is not continued silently."""
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
-    prefix = text.with_suffix("")
-    argv = (
-        f"--text train={prefix} valid={prefix} --langs xx --output {tmp_path} --vocab-size {SIZE}"
-    )
-    assert prepare(own_corpus, [*argv.split(), "--normalization", "nmt_nfkc"]) == 0
-    first = capsys.readouterr()
-    for split in ("train", "valid"):
-        assert f"pieces-{split}: 11 lines, 5 lines of {split}.xx that their pieces do" in first.out
-        assert f"warning: {tmp_path}/text/{split}.xx: 5 of 11 lines" in first.err
-    assert prepare(own_corpus, [*argv.split(), "--normalization", "nmt_nfkc"]) == 0
-    assert capsys.readouterr().out == first.out.replace("spm: done", "spm: done before")
-    assert prepare(own_corpus, argv.split()) == 1
-    assert "was made from other input or options" in capsys.readouterr().err
-    assert prepare(own_corpus, [*argv.split(), "--force"]) == 0
-    again = capsys.readouterr()
-    assert "pieces-valid: 11 lines\n" in again.out and "lines differ" not in again.err

@@ -72,16 +72,9 @@ def test_model_types(text, tmp_path, model_type):
     ("args", "message"),
     [
         ("train --input TEXT --model spm --vocab-size 9999", "9999 does not fit the text"),
-        ("train --input missing.en --model spm", "missing.en"),
-        ("train --input empty.en --model spm", "empty.en: no text"),
-        ("encode --model no.model --input TEXT --output o", "no.model: no such"),
         ("encode --model TEXT --input TEXT --output o", "not a SentencePiece model"),
-        ("encode --model empty.en --input TEXT --output o", "empty.en: not a SentencePiece model"),
-        ("encode --model . --input TEXT --output o", "--model .: no such file"),
         ("train --input latin.en --model spm", "latin.en, line 2: not UTF-8"),
         ("train --input TEXT --model spm --seed -1", "--seed must be at least 0"),
-        ("train --input TEXT --model spm --max-sentence-length 9", "must be at least 10"),
-        ("train --input TEXT --model spm --vocab-size 99999999999", "does not fit the text"),
     ],
 )
 def test_mistakes_end_in_one_sentence(text, tmp_path, monkeypatch, capsys, args, message):
