@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 from fairseq_memattn.attention import abc_attention, abc_step, abc_write
 
-any_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 # The factored form and the stable one are two ways to compute what is causal.
 CAUSAL = [(name, both) for name in CAUSAL_FORMS for both in ("factored", "stable")]
 any_causal_form = pytest.mark.parametrize("name, both_forms", CAUSAL, indirect=["both_forms"])

@@ -115,14 +115,6 @@ def test_a_wrong_environment_variable(monkeypatch):
         common._from_environment()
 
 
-def test_unknown_backend():
-    with (
-        pytest.raises(ValueError, match="one of chunked, naive, triton, but is 'cuda' instead"),
-        use_backend("cuda"),
-    ):
-        pass
-
-
 def test_no_data_is_read_on_the_way_to_the_backend(monkeypatch):
     """Tensors of the meta device have no data: a read-back raises."""
 

@@ -21,7 +21,9 @@ from fairseq_memattn.attention import (
     lsh_memory_attention,
     mem_attention,
     mixture_attention,
+    relative_position_bucket,
     select_sequences,
+    slot_position_bias,
     window_attention,
     window_memory_attention,
     window_read,
@@ -58,6 +60,9 @@ lsh = partial(lsh_memory_attention, qk=X, v=X, **memory)
 slots = partial(mem_attention, q=SEQUENCES, k=SEQUENCES, v=SEQUENCES, slots=2)
 select = partial(select_sequences, query=zeros(2, 4, 12), key=zeros(2, 3, 12))
 mixture = partial(mixture_attention, q=X, k=SEQUENCES, v=SEQUENCES, selection=zeros(2, 5, 3))
+
+buckets = partial(relative_position_bucket, torch.arange(3), bidirectional=True)
+biases = partial(slot_position_bias, table=zeros(33, 2), sequences=2, slots=1, length=3)
 
 MASKED = r"`key_padding_mask` must be \(2, 5\) of torch.bool, but is .* instead"
 FOUR = r"must have the four axes .*\(2, 5, 4\) instead"
@@ -129,6 +134,12 @@ OPERATIONS = [
     (slots, dict(slots=7), "`slots` must be between 1 and 6, .* but is 7 instead"),
     (partial(Window, 4), dict(stride=0), "`window.stride` must be at least 1, but is 0 instead"),
     (partial(Window, 4), dict(stride=3, dilation=2), "only one of .* above 1, but they are 2"),
+    (buckets, dict(buckets=31), "`buckets` must be even, .* but is 31 instead"),
+    (buckets, dict(bidirectional=False, max_distance=16), "above the 16 distances .* is 16 inst"),
+    (biases, dict(length=0), "`length` must be at least 1, but is 0 instead"),
+    (biases, dict(table=zeros(33)), r"`table` must have the axes \(buckets, H\), but is \(33,\)"),
+    (biases, dict(table=zeros(33, 2), other_slots="zero"), "`buckets` must be even, .* is 33 inst"),
+    (biases, dict(other_slots="none"), '`other_slots` must be .* but is "none" instead'),
     # Dtypes and devices
     (abc, dict(q=X.tolist()), "`q` must be a Tensor, but is of the type list instead"),
     (additive, dict(phi=ALPHA.bool()), "`phi` must be of torch.float16, .* but is of torch.bool"),

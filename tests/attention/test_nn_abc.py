@@ -215,7 +215,10 @@ def test_dropout_is_of_training_alone():
 CHECKS = ["autocast", "checkpointing", "copies", "state_dict", "graph_is_freed"]
 
 
-@pytest.mark.parametrize("name, kind, pad, check", every(["none", "left", "right"], CHECKS))
+@pytest.mark.parametrize(
+    "name, kind, pad, check",
+    [case for case in every(["left", "right"], CHECKS) if "," not in case[0]],
+)
 def test_it_works_under(name, kind, pad, check):
     make = partial(layer, name, kind, dropout=0.2)
     x = inputs(kind)

@@ -21,7 +21,6 @@ KINDS = {
     "lsh": dict(sparsity="lsh", chunk_size=4, rounds=2, buckets=4),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
-each_projections = pytest.mark.parametrize("own", ["", "qkv", "qkvo"])
 
 
 def layer(kind="chunks", own="", dtype=torch.float32, **options):

@@ -105,39 +105,3 @@ def test_a_constant_for_a_head_turns_zero_into_learned(device):
     learned = slot_position_bias(table, 3, 2, 5)
     zero = slot_position_bias(table[:8] - table[8], 3, 2, 5, other_slots="zero")
     torch.testing.assert_close(learned.softmax(dim=3), zero.softmax(dim=3))
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(bidirectional=True, buckets=31), "`buckets` must be even, .* but is 31 instead"),
-        (dict(bidirectional=True, buckets=2), "`buckets` must be at least 4, but is 2 instead"),
-        (dict(bidirectional=False, buckets=1), "`buckets` must be at least 2, but is 1 instead"),
-        (dict(bidirectional=True, max_distance=8), "above the 8 distances .* but is 8 instead"),
-        (dict(bidirectional=False, max_distance=16), "above the 16 distances .* but is 16 instead"),
-    ],
-)
-def test_refused_buckets(options, message):
-    with pytest.raises(ValueError, match=message):
-        relative_position_bucket(torch.arange(3), **options)
-
-
-@pytest.mark.parametrize("name", ["sequences", "slots", "length"])
-def test_refused_sizes(name):
-    sizes = dict(sequences=2, slots=2, length=2)
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 1, but is 0 instead"):
-        slot_position_bucket(**{**sizes, name: 0})
-
-
-@pytest.mark.parametrize(
-    "table, options, message",
-    [
-        ((32, 2), {}, "`buckets` must be even, .* but is 31 instead"),
-        ((33, 2), dict(other_slots="zero"), "`buckets` must be even, .* but is 33 instead"),
-        ((33,), {}, r"`table` must have the axes \(buckets, H\), but is \(33,\) instead"),
-        ((33, 2), dict(other_slots="none"), '`other_slots` must be .* but is "none" instead'),
-    ],
-)
-def test_refused_tables(table, options, message):
-    with pytest.raises(ValueError, match=message):
-        slot_position_bias(torch.zeros(table), 2, 1, 3, **options)

@@ -432,18 +432,12 @@ def test_more_global_tokens_than_there_can_be():
     "wait",
     [
         lambda x: bool(x.any()),
-        lambda x: x.sum().item(),
-        lambda x: x.tolist(),
         lambda x: x.nonzero(),
         lambda x: torch.equal(x, x),
-        lambda x: torch.masked_select(x, x > 0),
         lambda x: x[x > 0],
-        lambda x: x.index_put((x > 0,), x),
         lambda x: x.repeat_interleave(x.long(), dim=0),
-        lambda x: x + torch.ones(5),
         lambda x: x[torch.tensor([0, 1])],
         lambda x: torch.tensor([0, 1], device=x.device),
-        lambda x: torch.ones(3).to(x.device),
     ],
 )
 def test_a_wait_is_an_error(wait):

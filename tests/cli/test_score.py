@@ -303,15 +303,6 @@ def test_options_that_cannot_be_are_refused(case, capsys, monkeypatch):
         assert message.format(d=case.folder) in done.err
 
 
-def test_a_wrong_option_leaves_no_output(case, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "comet", StandInForComet())
-    command = f"{ONE} --output {{d}}/text --comet Unknown/model --source {{d}}/base"
-    done = case.run(capsys, command)
-    assert done.status == 1 and done.report is None
-    assert done.err.endswith("--comet Unknown/model cannot be loaded: 'not supported'\n")
-    assert not (case.folder / "text").exists()
-
-
 def test_a_copy_of_the_baseline_is_not_significantly_different(case, capsys):
     copy = " --system copy={d}/copy --reference {d}/reference --docids {d}/ids"
     case.write("copy", case.texts["base"])

@@ -262,11 +262,6 @@ def test_every_form_of_an_output(case, form):
     assert "0 sentences have no translation\n" in printed
 
 
-def test_without_ids_all_is_one_document(case):
-    lines, report, _ = case.run([*REFERENCE[:2], "", *REFERENCE[2:]], docids=False)
-    assert lines == REFERENCE and report["documents"] == 1
-
-
 def test_what_is_not_aligned_is_reported(case):
     lines, report, printed = case.run([f"{FIRST} Ach was, egal!", REFERENCE[3]])
     assert lines == [REFERENCE[0], f"{REFERENCE[1]} Ach was, egal!", "", REFERENCE[3]]
@@ -301,15 +296,6 @@ def test_bad_input(case):
         assert message in case.run(system)
     for options, message in BAD_OPTIONS:
         assert message in case.run([FIRST, SECOND], *options.split())
-
-
-def test_what_a_table_cannot_store_is_told_before_the_work(case, monkeypatch):
-    column, name = "docid", "ids"
-    lines = (case.folder / name).read_text(encoding="utf-8").splitlines()
-    case.write(name, [f"{line}\tx" for line in lines])
-    monkeypatch.setattr("fairseq_memattn.cli.commands.align.align", pytest.fail)
-    printed = case.run([FIRST, SECOND], "--output", str(case.folder / "out.tsv"))
-    assert f"line 1: '{column}' contains a tab, which tab-separated values cannot" in printed
 
 
 def test_references_and_ids_of_a_table_and_a_table_as_output(case):

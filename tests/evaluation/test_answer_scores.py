@@ -73,11 +73,6 @@ def test_verdicts_are_right_in_part_by_squads_rules_alone(
     assert score_answer(prediction, [answer], SQUAD) == pytest.approx(in_part)
 
 
-@pytest.mark.parametrize("rules", RULES)
-def test_a_verdict_that_is_right(rules: str) -> None:
-    assert score_answer("Yes", ["yes!"], rules) == (1, 1, 1, 1)
-
-
 def test_the_best_of_several_answers_for_each_measure() -> None:
     answers = ["one two three four", "one two", "one nine"]
     assert score_answer("one two three", answers, SQUAD) == pytest.approx((0, 6 / 7, 1, 3 / 4))

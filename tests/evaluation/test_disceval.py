@@ -157,7 +157,7 @@ def test_the_official_counts(tmp_path, path, sizes):
 
 
 @needs("disceval-en-fr")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_model_without_context_is_right_by_half(seed):
     """Block 17 of anaphora has two translations once each, which may both be right or wrong."""
     for path, possible in zip(SETS, ({99, 100, 101}, {100}), strict=True):

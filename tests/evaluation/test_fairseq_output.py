@@ -27,12 +27,6 @@ def test_the_best_hypothesis_of_each_sentence_in_the_order_of_the_input(generate
     assert read_hypotheses(generated, 2) == ["▁first ▁one", "▁second"]
 
 
-def test_an_empty_hypothesis_is_a_hypothesis(tmp_path):
-    path = tmp_path / "generated.txt"
-    path.write_text("H-0\t-0.1\t\n", encoding="utf-8")
-    assert read_hypotheses(path, 1) == [""]
-
-
 @pytest.mark.parametrize(
     ("expected", "message"),
     [
@@ -72,11 +66,6 @@ def test_lines_end_at_newlines_alone(tmp_path):
 )
 def test_pieces_to_text(pieces, text):
     assert detokenise(["▁x", pieces], "_eos") == ["x", text]
-
-
-def test_words_are_text_already():
-    words = ["Ja . _eos Nein .", "Where is it ?"]
-    assert detokenise(words, "_eos") == words
 
 
 @pytest.mark.parametrize(

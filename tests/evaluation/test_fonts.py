@@ -71,17 +71,6 @@ def test_a_font_is_chosen_that_has_the_characters(install, capsys):
     assert len(rcParams["font.family"]) == 1
 
 
-def test_a_package_is_named_if_no_font_has_the_characters(install, capsys):
-    install("Few", "我")
-    assert draw(["我们 क 书"]) == ["Few"]
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == (
-        "warning: no installed font has 3 of the characters of the picture, such as क书们 (CJK, "
-        "DEVANAGARI), which it shows as boxes; install fonts that have them, for example Debian's "
-        "fonts-noto-cjk and fonts-noto-core"
-    )
-
-
 def test_a_file_that_is_no_font_is_skipped(install, capsys, tmp_path):
     install("Broken", "我")
     (tmp_path / "Broken.ttf").write_bytes(b"no font")

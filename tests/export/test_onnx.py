@@ -135,6 +135,7 @@ def test_the_decoder_needs_no_torch(exported):
     assert done.stdout.strip() == str(OnnxDecoder(path).generate(SOURCE)), done.stderr
 
 
+@pytest.mark.full
 def test_language_model(folder):
     """With slots that nothing is written into, and write logits whose exponential is infinite."""
     model = language_model("mlp", {"activation": "relu"})
@@ -166,7 +167,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", others_in_full(STEPS, ["window", "rfa", "adaptive", "softmax"]))
+@pytest.mark.parametrize("name", others_in_full(STEPS, ["window", "adaptive"]))
 @torch.no_grad()
 def test_exported_steps(name):
     """By `torch.export`, for batches of other sizes than the traced one."""
@@ -201,9 +202,7 @@ ENCODERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", others_in_full(ENCODERS, ["softmax", "strided", "encoder with global tokens"])
-)
+@pytest.mark.parametrize("name", others_in_full(ENCODERS, ["encoder with global tokens"]))
 @torch.no_grad()
 def test_exported_encoders(name):
     """Of sources of other lengths than the traced one, and with padding."""

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+from full import full
 from in_process import preprocess_in_process
+from preparing import write_gpt2_files
 
 from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import gpt2_subwords, segment
@@ -46,26 +47,11 @@ WORDS = (
 )
 
 
-MERGES = ["t h", "th e", "Ġ the", "Ġ i", "Ġi s", "o u", "ou s", "Ġ h", "Ġh ous", "Ġhous e", "é e"]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def in_this_process() -> Iterator[None]:
     """Preparations run fairseq-preprocess in this process."""
     with preprocess_in_process():
         yield
-
-
-def write_gpt2_files(folder: Path) -> Path:
-    """encoder.json, vocab.bpe and dict.txt: every byte and what the merges make."""
-    pieces = [*bytes_to_unicode().values(), *(merge.replace(" ", "") for merge in MERGES)]
-    numbers = {piece: 7 * number % 1000 for number, piece in enumerate(pieces)}
-    folder.mkdir(parents=True)
-    (folder / "encoder.json").write_text(json.dumps(numbers))
-    (folder / "vocab.bpe").write_text("\n".join(["#version: 0.2", *MERGES, ""]), encoding="utf-8")
-    words = [*sorted(numbers.values(), reverse=True), "madeupword0000"]
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
-    return folder
 
 
 def pairs(split: str) -> Sequence[tuple[str, ...]]:
@@ -154,7 +140,7 @@ def test_sentencepiece(joined: bool, tmp_path: Path):
     assert (made.padding_side, made.tgt_padding_side) == ("left", "right")
 
 
-@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("each", [True, full(False)])
 def test_subword_nmt_with_moses(each: bool, tmp_path: Path):
     """Tokenised, truecased and segmented as IWSLT14 is."""
     pipeline = written(tmp_path / "corpus")

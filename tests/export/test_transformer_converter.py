@@ -390,34 +390,6 @@ def test_hidden_states_of_the_other_models():
     assert torch.equal(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
 
 
-def test_generate_returns_hidden_states():
-    new = converted(abc_models.translator("abc_mlp_transformer"), TASK)
-    options = {"return_dict_in_generate": True, "output_hidden_states": True, "max_new_tokens": 4}
-    out = new.generate(test_gmat.rows(9, 5), **options, min_new_tokens=4)
-    layers = len(new.decoder.layers)
-    assert [len(step) for step in out.decoder_hidden_states] == [layers + 1] * 4
-    assert len(out.encoder_hidden_states) == len(new.encoder.layers) + 1
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: abc_models.translator("abc_mlp_transformer"),
-        lambda: language_model("abc_mlp_transformer_lm"),
-        lambda: abc_models.roberta("abc_mlp_roberta"),
-    ],
-    ids=["translator", "language model", "roberta"],
-)
-def test_attention_weights_are_refused(model):
-    new, tokens = converted(model(), TASK), test_gmat.rows(9, 5)
-    with pytest.raises(ValueError, match="`output_attentions` must not be True"):
-        new(tokens, output_attentions=True)
-    new.config._attn_implementation = "eager"  # transformers refuses it for others
-    new.config.output_attentions = True
-    with pytest.raises(ValueError, match="`output_attentions` must not be True"):
-        new(tokens)
-
-
 def test_accumulated_gradients_are_those_of_one_batch():
     """As Trainer accumulates them: with the number of labels of all batches."""
     tokens = test_gmat.rows(9, 5, 7, 4)

@@ -22,13 +22,10 @@ from fairseq_memattn.data_prep.generated.discourse.balanced_sets import (
     group_count,
 )
 from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
-    MAX_REPEATS,
     Options,
-    distinct,
 )
 from fairseq_memattn.data_prep.generated.discourse.generated_documents import document, gaps
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
-from fairseq_memattn.data_prep.text import tables as tsv_tables
 from fairseq_memattn.errors import MemAttnError
 
 SCRIPT = [sys.executable, "-m", "fairseq_memattn.cli", "prepare", "discourse"]
@@ -128,26 +125,6 @@ def test_the_test_set_does_not_depend_on_how_much_is_trained_on(
     options = ["--train-docs", "3", *SMALL[2:]]
     assert run(tmp_path / "less", *options) == 0
     assert (tmp_path / "less/test.en").read_bytes() == (corpus / "test.en").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [("--name-weight", lexicon.NAME_WORDS), ("--noun-weight", lexicon.SYNONYM_WORDS["thing"])],
-)
-def test_weights_are_of_what_comes_again_in_training(
-    corpus: Path, tmp_path: Path, option: str, words: list[list[grammar.Word]]
-) -> None:
-    """Names and nouns with two renderings, a word of the document each."""
-    names = {renderings[0].en[""].lower() for renderings in words}
-
-    def share(folder: Path) -> float:
-        text = documents(folder, "train", "en")
-        return sum(bool(names & words_of(line)) for one in text for line in one) / len(text)
-
-    assert run(tmp_path / "more", *SMALL, option, "50") == 0
-    assert share(tmp_path / "more") > 2 * share(corpus)
-    for name in ("test.ru", "valid.ru", "contrast/cohesion.json"):
-        assert (tmp_path / "more" / name).read_bytes() == (corpus / name).read_bytes()
 
 
 def test_no_document_is_shared(corpus: Path) -> None:
@@ -290,35 +267,3 @@ def test_documents_keep_the_form_of_address_and_the_renderings() -> None:
 def test_impossible_options(changes: dict[str, Any]) -> None:
     with pytest.raises(MemAttnError, match=f"--{[*changes][0].replace('_', '-')} must"):
         discourse.check(replace(Options(60, 7, 8, 36, 6, 12, 1, 1, 3), **changes))
-
-
-def test_asking_for_more_than_there_is() -> None:
-    rng = random.Random("few")
-    seen: set[int] = set()
-
-    def is_new(number: int) -> bool:
-        new = number not in seen
-        seen.add(number)
-        return new
-
-    assert len(distinct(lambda: rng.randrange(5), is_new, 5, "numbers")) == 5
-    with pytest.raises(MemAttnError, match=f"numbers: 1 requested, but after 0 .* {MAX_REPEATS} "):
-        distinct(lambda: rng.randrange(5), is_new, 1, "numbers")
-
-
-def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "some_tables").mkdir()
-    (tmp_path / "some_tables/words.tsv").write_text(
-        "kind\tword\tnote\na\tб\n\tc d\te\na\tf\t\n", "utf-8"
-    )
-    (tmp_path / "some_tables/broken.tsv").write_text("kind\tword\na\tb\na\tb\tc\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    rows = tsv_tables.read_table("some_tables", "words.tsv")
-    assert [tuple(row.values()) for row in rows] == [
-        ("a", "б", ""),
-        ("", "c d", "e"),
-        ("a", "f", ""),
-    ]
-    assert tsv_tables.grouped(rows, "kind") == {"a": [rows[0], rows[2]], "": [rows[1]]}
-    with pytest.raises(ValueError, match="broken.tsv, line 3: 3 cells in 2 columns"):
-        tsv_tables.read_table("some_tables", "broken.tsv")

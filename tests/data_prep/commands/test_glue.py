@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from official_archives import lines, tree, write_zip
-from preparing import prepare
-from roberta_data import TINY, fairseq, write_gpt2_files
+from preparing import prepare, write_gpt2_files
+from roberta_data import TINY, fairseq
 
 from fairseq_memattn.data_prep.commands import glue
 from fairseq_memattn.data_prep.pipeline import pretrained_subwords

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from official_archives import lines
-from preparing import prepare
-from roberta_data import TINY, fairseq, write_gpt2_files
+from preparing import prepare, write_gpt2_files
+from roberta_data import TINY, fairseq
 
 from fairseq_memattn.data_prep.commands import mlm_text
 

@@ -10,8 +10,6 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import own_corpus
 
-PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
-
 NOUNS = {"house": "casa", "table": "mesa", "letter": "carta", "garden": "huerta"}
 SIZES = (("old", "vieja"), ("new", "nueva"), ("small", "chica"))
 TEXT = [

@@ -89,21 +89,6 @@ def test_a_table_with_a_header(tmp_path: Path) -> None:
     check(tmp_path, documents=False)
 
 
-@pytest.mark.parametrize("key", ["docid", "id"])
-def test_keys_without_columns(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entries = [{"score": 1, key: row[2], "en": row[0], "fr": row[1]} for row in TEXT]
-    text = "".join(json.dumps(entry) + "\n" for entry in entries)
-    (tmp_path / "all").write_text(text, encoding="utf-8")
-    assert run(tmp_path, "jsonl") == 0
-    check(tmp_path, documents=key == "docid")
-    advice = (
-        "score\n" if key == "docid" else "id, score; --columns docid=COLUMN reads document ids\n"
-    )
-    assert (
-        f"warning: {tmp_path}/all: columns that are not used: {advice}" in capsys.readouterr().err
-    )
-
-
 def test_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [{"id": row[2], "en": row[0].replace(" ", "\n", 1), "t": row[1]} for row in TEXT]
     text = "".join(json.dumps(entry) + "\n" for entry in entries)

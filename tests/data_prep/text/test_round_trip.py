@@ -10,10 +10,6 @@ from fairseq.tokenizer import tokenize_line
 from official_archives import lines
 from preparing import prepare
 
-from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
-    sentencepiece_subwords,
-    write_pieces,
-)
 from fairseq_memattn.data_prep.text import bpe, subword
 from fairseq_memattn.data_prep.text.lines import rewrite
 from fairseq_memattn.data_prep.text.round_trip import from_bpe, from_sentencepiece
@@ -21,7 +17,6 @@ from fairseq_memattn.data_prep.text.token_offsets import sentencepiece_cut
 from fairseq_memattn.host.patches import prepare_fairseq
 from fairseq_memattn.transformers.pieces import SentencePieces
 
-PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
 TEXT = {
     "yo": "O\u0323\u0300na\u0300 ti\u0301 a gba\u0300 s\u0323e e\u0301 da\u0301ra",
@@ -78,18 +73,6 @@ def test_a_normalisation_on_demand_is_counted(
     [warning] = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {text}: 5 of 11 lines differ from the text that their")
     assert warning.endswith(f"is line 1, where {TEXT['yo'][:40]!r} becomes {restored[0][:40]!r}")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_model_of_ones_own_is_compared_as_well(
-    workers: int, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = train(text, tmp_path, "--normalization", "nmt_nfkc")
-    write(tmp_path / "dict.txt", ["\u2581The 1"])
-    subwords = sentencepiece_subwords(model, tmp_path / "dict.txt")
-    counts = write_pieces(text, tmp_path / "pieces", subwords, workers)
-    assert counts["lines of train.xx that their pieces do not give back (the first is line 1)"] == 5
-    assert "5 of 11 lines differ from the text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nfkc", "nmt_nfkc"])

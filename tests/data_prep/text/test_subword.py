@@ -57,17 +57,6 @@ def test_a_termination_is_no_error_of_the_text(text, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_model_types(text, tmp_path, model_type):
-    """Only a unigram model has probabilities, which its vocabulary lists; BPE has ranks."""
-    options = ["--vocab-size", 27, "--model-type", model_type]
-    assert run("train", "--input", text, "--model", tmp_path / "spm", *options) == 0
-    rows = (tmp_path / "spm.vocab").read_text(encoding="utf-8").splitlines()
-    scores = [float(row.split("\t")[1]) for row in rows[4:]]
-    ranks = [-float(number) for number in range(len(scores))]
-    assert (scores == ranks) == (model_type == "bpe")
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
