@@ -1,8 +1,12 @@
 """A small corpus and small trained models, made once for all tests."""
 
+import fcntl
 import os
+import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from harness import (
@@ -18,13 +22,35 @@ from harness import (
     train,
 )
 from in_process import preprocess_in_process
-from once import Once
 from questions import prepare, records
 
 import fairseq_memattn
 from fairseq_memattn.data_prep.pipeline.binarise import binarise
 
 fairseq_memattn.register()
+
+Result = TypeVar("Result")
+
+
+class Once:
+    """once(name, work) is what work(folder) returns; one call of all workers does the work.
+
+    folder: an empty one for the files that the work leaves behind
+    The result is pickled. A name stands for one piece of work in a run of pytest.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, name: str, work: Callable[[Path], Result]) -> Result:
+        folder, result = self.root / name, self.root / f"{name}.pickle"
+        with (self.root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                folder.mkdir()  # fails where another worker has failed before
+                result.write_bytes(pickle.dumps(work(folder)))
+            made: Result = pickle.loads(result.read_bytes())
+        return made
 
 
 @pytest.fixture(scope="session")

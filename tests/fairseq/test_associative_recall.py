@@ -7,10 +7,7 @@ import torch
 from harness import LOGGING, PLUGGED, logged, run
 
 from fairseq_memattn.data.recall import FORMS
-from fairseq_memattn.tasks.associative_recall import (
-    AssociativeRecallConfig,
-    AssociativeRecallTask,
-)
+from fairseq_memattn.tasks.associative_recall import AssociativeRecallConfig, AssociativeRecallTask
 
 TASK = [
     *PLUGGED,

@@ -73,13 +73,7 @@ def error_of(capsys, *args):
     return lines[0]
 
 
-@pytest.mark.parametrize(
-    "n",
-    [
-        2,
-        7,
-    ],
-)
+@pytest.mark.parametrize("n", [2, 7])
 def test_mean_is_exact(tmp_path, save, n):
     """Against rational arithmetic, rounded once by numpy."""
     states = [checkpoint(seed) for seed in range(n)]
@@ -93,12 +87,7 @@ def test_mean_is_exact(tmp_path, save, n):
     torch.testing.assert_close(mean["double"], double, rtol=1e-15, atol=1e-15)
 
 
-@pytest.mark.parametrize(
-    "n",
-    [
-        3,
-    ],
-)
+@pytest.mark.parametrize("n", [3])
 def test_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path, save, n):
     weights = {"wide": torch.tensor([1e-45, -3e38, 0.1, 1 / 3, 0.0])}
     paths = [save(f"{i}.pt", checkpoint(**weights)) for i in range(n)]

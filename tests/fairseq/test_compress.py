@@ -166,13 +166,7 @@ class Lines(list):
 
 
 @pytest.mark.parametrize("bos", [None, 0])
-@pytest.mark.parametrize(
-    "limit",
-    [
-        3,
-        40,
-    ],
-)
+@pytest.mark.parametrize("limit", [3, 40])
 def test_pieces_read_their_own_lines(bos, limit):
     lines = Lines(torch.arange(3 * n, 3 * n + 1 + n % 3) + 1 for n in range(12))
     corpus = Corpus(lines, [("a", range(1, 4)), ("b", range(4, 12))], bos)
@@ -356,10 +350,7 @@ def made_again(folder, store, before):
 
 @pytest.mark.parametrize(
     "digit, told, intact",
-    [
-        (b"x", "the record 'test-x' is damaged", 9),
-        (b"7", "two records have the same id", 0),
-    ],
+    [(b"x", "the record 'test-x' is damaged", 9), (b"7", "two records have the same id", 0)],
 )
 def test_a_damaged_id_costs_its_record(made, tmp_path, capsys, digit, told, intact):
     """The index of ids does not have it any more. Of two with the same id, the whole file."""

@@ -99,17 +99,6 @@ def test_sentences_can_be_requested_again_after_an_error(batch):
     assert translate.contexts == undisturbed.translate.contexts
 
 
-def test_progress_counts_sentences_and_documents():
-    counted = []
-    decoder = DocumentDecoder(
-        DOCUMENTS, range(len(DOCUMENTS)), context=3, side_by_side=2,
-        progress=lambda *numbers: counted.append(numbers),
-    )  # fmt: skip
-    decoder.hypotheses(range(16), Recorder())
-    assert [sentences for sentences, _ in counted] == [2, 2, 2, 2, 2, 2, 1, 1, 1, 1]
-    assert sum(ended for _, ended in counted) == len(DOCUMENTS)
-
-
 def test_a_sentence_is_not_to_be_had_twice_nor_from_another_shard():
     documents = Decoder(1, order=[0])
     documents.hypotheses([0, 1])

@@ -29,7 +29,6 @@ from harness import (
     preprocess,
     run,
     train,
-    typed,
 )
 from loaded_model import Loaded
 
@@ -159,32 +158,6 @@ def test_gold_context_is_the_references(document_model, generated, loaded):
     assert gold.keys() == ours.keys()
     assert [gold[i].text for i in starts] == [ours[i].text for i in starts]
     assert [h.positional for h in gold.values()] != [h.positional for h in ours.values()]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("buffer", [7, 1000])
-def test_interactive_with_empty_lines_between_documents(buffer, document_model, generated, corpus):
-    lines, places = typed(corpus)
-    flags = [*WINDOWS, *SHORT, *SEARCHES["beam"], "--path", document_model.checkpoint]
-    sizes = ["--buffer-size", buffer, "--max-tokens", 2000]
-    done = run(
-        "fairseq-interactive", document_model.data, *PLUGGED, *flags, *sizes,
-        stdin="".join(f"{line}\n" for line in lines),
-    )  # fmt: skip
-    found = hypotheses(done.stdout)
-    assert list(found) == list(range(len(lines)))
-    assert_same({i: found[place] for i, place in enumerate(places)}, generated["beam"])
-    assert {found[i].text for i, line in enumerate(lines) if not line} == {""}
-    assert "_eos" not in done.stdout.partition("S-0")[2]
-
-
-@pytest.mark.full
-def test_from_pretrained_with_empty_lines_between_documents(loaded, generated, corpus):
-    lines, places = typed(corpus)
-    options = {"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": LONGER}
-    for _ in range(2):  # each call begins a new document
-        found = loaded.hub.translate(lines, **options)
-        assert [found[place] for place in places] == [h.text for h in generated["beam"].values()]
 
 
 @pytest.mark.full

@@ -67,11 +67,7 @@ def generated(trained: Trained, *flags: object) -> list[str]:
 
 @pytest.mark.parametrize(
     ("context", "beam", "lenpen", "cropped"),
-    [
-        (2, 5, 0.6, False),
-        (1, 5, 1.0, True),
-        (0, 1, 1.0, False),
-    ],
+    [(2, 5, 0.6, False), (1, 5, 1.0, True), (0, 1, 1.0, False)],
 )
 def test_the_lines_of_fairseq_generate(
     context, beam, lenpen, cropped, document_model, exported, documents

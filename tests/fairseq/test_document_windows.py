@@ -51,12 +51,7 @@ def test_documents():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "shards"),
-    [
-        ([10, 1, 1], 3),
-        ([1, 9, 1, 9], 4),
-        ([5, 60, 7], 2),
-    ],
+    ("lengths", "shards"), [([10, 1, 1], 3), ([1, 9, 1, 9], 4), ([5, 60, 7], 2)]
 )
 def test_no_shard_is_empty_while_there_are_documents(lengths, shards):
     ids = [str(number) for number, length in enumerate(lengths) for _ in range(length)]
@@ -85,10 +80,7 @@ def test_an_id_that_comes_back_is_refused():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (None, "is missing"),
-        ("a\na\nb\n", "has 3 lines, but its split has 4 sentences"),
-    ],
+    [(None, "is missing"), ("a\na\nb\n", "has 3 lines, but its split has 4 sentences")],
 )
 def test_a_bad_sidecar_is_refused(tmp_path, text, message):
     path = tmp_path / "train.en-ru.docids"
@@ -132,10 +124,7 @@ def test_a_batch_of_windows():
         [PAD, PAD, 30, 30, EOS],
     ]
     assert batch["net_input"]["src_lengths"].tolist() == [5, 3]
-    assert batch["target"].tolist() == [
-        [10, SEPARATOR, 20, 20, EOS],
-        [30, EOS, PAD, PAD, PAD],
-    ]
+    assert batch["target"].tolist() == [[10, SEPARATOR, 20, 20, EOS], [30, EOS, PAD, PAD, PAD]]
     assert batch["net_input"]["prev_output_tokens"].tolist() == [
         [EOS, 10, SEPARATOR, 20, 20],
         [EOS, 30, PAD, PAD, PAD],
@@ -147,10 +136,7 @@ def test_a_batch_of_windows():
 def test_loss_on_the_current_sentence_alone():
     data = dataset([3, 2], [2, 3], list("aa"), loss_on_window=False)
     batch = data.collater([data[0], data[1]])
-    assert batch["target"].tolist() == [
-        [10, EOS, PAD, PAD, PAD],
-        [PAD, PAD, 20, 20, EOS],
-    ]
+    assert batch["target"].tolist() == [[10, EOS, PAD, PAD, PAD], [PAD, PAD, 20, 20, EOS]]
     assert batch["net_input"]["prev_output_tokens"][1].tolist() == [EOS, 10, SEPARATOR, 20, 20]
     assert batch["ntokens"] == 5
 
@@ -170,13 +156,7 @@ def test_sequences_as_tensors_of_their_own():
     assert "context_tokens" not in inputs and "target_context" in inputs
 
 
-@pytest.mark.parametrize(
-    ("limit", "kept"),
-    [
-        (8, 2),
-        (4, 0),
-    ],
-)
+@pytest.mark.parametrize(("limit", "kept"), [(8, 2), (4, 0)])
 def test_references_are_scored_with_the_context_of_training(limit, kept):
     """Two sentences of three and two tokens before one of three."""
     found = dataset([3, 2, 3], [3, 2, 3], list("aaa"), max_target=limit)

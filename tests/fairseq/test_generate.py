@@ -74,14 +74,6 @@ def test_prefix_is_kept(generated, translator, corpus):
         assert generated["prefix"][number].text.split()[: len(prefix)] == prefix
 
 
-def test_soft_alignments_are_distributions(translator):
-    printed = generate(translator, "--beam", 2, "--max-len-b", 5, "--print-alignment", "soft")
-    for hypothesis in hypotheses(printed).values():
-        assert hypothesis.alignment
-        for weights in hypothesis.alignment.split():
-            assert sum(map(float, weights.split(","))) == pytest.approx(1, abs=1e-4)
-
-
 def test_ensemble_of_twins_is_the_model(translator, generated):
     twins = Trained(translator.data, f"{translator.checkpoint}:{translator.checkpoint}", "")
     found = generate(twins, *SEARCHES["beam"], *ALIGNED)

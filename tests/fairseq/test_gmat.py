@@ -13,9 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
-from harness import (
-    flags_of,
-)
+from harness import flags_of
 from torch.testing import assert_close
 
 from fairseq_memattn.cli import main
@@ -362,12 +360,6 @@ def translator(decoder="softmax", **options):
     return build("gmat_transformer", **SMALL | DECODERS[decoder] | options)
 
 
-def test_layers_of_the_decoder_without_slots_for_all():
-    model = translator(abc_causal_layers="mlp:4,softmax,window:2")
-    kinds = [type(layer.self_attn).__name__ for layer in model.decoder.layers]
-    assert kinds == ["ABCAttention", "MultiheadAttention", "ABCAttention"]
-
-
 @torch.no_grad()
 def test_without_memory_it_is_fairseq_s_transformer():
     theirs = build("transformer")
@@ -397,15 +389,6 @@ def test_search_is_scored_as_the_whole_target(decoder):
         scores = model(alone, None, before)[0].log_softmax(2)[0]
         scores = scores.gather(1, words.unsqueeze(1)).squeeze(1)
         assert_close(best["positional_scores"], scores, rtol=0, atol=2e-5)
-
-
-@torch.no_grad()
-def test_hypotheses_take_their_memory_along():
-    encoder, tokens, order = translator().encoder, rows(9, 5), torch.tensor([1, 0, 0])
-    out, moved = encoder(tokens), encoder(tokens[order])
-    again = encoder.reorder_encoder_out(out, order)
-    for name in ("encoder_out", "encoder_padding_mask", "memory"):
-        assert_close(again[name][0], moved[name][0])
 
 
 # --- From other models

@@ -82,11 +82,6 @@ def test_json(text, told, tmp_path, capsys):
     for gold in (path, lines):
         said = error_of(capsys, "answers", "--gold", gold, "--answers", path)
         assert str(gold) in said
-    (tmp_path / "config.json").write_text(text)
-    (tmp_path / "model.safetensors").touch()
-    (tmp_path / "vocab.txt").touch()
-    files = ["--output", tmp_path / "m.pt", "--dict", tmp_path / "d.txt"]
-    assert f"{tmp_path}/config.json: {told}" in error_of(capsys, "import-bert", tmp_path, *files)
     with pytest.raises(ValueError, match="a.jsonl, line 1: not a record of a question"):
         list(read_span_records(lines))
 
@@ -105,12 +100,7 @@ def test_json_that_is_damaged_says_where(tmp_path):
 # ---------------------------------------------------------------------------------- outputs
 
 
-@pytest.mark.parametrize(
-    "free",
-    [
-        20,
-    ],
-)
+@pytest.mark.parametrize("free", [20])
 def test_a_full_disk_names_file_and_folder(free, tmp_path):
     path = tmp_path / "out.json"
     path.write_text("old")
@@ -187,13 +177,7 @@ def test_a_file_of_a_folder_that_is_read_is_not_overwritten(tmp_path):
         (tmp_path / "ppl.json").touch()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "encoder.json",
-        "config.json",
-    ],
-)
+@pytest.mark.parametrize("name", ["encoder.json", "config.json"])
 def test_a_file_of_an_exported_folder_is_not_overwritten(name, tmp_path):
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=f"--output .* would overwrite the input .*{name}"):
@@ -347,12 +331,7 @@ def test_weights_that_are_not_finite(command, flags, language_model, tmp_path, c
     assert not output.exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "cxmi",
-    ],
-)
+@pytest.mark.parametrize("command", ["cxmi"])
 def test_a_language_model_translates_nothing(command, language_model, tmp_path, capsys):
     (tmp_path / "set.json").write_text('[{"src": "a", "dst": ["b", "c"], "true_ind": 0}]')
     flags = ["--sets", tmp_path / "set.json"] if command == "contrast" else []

@@ -62,12 +62,7 @@ def test_files_are_written_before_anything_is_printed(command, texts, monkeypatc
     assert json.loads((texts / "report").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    "encoding",
-    [
-        "ascii",
-    ],
-)
+@pytest.mark.parametrize("encoding", ["ascii"])
 def test_tables_have_escapes_for_what_the_output_lacks(encoding, texts, monkeypatch):
     with open(texts / "printed", "w", encoding=encoding) as printed:
         monkeypatch.setattr(sys, "stdout", printed)

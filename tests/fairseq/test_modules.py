@@ -10,12 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
 
-from fairseq_memattn.attention.controls import (
-    CONTROLS,
-    KERNEL_ATTENTION,
-    Sizes,
-    make_control,
-)
+from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION, Sizes, make_control
 from fairseq_memattn.attention.nn.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.modules.abc_attention import ABCAttention
 
@@ -237,12 +232,7 @@ def attention(causal=True, heads=2, dropout=0.0, **options):
     return ABCAttention(16, heads, control, causal=causal, dropout=dropout, **options).eval()
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [3, 1, 4],
-    ],
-)
+@pytest.mark.parametrize("parts", [[3, 1, 4]])
 def test_prefix_of_several_tokens(parts):
     module, x, state = attention(), torch.randn(8, 3, 16), {}
     outs = [module(part, part, part, incremental_state=state)[0] for part in x.split(parts)]
@@ -286,12 +276,7 @@ def test_padding_and_batch_mates_do_not_matter(options):
 # ------------------------------------------------------------------------------- cross memory
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"abc_phi_heads": "shared"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"abc_phi_heads": "shared"}])
 def test_cross_memory_is_written_once_a_sentence(options):
     model, beam = translator(**options), 5
     set_beam_size(model, beam)
@@ -467,16 +452,3 @@ def test_half_precision_is_close(options, how, gradients):
     for name, parameter in model.named_parameters():
         error = (parameter.grad.float() - exact_grads[name]).norm()
         assert error < 0.3 * exact_grads[name].norm() + 0.01, name
-
-
-def test_attention_dropout_only_acts_in_training():
-    plain, dropping = (
-        translator(attention_dropout=p, dropout=0, activation_dropout=0) for p in (0.0, 0.5)
-    )
-    dropping.load_state_dict(plain.state_dict())
-    expected = loss_of(plain)
-    assert torch.equal(loss_of(dropping), expected)
-    assert torch.equal(loss_of(plain.train()), expected)
-    dropping.train()
-    assert len({loss_of(dropping).item() for _ in range(3)}) == 3
-    assert torch.equal(loss_of(dropping.eval()), expected)

@@ -82,13 +82,7 @@ def test_a_language_that_yaml_reads_as_something_else(source, tmp_path):
     assert (task.source_lang, task.target_lang) == (source, "de")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "o'hara (1)",
-        "a,b=c",
-    ],
-)
+@pytest.mark.parametrize("name", ["o'hara (1)", "a,b=c"])
 def test_folders_with_characters_that_hydra_reads(name, tmp_path):
     folder = tmp_path / name
     assert main(["new", "recipe", str(folder), "--data", str(folder / "data")]) == 0

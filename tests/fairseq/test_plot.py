@@ -8,23 +8,14 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from harness import LANGUAGE_MODEL, TRANSLATOR, lines_of, train
-from matplotlib.figure import Figure
-from matplotlib.image import imread
 from torch import nn
 
-from fairseq_memattn.attention.controls import (
-    CONTROLS,
-    Sizes,
-    Tokens,
-    all_controls,
-    make_control,
-)
+from fairseq_memattn.attention.controls import CONTROLS, Sizes, Tokens, all_controls, make_control
 from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.attention.nn.control_pool import ForwardScope, LayerControl
 from fairseq_memattn.attention.ops.abc import naive as reference
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.shared import texts
-from fairseq_memattn.evaluation import plots
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.memories import attentions, memories_of
 
@@ -311,44 +302,3 @@ def test_what_the_model_lacks_is_refused(language_model, tmp_path, capsys):
 
 
 # The picture.
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("layers", "heads", "tokens", "inches"),
-    [
-        (2, 3, 20, (1.8 + 3 * 5.1, 2.5 + 4 * 1.4)),
-        (1, 2, 600, (1.8 + 2 * 30.3, 2.5 + 2 * 1.4)),
-    ],
-)
-def test_the_picture_grows_with_its_panels_up_to_a_limit(layers, heads, tokens, inches, tmp_path):
-    words = ["$x^{$"] * tokens
-    weights = torch.linspace(-1, 1, layers * heads * tokens * 4).view(layers, heads, tokens, 4)
-    memories = plots.Memories(
-        range(layers), range(heads), words, words[:2], weights, weights[:, :, :2]
-    )
-    plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "$x_{$ 0")
-    height, width, _ = imread(tmp_path / "x.png").shape
-    assert (width, height) == pytest.approx([plots.DPI * size for size in inches], abs=1)
-
-
-@pytest.mark.parametrize(
-    ("slots", "writing", "reading", "ends"),
-    [
-        (4, 0.1, 0.25, (0.3, 0.75)),
-        (4, 0.9, 0.95, (0.9, 0.95)),
-    ],
-)
-def test_nearly_uniform_weights_are_not_drawn_dark(
-    slots, writing, reading, ends, tmp_path, monkeypatch
-):
-    figures, savefig = [], Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *given: (figures.append(self), savefig(self, *given))
-    )
-    words, shape = ["a"] * 10, (1, 1, 10, slots)
-    weights = torch.full(shape, writing), torch.full(shape, reading)
-    memories = plots.Memories([0], [0], words, words, *weights)
-    plots.draw_memories(memories, ("above", "below"), tmp_path / "x.png", "title")
-    images = [image for axes in figures[0].axes for image in axes.images]
-    assert [image.get_clim()[1] for image in images] == pytest.approx(ends)

@@ -4,33 +4,12 @@ import json
 
 import pytest
 from harness import LANGUAGE_MODEL, logged, train
-from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.training_log import read_training_log
 
 ROW = "2026-01-01 00:00:00 | INFO | train_inner | epoch 001:  2 / 9 loss={}, ppl=4, num_updates={}"
-
-
-VALIDATED = "epoch 001 | valid on '{}' subset | loss {} | num_updates {}"
-
-
-@pytest.fixture
-def figures(monkeypatch):
-    """What is drawn."""
-    saved, savefig = [], Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *given: (saved.append(self), savefig(self, *given))
-    )
-    return saved
-
-
-def legend_of(figure):
-    """The names, and the lines beside them."""
-    legend = figure.axes[0].get_legend()
-    names = [text.get_text() for text in legend.get_texts()]
-    return dict(zip(names, legend.get_lines(), strict=True))
 
 
 def plotted(capsys, *arguments, status=0):
@@ -84,13 +63,7 @@ def test_a_resumed_training(tmp_path):
     assert found.train[3]["num_updates"] == 4
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "train.log",
-        "../run/train.log",
-    ],
-)
+@pytest.mark.parametrize("path", ["train.log", "../run/train.log"])
 def test_a_log_has_the_name_of_its_folder(path, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -98,38 +71,6 @@ def test_a_log_has_the_name_of_its_folder(path, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     table = plotted(capsys, path.format(folder), "--output", "x.png")
     assert table.splitlines()[1].split()[0] == "run"
-
-
-def test_the_legend_of_several_trainings(tmp_path, capsys, figures):
-    steps = [ROW.format(2.0, step) for step in range(1, 41)]
-    first = [*steps, VALIDATED.format("valid", 2.0, 1), VALIDATED.format("valid1", 3.0, 1)]
-    (tmp_path / "first").write_text("\n".join(first))
-    (tmp_path / "second").write_text("\n".join(steps))
-    plotted(capsys, tmp_path / "first", tmp_path / "second", "--output", tmp_path / "x.png")
-    (figure,) = figures
-    assert [
-        (name, line.get_linestyle(), line.get_color(), line.get_marker())
-        for name, line in legend_of(figure).items()
-    ] == [
-        ("first", "-", "C0", "None"),
-        ("second", "-", "C1", "None"),
-        ("validation", "-", "0.3", "o"),
-        ("further validation sets", ":", "0.3", "o"),
-        ("training", "--", "0.3", "None"),
-    ]
-    drawn = [(line.get_linestyle(), line.get_color()) for line in figure.axes[0].get_lines()]
-    assert drawn == [("-", "C0"), (":", "C0"), ("--", "C0"), ("--", "C1")]
-
-
-def test_the_axes_say_what_is_drawn(tmp_path, capsys, figures):
-    """The loss of a criterion without perplexity may have another base."""
-    validated = VALIDATED.format("valid", 2.0, 1)
-    (tmp_path / "known").write_text(ROW.format(2.0, 1))
-    (tmp_path / "unknown").write_text(validated.replace("| num", "| accuracy 3.0 | num"))
-    for names in (["known"], ["unknown"], ["known", "unknown"]):
-        plotted(capsys, *(tmp_path / name for name in names), "--output", tmp_path / "x.png")
-    labels = [[axes.get_ylabel() for axes in figure.axes] for figure in figures]
-    assert labels == [["loss (base 2)"], ["loss", "accuracy"], ["loss", "accuracy"]]
 
 
 @pytest.mark.parametrize(

@@ -95,14 +95,6 @@ def test_masked_words(monolingual, tmp_path):
     assert alone == pytest.approx(together, abs=2e-3)
 
 
-@pytest.mark.full
-def test_a_window_longer_than_all_sentences_is_softmax_attention(softmax, tmp_path):
-    output, shown = converted(softmax, tmp_path, "abc_window_roberta", "--abc-encoder-slots 200")
-    assert "new weights, to be trained: none" in shown
-    before = loss(softmax.data, softmax.checkpoint)
-    assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
-
-
 def as_first_released(state):
     """A checkpoint as the published RoBERTa is: options as a Namespace, weights by older names."""
     weights = {}

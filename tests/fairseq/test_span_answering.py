@@ -13,11 +13,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from test_gmat import WORDBOOK, bert, rows
 from torch.testing import assert_close
 
-from fairseq_memattn.criterions.span_answering import (
-    SpanAnsweringCriterion,
-    span_scores,
-    tag_loss,
-)
+from fairseq_memattn.criterions.span_answering import SpanAnsweringCriterion, span_scores, tag_loss
 from fairseq_memattn.data.questions.answer_gatherer import AnswerGatherer
 from fairseq_memattn.data.questions.span_finder import SpanFinder, supporting
 from fairseq_memattn.data.questions.span_texts import SpanTexts
@@ -25,13 +21,7 @@ from fairseq_memattn.data.questions.spans import NO_TAG, QuestionShards, SpanDat
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.workers import end_workers
 from fairseq_memattn.modules.span_head import SpanHead
-from fairseq_memattn.qa.span_candidates import (
-    LONGEST,
-    Candidate,
-    answers_of,
-    best_spans,
-    best_text,
-)
+from fairseq_memattn.qa.span_candidates import LONGEST, Candidate, answers_of, best_spans, best_text
 from fairseq_memattn.qa.span_records import SpanRecord
 from fairseq_memattn.qa.span_windows import best_windows, cut_windows
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
@@ -236,13 +226,7 @@ def test_answers_are_gathered_from_any_batches():
     assert gatherer.take(model, data.collater([data[1], data[2]])) == {1: expected[1]}
 
 
-@pytest.mark.parametrize(
-    "workers",
-    [
-        1,
-        3,
-    ],
-)
+@pytest.mark.parametrize("workers", [1, 3])
 def test_a_worker_evaluates_all_windows_of_a_question(workers):
     data = SpanDataset(
         Texts(*([9] for _ in range(4))),
@@ -335,7 +319,7 @@ def test_words_replace_the_first_memory_vectors():
     found = encoder.first_memory(lengths, words)
     learned, table = encoder.memory_tokens.weight, encoder.embed_tokens.weight
     expected = torch.stack(
-        [torch.stack([table[7], *learned[1:]]), torch.stack([*table[[8, 9, 10]], learned[3]])],
+        [torch.stack([table[7], *learned[1:]]), torch.stack([*table[[8, 9, 10]], learned[3]])]
     )
     assert_close(found, encoder.layernorm_embedding(expected))
     assert torch.equal(encoder.first_memory(lengths, words[:, :0]), encoder.first_memory(lengths))

@@ -15,17 +15,7 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterionConfig
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from full import full
-from harness import (
-    COMMON,
-    PLUGGED,
-    SIZES,
-    generate,
-    hypotheses,
-    logged,
-    preprocess,
-    run,
-    train,
-)
+from harness import COMMON, PLUGGED, SIZES, generate, hypotheses, logged, preprocess, run, train
 from torch.utils.data import DataLoader
 
 from fairseq_memattn.data.corrupted_spans import (
@@ -63,14 +53,7 @@ def test_lengths_are_those_of_t5(source_length, block, target):
 
 
 @pytest.mark.parametrize("noise", [Noise(), Noise(0.5, 1.0), Noise(0.9, 1.0), Noise(0.01, 10.0)])
-@pytest.mark.parametrize(
-    "length",
-    [
-        2,
-        7,
-        20,
-    ],
-)
+@pytest.mark.parametrize("length", [2, 7, 20])
 def test_mask_has_exact_counts(noise, length):
     tokens, spans = noise.counts(length)
     assert tokens == min(max(round(length * noise.density), 1), length - 1)
@@ -235,10 +218,7 @@ def test_spans_depend_on_seed_epoch_and_block_alone():
     assert (
         training.can_reuse_epoch_itr_across_epochs,
         evaluated.can_reuse_epoch_itr_across_epochs,
-    ) == (
-        False,
-        True,
-    )
+    ) == (False, True)
 
 
 def test_processes_do_not_matter():
@@ -364,10 +344,7 @@ def begin(data, *flags):
         ("--noise-density 1", "--noise-density must be between 0 and 1, but is 1.0"),
         ("--chunks 3", "--source-length must be a multiple of --chunks 3, but is 64"),
         ("--chunks 4", "--chunks 4 needs a model that takes several sequences, such as t5mem_v4"),
-        (
-            "--chunks 16 --arch t5mem_v4",
-            "--chunks must be at most --t5mem-sequences 8, but is 16",
-        ),
+        ("--chunks 16 --arch t5mem_v4", "--chunks must be at most --t5mem-sequences 8, but is 16"),
         (
             "--sentinels 2",
             "--sentinels must be at least 3, one for each span of --source-length 64, but is 2",

@@ -66,13 +66,6 @@ def segments(loaded, numbers):
     ]
 
 
-@pytest.mark.full
-def test_the_gates_depend_on_the_sentence(loaded):
-    """Training has moved them, so that the tests below are of gates."""
-    for gates in (loaded.model.decoder.causal_gates, loaded.model.decoder.cross_gates):
-        assert gates[0].weight.abs().max() > 1e-3
-
-
 def test_a_segment_is_its_sentences_one_after_another(loaded):
     """Logits and gradients, for documents of different lengths."""
     model, collate = loaded.model, loaded.dataset.collate

@@ -86,37 +86,12 @@ def batch():
     }
 
 
-def without_context(inputs):
-    return {name: x for name, x in inputs.items() if not name.startswith("context")}
-
-
-def with_context(inputs, context):
-    return inputs | {"context_tokens": context, "context_padding_mask": context.eq(PAD)}
-
-
 def logits(model, inputs):
     with torch.no_grad():
         return model(**inputs)[0]
 
 
 # --- Sequences
-
-
-@each_model
-def test_absent_sequences_change_nothing(name):
-    model, inputs = build(name), batch()
-    expected = logits(model, inputs)
-    context = inputs["context_tokens"]
-    wider = torch.nn.functional.pad(context, (0, 2, 2, 0), value=PAD)
-    assert_close(logits(model, with_context(inputs, wider)), expected)
-    alone = logits(model, without_context(inputs))
-    for nothing in (torch.full((2, 3, 4), PAD), context[:, :0], torch.full((2, 1, 0), PAD)):
-        assert_close(logits(model, with_context(inputs, nothing)), alone)
-    # In company of an input that has more of them, too.
-    only_first = context.clone()
-    only_first[1] = PAD
-    assert_close(logits(model, with_context(inputs, only_first))[1], alone[1])
-    assert (alone - expected).abs().max() > 1e-3
 
 
 @each_model
@@ -200,15 +175,6 @@ def test_beam_search_finds_what_its_scores_say(name):
 def test_refused_flags(flags, message):
     with pytest.raises(MemAttnError, match=message):
         build("t5mem_v3", **flags)
-
-
-def test_refused_inputs():
-    inputs = batch()
-    with pytest.raises(MemAttnError, match="--t5mem-sequences 2 is the most .* there are 3"):
-        build("t5mem_v1", t5mem_sequences=2)(**inputs)
-    with pytest.raises(MemAttnError, match="--max-source-positions 5 is the most .* one has 6"):
-        build("t5mem_v1", max_source_positions=5)(**inputs)
-    build("t5mem_v1", max_source_positions=6, t5mem_sequences=3)(**inputs)
 
 
 @pytest.mark.parametrize(

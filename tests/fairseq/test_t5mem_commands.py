@@ -4,23 +4,10 @@ import json
 import shlex
 
 import pytest
-import torch
-from harness import (
-    COMMON,
-    PLUGGED,
-    SIZES,
-    Trained,
-    generate,
-    hypotheses,
-    lines_of,
-    run,
-    train,
-)
+from harness import COMMON, SIZES, Trained, assert_same, generate, hypotheses, lines_of, train
 from matplotlib.image import imread
-from test_document_translation import assert_same, typed
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.models.t5mem import T5Mem
 
 ARCH = shlex.split("--arch t5mem_v3 --share-all-embeddings --dropout 0.1")
 T5MEM = [*COMMON, *SIZES, *ARCH]
@@ -41,12 +28,6 @@ def generated(model):
     return hypotheses(generate(model, *CONTEXT, *SEARCH, "--batch-size", 16))
 
 
-@pytest.mark.full
-def test_company_changes_nothing(model, generated):
-    flags = ["--batch-size", 1, "--parallel-documents", 1]
-    assert_same(hypotheses(generate(model, *CONTEXT, *SEARCH, *flags)), generated)
-
-
 def test_without_context_it_is_the_same_model(model, generated, corpus):
     """At a document's first sentence there is none; further on some scores must change."""
     alone = hypotheses(generate(model, *ALONE, *SEARCH))
@@ -54,29 +35,6 @@ def test_without_context_it_is_the_same_model(model, generated, corpus):
     first = [i for i in range(len(ids)) if i == 0 or ids[i] != ids[i - 1]]
     assert_same({i: alone[i] for i in first}, {i: generated[i] for i in first})
     assert [h.positional for h in alone.values()] != [h.positional for h in generated.values()]
-
-
-def test_typed_text_is_translated_the_same(model, generated, corpus):
-    lines, places = typed(corpus)
-    flags = [*CONTEXT, *SEARCH, "--path", model.checkpoint, "--buffer-size", 7]
-    done = run(
-        "fairseq-interactive", model.data, *PLUGGED, *flags, "--max-tokens", 2000,
-        stdin="".join(f"{line}\n" for line in lines),
-    )  # fmt: skip
-    found = hypotheses(done.stdout)
-    assert_same({i: found[place] for i, place in enumerate(places)}, generated)
-
-
-@pytest.mark.full
-def test_from_pretrained(model, generated, corpus):
-    hub = T5Mem.from_pretrained(
-        str(model.checkpoint.parent),
-        checkpoint_file=model.checkpoint.name,
-        data_name_or_path=str(model.data),
-    )
-    lines, places = typed(corpus)
-    found = hub.translate(lines, beam=4, lenpen=0.6, max_len_a=1, max_len_b=10)
-    assert [found[place] for place in places] == [h.text for h in generated.values()]
 
 
 def plotted(model, folder, *flags):
@@ -107,22 +65,3 @@ def test_a_picture_of_the_sentences_that_are_selected(model, corpus, tmp_path):
     again = plotted(model, tmp_path, "--text", text["en"], "--target", text["ru"])
     for row, other in zip(again["weights"][0], rows, strict=True):
         assert row == pytest.approx(other, abs=1e-5)
-
-
-def weights(checkpoint):
-    return torch.load(checkpoint, weights_only=False)["model"]
-
-
-def assert_same_weights(ours, theirs):
-    ours, theirs = weights(ours.checkpoint), weights(theirs.checkpoint)
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-6, msg=name)
-
-
-def test_resumed_is_uninterrupted(document_data, tmp_path):
-    flags = [*T5MEM, *CONTEXT, "--t5mem-selector-query", "layer"]
-    whole = train(document_data, tmp_path / "whole", *flags, "--max-update", 6)
-    train(document_data, tmp_path / "parts", *flags, "--max-update", 3)
-    parts = train(document_data, tmp_path / "parts", *flags, "--max-update", 6)
-    assert_same_weights(parts, whole)

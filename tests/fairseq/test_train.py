@@ -5,16 +5,7 @@ import shutil
 import pytest
 import torch
 from full import full, others_in_full
-from harness import (
-    COMMON,
-    PLUGIN,
-    ROOT,
-    TRANSLATOR,
-    Trained,
-    logged,
-    run,
-    train,
-)
+from harness import COMMON, PLUGIN, ROOT, TRANSLATOR, Trained, logged, run, train
 from omegaconf import OmegaConf
 from questions import prepare, records
 

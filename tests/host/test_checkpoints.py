@@ -178,14 +178,7 @@ def test_overwritten_weights(tmp_path, load):
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        bytes(1000),
-        pickle.dumps({"model": {}}),
-    ],
-)
+@pytest.mark.parametrize("content", [b"", bytes(1000), pickle.dumps({"model": {}})])
 def test_file_of_another_kind(tmp_path, load, content):
     path = tmp_path / "other.pt"
     path.write_bytes(content)

@@ -70,13 +70,7 @@ def test_a_changed_byte_of_the_index_is_found(data, dictionary):
     assert [len(sentence) for sentence in load(data, dictionary)] == [4, 2, 6, 1, 2]
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        1,
-        5,
-    ],
-)
+@pytest.mark.parametrize("block", [1, 5])
 def test_blocks(block, data, dictionary, monkeypatch):
     monkeypatch.setattr(data_files, "BLOCK", block)
     assert len(load(data, dictionary)) == 5
@@ -107,13 +101,7 @@ def test_no_sentences(data, dictionary):
     assert fault(data, dictionary) == f"{data}.bin must have sentences, but has none"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "fairseq-train",
-        "memattn",
-    ],
-)
+@pytest.mark.parametrize("command", ["fairseq-train", "memattn"])
 def test_commands(command, language_model, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(language_model.data, data)

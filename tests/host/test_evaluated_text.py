@@ -227,10 +227,7 @@ def test_the_criterion_of_a_checkpoint(softmax, code, tmp_path):
     refusal(done)
 
 
-OVERRIDES = (
-    *("fairseq-generate", "fairseq-interactive", "fairseq-eval-lm"),
-    VALIDATE,
-)
+OVERRIDES = (*("fairseq-generate", "fairseq-interactive", "fairseq-eval-lm"), VALIDATE)
 
 
 @pytest.mark.parametrize("command", OVERRIDES)

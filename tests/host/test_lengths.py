@@ -12,15 +12,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
 from full import full
-from harness import (
-    PLUGGED,
-    SOFTMAX,
-    TRANSLATOR,
-    generate,
-    lines_of,
-    run,
-    train,
-)
+from harness import PLUGGED, SOFTMAX, TRANSLATOR, generate, lines_of, run, train
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.lengths import own_limits, source_lengths

@@ -14,8 +14,6 @@ from harness import (
     TRANSLATOR,
     WINDOWS,
     Trained,
-    generate,
-    hypotheses,
     logged,
     run,
     run_on,
@@ -152,20 +150,6 @@ def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path
     flags += ["--finetune-from-model", document_model.checkpoint]
     trained = train_on(2, document_model.data, tmp_path / "trained", *flags)
     assert validation(trained.log) == pytest.approx(one, abs=2e-3)
-
-
-@pytest.mark.full
-def test_shards_of_three_processes_are_all_sentences(translator):
-    search = ["--beam", 2, "--max-len-b", 10, "--batch-size", 5]
-    whole = hypotheses(generate(translator, *search))
-    shards = [
-        hypotheses(generate(translator, *search, "--num-shards", 3, "--shard-id", number))
-        for number in range(3)
-    ]
-    assert sum(map(len, shards)) == len(whole)
-    for shard in shards:
-        for number, one in shard.items():
-            assert one.text == whole[number].text
 
 
 def test_processes_without_a_batch_end_in_one_sentence(translator, tmp_path):
