@@ -423,14 +423,6 @@ def test_elu(device):
     assert_close(ELUFeatures(1)(low, is_query=True), low.exp(), rtol=1e-6, atol=0)
 
 
-def test_t2r_is_a_layer_of_each_head(device):
-    function = T2RFeatures(3, 4, 6).to(device)
-    x = torch.randn(2, 3, 5, 4, device=device)
-    for h in range(3):
-        expected = linear(x[:, h], function.weight[h], function.bias[h]).relu()
-        assert_close(function(x, is_query=True)[:, h], expected)
-
-
 @pytest.mark.parametrize("kernel", ["gaussian", "arccos"])
 def test_random_features_estimate_their_kernel(kernel):
     """The mean over many sets of random vectors, with a sigma of its own in each dimension."""

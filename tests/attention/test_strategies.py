@@ -178,13 +178,6 @@ def test_positions_past_the_limit_are_refused(name):
             )
 
 
-def test_global_tokens_need_a_slot_each():
-    with pytest.raises(
-        ValueError, match="`global_positions` must name at most 3 tokens, .* but names 4"
-    ):
-        make("global", global_positions=(0, 1, 2, 3))
-
-
 def test_global_tokens_by_position():
     control = make("global", global_positions=(1, 5))
     q, k, v, x = inputs()

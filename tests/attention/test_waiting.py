@@ -258,11 +258,8 @@ def test_steps(name, padded):
         return out
 
     assert largest(step, 1, padded=padded)
-
-
-@pytest.mark.parametrize("name", ["window", "strided", "dilated", "kernel"])
-def test_several_positions(name):
-    assert largest(lambda *args, **padding: STEPS[name](*args, **padding)[0], 5, padded=True)
+    # Those by chunks look at their data; by kernels they do not.
+    assert name in ("abc", "additive") or largest(step, 5, padded=padded)
 
 
 def test_relative_positions():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from full import full
 from harness import run
 from tiny_roberta import FLAGS, export, prepare, registered
 from transformers import AutoModelForMaskedLM
@@ -62,7 +63,7 @@ def test_it_can_be_exported_again(folder, prepared, tmp_path, capsys):
         assert (tmp_path / "folder" / name).read_bytes() == (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+@pytest.mark.parametrize("how", [full("--restore-file"), "--finetune-from-model"])
 def test_fairseq_trains_on(how, folder, prepared, tmp_path):
     assert back(folder, tmp_path / "again.pt") == 0
     flags = ["--max-update", 1, "--batch-size", 4, "--disable-validation", "--cpu", "--num-workers"]

@@ -68,15 +68,3 @@ def test_arguments_and_status_are_those_of_the_preparation(
     assert capsys.readouterr().err.startswith(
         "memattn prepare: error: --langs must name each language once"
     )
-
-
-def test_the_traceback_is_shown_on_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = []
-    for wanted in ("", "1"):
-        monkeypatch.setenv("MEMATTN_TRACEBACK", wanted)
-        main(["prepare", "documents", "check", str(tmp_path / "none"), "--langs", "en"])
-        said.append(capsys.readouterr().err)
-    assert said[0].startswith("memattn prepare: error: ")
-    assert said[1].startswith("Traceback") and said[1].endswith(said[0])
