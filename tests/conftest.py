@@ -1,8 +1,14 @@
 """What holds for all tests."""
 
 import gc
+from contextlib import suppress
 
 import pytest
+
+# A command's module is imported before registration, which changes it: as in a process of its own.
+# tests/attention runs without fairseq.
+with suppress(ModuleNotFoundError):
+    import in_process  # noqa: F401
 
 # These files take longest. They come first, so that the workers of pytest-xdist end together.
 LONGEST = [
