@@ -33,7 +33,6 @@ ALL = {
 FEW = [
     (1, "plain", "none", True, 20, 3),
     (33, "relu", "both", True, 16, 33),
-    (33, "late +200", "left", True, 16, 3),
     (37, "rise +50", "holes", True, 20, 16),
     (9, "spikes", "sentence", False, 16, 3),
 ]

@@ -74,6 +74,7 @@ def numbers(report):
     return [report] if isinstance(report, int | float) else []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [full(x) if x == SLOW else x for x in SCRIPTS])
 def test_report(reports, name):
     report = json.loads((reports / f"{name}.json").read_text())

@@ -51,6 +51,7 @@ def assert_identical(one, other):
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.full
 @each_case(every=41, first=9)
 def test_two_epochs_are_one_and_one_more(case, contract_data, tmp_path):
     for folder, epochs in (("whole", [2]), ("parts", [1, 2])):

@@ -193,6 +193,7 @@ def test_transfer_then_tuning(softmax, tmp_path):
     assert logged(second.log, "valid")
 
 
+@pytest.mark.full
 def test_the_teacher_is_not_what_translates_in_validation(softmax):
     cfg = checkpoint_utils.load_checkpoint_to_cpu(str(softmax.checkpoint))["cfg"]
     cfg.task.eval_bleu = True

@@ -265,6 +265,7 @@ main(["compress", {str(folder / "bin")!r}, "--path", {str(folder / "model.pt")!r
     same(store, folder / "store")
 
 
+@pytest.mark.full
 def test_processes_at_once_are_one(made, tmp_path):
     folder, store = made[0], tmp_path / "s"
     data = ["--path", folder / "model.pt", "--output", store, "--max-tokens", 40, "--cpu"]

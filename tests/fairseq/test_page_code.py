@@ -63,6 +63,7 @@ def beside(document_model: Trained, tmp_path_factory: pytest.TempPathFactory):
     return folder
 
 
+@pytest.mark.full
 def test_export(beside, corpus, monkeypatch, capsys):
     monkeypatch.chdir(beside)
     names = ran("export", 0)
@@ -78,6 +79,7 @@ def test_export(beside, corpus, monkeypatch, capsys):
     ran("export", 2, **names)
 
 
+@pytest.mark.full
 def test_documents_of_an_export(beside, monkeypatch):
     monkeypatch.chdir(beside)
     names = ran("export", 4)

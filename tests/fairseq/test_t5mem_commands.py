@@ -28,6 +28,7 @@ def generated(model):
     return hypotheses(generate(model, *CONTEXT, *SEARCH, "--batch-size", 16))
 
 
+@pytest.mark.full
 def test_without_context_it_is_the_same_model(model, generated, corpus):
     """At a document's first sentence there is none; further on some scores must change."""
     alone = hypotheses(generate(model, *ALONE, *SEARCH))

@@ -40,6 +40,7 @@ def sentences(corpus):
     return [number for number, name in enumerate(ids) if name == names[DOCUMENT]]
 
 
+@pytest.mark.full
 def test_slots(document_model, sentences, tmp_path):
     page = viewed(document_model, tmp_path / "x.html", "--document", DOCUMENT, "--reference")
     assert (page["kind"], page["layer"], page["translation"]) == ("slots", 2, "the reference")

@@ -214,6 +214,7 @@ def printed(text):
     return sorted(found, key=lambda one: one[0])
 
 
+@pytest.mark.full
 def test_commands_and_hub(beginner, corpus):
     found = {
         tokens: printed(generate(beginner, *LONG, "--max-tokens", tokens))

@@ -90,6 +90,7 @@ def test_other_numbers_of_processes_go_on(processes, whole, tmp_path):
         assert loss == pytest.approx(losses(whole)[number], rel=0.2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("processes", [1, full(2)])
 def test_a_finished_training_is_left_as_it_is(processes, whole, tmp_path):
     folder = tmp_path / "on"
@@ -103,6 +104,7 @@ def test_a_finished_training_is_left_as_it_is(processes, whole, tmp_path):
         assert (folder / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.full
 def test_a_killed_process_ends_the_others_and_resumed_equals_uninterrupted(whole, tmp_path):
     folder = tmp_path / "on"
     flags = [*FLAGS, "--max-update", 8, "--save-interval-updates", 5, "--save-dir", folder]
@@ -152,6 +154,7 @@ def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path
     assert validation(trained.log) == pytest.approx(one, abs=2e-3)
 
 
+@pytest.mark.full
 def test_processes_without_a_batch_end_in_one_sentence(translator, tmp_path):
     flags = ["--path", translator.checkpoint, "--task", "translation", "--batch-size", 50]
     processes = start_on(2, tmp_path, "fairseq-validate", translator.data, *PLUGGED, *flags)

@@ -1,4 +1,4 @@
-"""COMET, document COMET and SLIDE for `memattn score`."""
+"""Further measures for `memattn score`, one number a system: COMET, document COMET and SLIDE."""
 
 import argparse
 from collections.abc import Mapping

@@ -112,6 +112,7 @@ def test_pieces_that_cover_an_extent() -> None:
             assert cover(places, (begin, end)) == expected
 
 
+@pytest.mark.full
 @needs("squad/dev-v1.1.json")
 def test_answers_of_the_official_development_set(tmp_path: Path) -> None:
     """Cut out by the offsets of letters they are what they were; by pieces, some have more."""
