@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--full"):
+    if not (config.getoption("--full") or config.getoption("--contract")):
         cases = {item for item in items if item.get_closest_marker("full")}
         config.hook.pytest_deselected(items=list(cases))
         items[:] = [item for item in items if item not in cases]

@@ -1,11 +1,13 @@
 """Layers of all kinds in two processes. The tests of each kind have its layers and inputs."""
 
 import layers
+import pytest
 import test_nn_abc as abc
 import test_nn_global_memory as global_memory
 import test_nn_memory_slots as memory_slots
 
 
+@pytest.mark.full
 def test_distributed(tmp_path):
     designs = [("mlp", "causal"), ("linformer", "cross"), ("rfa", "encoder")]
     layers.check_distributed(

@@ -200,6 +200,7 @@ def test_the_graph_is_freed(kind):
     layers.check_graph_is_freed(layer(kind, "qkv", dropout=0.2), *inputs(), **options("left"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind, pad, training, broken_in",
     [

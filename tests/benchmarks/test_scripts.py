@@ -84,6 +84,7 @@ def test_report(reports, name):
     assert (reports / f"{name}.png").stat().st_size > 0
 
 
+@pytest.mark.full
 def test_state_of_the_last_step(reports):
     """Softmax attention keeps the source, and what was decoded before; memories do not grow."""
     rows = json.loads((reports / "figure1.json").read_text())["rows"]

@@ -61,6 +61,7 @@ def test_a_stream_in_segments_is_the_whole_stream(case, models, tmp_path):
         assert stream_loss(model, tmp_path, *flags) == pytest.approx(whole, abs=1e-5)
 
 
+@pytest.mark.full
 @each_case("masked", every=20, first=2)
 def test_masked_words_in_any_company(case, models):
     """The masks depend on the seed and on the number of a sentence."""

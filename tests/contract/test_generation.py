@@ -79,6 +79,7 @@ def test_few_tokens(case, models, generated):
     assert_same(generate(case, models(case), "--max-tokens", 40), generated(case))
 
 
+@pytest.mark.full
 @each_case(*GENERATING, every=31, first=17)
 def test_half_precision(case, models, generated):
     """The best hypothesis may be another one, which changes the context of later sentences."""
@@ -88,12 +89,14 @@ def test_half_precision(case, models, generated):
         assert found == pytest.approx(expected, abs=0.1), number
 
 
+@pytest.mark.full
 @each_case(*TRANSLATING, every=48, first=40)
 def test_padding_on_the_other_side(case, models, generated):
     flags = ["--batch-size", 6, "--left-pad-source"]  # which is a switch
     assert_same(generate(case, models(case), *flags), generated(case))
 
 
+@pytest.mark.full
 @each_case(*GENERATING, every=70, first=18)
 def test_workers(case, models, generated):
     """In a process of its own: the workers are forked."""
@@ -101,6 +104,7 @@ def test_workers(case, models, generated):
     assert_same(found, generated(case))
 
 
+@pytest.mark.full
 @each_case(*GENERATING, every=62, first=44)
 def test_shards(case, models, generated):
     found = {}

@@ -145,6 +145,7 @@ def test_killed_and_resumed_is_uninterrupted(number, case, name, contract_data, 
     assert_identical(state(tmp_path / "killed"), state(tmp_path / "whole"))
 
 
+@pytest.mark.full
 def test_a_checkpoint_that_is_half_copied_is_not_the_last(contract_data, tmp_path, monkeypatch):
     """fairseq copies the checkpoint of an epoch to checkpoint_last.pt."""
     case = CASES[0]

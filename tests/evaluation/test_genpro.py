@@ -122,6 +122,7 @@ def test_bad_sets(tmp_path, capsys):
         assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.full
 @needs("contrapro-en-de")
 def test_the_references_of_contrapro_are_right(tmp_path):
     groups = read_contrapro(CONTRAPRO)

@@ -18,6 +18,7 @@ def convert(trained, folder, arch, flags):
     return output, done.stdout
 
 
+@pytest.mark.full
 def test_a_window_longer_than_all_sentences_translates_as_before(softmax, tmp_path):
     flags = "--abc-causal-slots 200 --abc-cross-slots 0"
     output, shown = convert(softmax, tmp_path, "abc_window_transformer", flags)

@@ -134,6 +134,7 @@ def validate(checkpoint, *flags):
     return {name: float(value) for name, value in row.items()}
 
 
+@pytest.mark.full
 def test_train_and_validate(tmp_path):
     """The exact match that validation prints is counted again from the model's own tags."""
     done = run("fairseq-train", *TASK, *MODEL, "--save-dir", tmp_path)

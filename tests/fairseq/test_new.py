@@ -48,6 +48,7 @@ def test_a_control_without_fairseq(written, monkeypatch):
     assert done.stdout.startswith("<class"), done.stderr
 
 
+@pytest.mark.full
 def test_a_control(written, tmp_path):
     """Trained in a process of its own, and used again for translation."""
     data = written / "talks/data/bin"

@@ -45,6 +45,7 @@ def documents(corpus, tmp_path_factory):
     return preprocess(folder, *"-s en -t ru --joined-dictionary".split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "arch, more", [("numbered_transformer", []), ("numbered_gmat_transformer", GMAT)]
 )

@@ -152,6 +152,7 @@ def test_importing_the_package_changes_nothing(forked):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_registering_leaves_the_root_logger_as_it_is(python):
     """Importing fairseq alone shows all messages, those of other packages too."""
     done = python(

@@ -77,6 +77,7 @@ def test_words_do_not_depend_on_the_batch(arch):
     assert not torch.allclose(changed[0, 1], together[0, 1], atol=1e-6)
 
 
+@pytest.mark.full
 def test_masked_words(monolingual, tmp_path):
     flags = [
         *MASKED,

@@ -281,6 +281,7 @@ def trained(monolingual, tmp_path_factory):
     return train(monolingual, folder, *MODEL, "--max-update", 60)
 
 
+@pytest.mark.full
 def test_validation_reports_loss_accuracy_and_perplexity(trained):
     checkpoint = ["--path", trained.checkpoint, "--log-format", "json"]
 

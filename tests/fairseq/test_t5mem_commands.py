@@ -46,6 +46,7 @@ def plotted(model, folder, *flags):
     return None if status else json.loads(report.read_text(encoding="utf-8"))
 
 
+@pytest.mark.full
 def test_a_picture_of_the_sentences_that_are_selected(model, corpus, tmp_path):
     """The last sentence of the first document, as binary data and as a line of text."""
     ids, text = lines_of(corpus / "test.docid"), {}

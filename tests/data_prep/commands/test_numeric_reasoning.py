@@ -141,6 +141,7 @@ def examples(folder: Path, split: str) -> list[tuple[str, str, str]]:
     return list(zip(*parts, strict=True))
 
 
+@pytest.mark.full
 def test_answers(numbers):
     kinds, passages = Counter(), []
     for split in ("train", "valid", "test"):
