@@ -23,7 +23,8 @@ A file can include others, whose mappings it extends. Its keys:
 
 A text may have {expressions} of Python, which see all names above, the settings, `system`, `seed`,
 `work`, `corpora`, `device` and, in a stage, its `folder`. A text with flags is a list of arguments;
-a text that is one expression has its value.
+a text that is one expression has its value. An experiment is trusted like a script: it names the
+programs that run.
 """
 
 import glob

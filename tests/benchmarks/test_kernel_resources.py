@@ -54,5 +54,5 @@ def test_the_kernels_fit(request):
     for row in rows:
         assert int(row[-1]) <= SHARED_MEMORY[row[0]], row
         assert int(row[-2]) <= 640, row  # a stack that stays in the cache
-        assert "wgmma" not in row[-4], row  # with which the kernels were wrong on an H100
+        assert "wgmma" not in row[-4], row  # which ptxas 12.8.93 assembles wrongly
     assert len(rows) >= 2

@@ -40,8 +40,8 @@ def sizes(width: int, slots: int, dtype: torch.dtype) -> Sizes:
 
     The kernels of chunks have few warps: in bfloat16 with D = 64, two were faster on an H200 than
     eight, although some registers spill. No product has 64 rows: Triton would form it by the
-    products of warp groups of Hopper GPUs, with which the kernels computed wrong numbers on an H100
-    (Triton 3.6).
+    products of warp groups of Hopper GPUs (wgmma), which ptxas 12.8.93 of Triton 3.6 assembles
+    wrongly in some block sizes (benchmarks/README.md).
     """
     is_narrow, is_wide = width <= 64, width > 128
     chunk = 16 if is_wide and dtype != torch.bfloat16 else 32
