@@ -36,10 +36,18 @@ def read_in_buffers(buffered_read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_splits(main: Callable[[Any], None]) -> Callable[[Any], None]:
-    """`fairseq_cli.preprocess.main`, which reads all text once before it writes anything."""
+    """`fairseq_cli.preprocess.main`, which reads all text once before it writes anything.
+
+    fairseq would end after a part of the data is written where it cannot write the format, or
+    read --alignfile.
+    """
 
     @functools.wraps(main)
     def main_(args: Any) -> None:
+        if args.dataset_impl == "fasta":
+            raise MemAttnError("--dataset-impl is fasta, which fairseq cannot write")
+        if args.alignfile:
+            open(args.alignfile, "rb").close()
         for files in _splits(args):
             check_text(files)
         main(args)
