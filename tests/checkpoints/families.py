@@ -46,7 +46,10 @@ GMAT = "--gmat-chunk 4 --gmat-memory 3"
 
 # name: (task, flags)
 FAMILIES = {
-    "abc_mlp": ("translation", f"--arch abc_mlp_transformer {WHOLE} {OF_TWO}"),
+    "abc_mlp": (
+        "translation",
+        f"--arch abc_mlp_transformer {WHOLE} {OF_TWO} --abc-activation exp",
+    ),
     "abc_mlp_separate": (
         "translation",
         f"--arch abc_mlp_transformer {WHOLE} {OF_TWO} --abc-phi-layers separate "
@@ -78,7 +81,10 @@ FAMILIES = {
     "rfa": ("translation", f"--arch rfa_transformer {WHOLE}"),
     "rfa_gated": ("translation", f"--arch rfa_transformer {WHOLE} --abc-rfa-gate"),
     "t2r": ("translation", f"--arch t2r_transformer {WHOLE} {OF_TWO}"),
-    "abc_mlp_lm": ("language_modeling", f"--arch abc_mlp_transformer_lm {CAUSAL} {DECODER_OF_TWO}"),
+    "abc_mlp_lm": (
+        "language_modeling",
+        f"--arch abc_mlp_transformer_lm {CAUSAL} {DECODER_OF_TWO} --abc-activation exp",
+    ),
     "abc_linformer_lm": (
         "language_modeling",
         f"--arch abc_linformer_transformer_lm {CAUSAL} {SHORT} "

@@ -140,15 +140,21 @@ def test_validation_is_that_of_one_process(translator, tmp_path):
     assert several == pytest.approx(one, abs=2e-3)
 
 
+BLEU = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_a": 1, "max_len_b": 2}']
+
+
 def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path):
-    """By fairseq-validate, and in a training that changes nothing."""
-    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_a": 1, "max_len_b": 2}']
     one, several = (
-        validated(n, document_model, tmp_path / "streams", *WINDOWS, *bleu) for n in (1, 2)
+        validated(n, document_model, tmp_path / "streams", *WINDOWS, *BLEU) for n in (1, 2)
     )
     assert several == pytest.approx(one, abs=2e-3)
     assert one["valid_bleu"] > 0
-    flags = [*TRANSLATOR, *WINDOWS, *bleu, "--lr", 0, "--max-update", 1]
+
+
+@pytest.mark.full
+def test_validation_in_a_training_that_changes_nothing(document_model, tmp_path):
+    one = validated(1, document_model, tmp_path, *WINDOWS, *BLEU)
+    flags = [*TRANSLATOR, *WINDOWS, *BLEU, "--lr", 0, "--max-update", 1]
     flags += ["--finetune-from-model", document_model.checkpoint]
     trained = train_on(2, document_model.data, tmp_path / "trained", *flags)
     assert validation(trained.log) == pytest.approx(one, abs=2e-3)
