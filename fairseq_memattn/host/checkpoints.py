@@ -14,6 +14,12 @@ from typing import Any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.checksums import damaged_entry
 
+# Buffers that hold nothing a model reads. fairseq up to 0.12.2 saves those of its sinusoids, which
+# later releases do not have; those of adaptive inputs and outputs are never written to, so that
+# they may be NaN.
+_DROPPED = re.compile(r"(^|\.)embed_positions\.(_float_tensor|weights)$")
+_UNINITIALISED = re.compile(r"(^|\.)_float_tensor$")
+
 
 class CheckpointError(MemAttnError):
     """A checkpoint that is refused or cannot be read; the message names the file and says why."""
@@ -178,6 +184,12 @@ def _check_sums(path: str | os.PathLike[str]) -> None:
 def _require_model(path: str | os.PathLike[str], state: Any) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise CheckpointError(f"{path} is no fairseq checkpoint: it holds no `model`")
+    weights = state["model"]
+    for name in [name for name in weights if _DROPPED.search(str(name))]:
+        del weights[name]
+    for name in weights:
+        if _UNINITIALISED.search(str(name)):
+            weights[name] = weights[name].new_zeros(weights[name].shape)
     return state
 
 

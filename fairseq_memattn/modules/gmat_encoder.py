@@ -149,8 +149,6 @@ class GMATEncoder(gmat.GMATEncoder, FairseqEncoder):
         check_dictionary(self, state_dict, name)
         self._check_block(state_dict.get(f"{name}.embed_positions.weight"))
         self._take_memory(state_dict, name)
-        # fairseq 0.12 saves an empty buffer with its sinusoids.
-        state_dict.pop(f"{name}.embed_positions._float_tensor", None)
         return state_dict
 
     def _check_block(self, weight: Tensor | None) -> None:
