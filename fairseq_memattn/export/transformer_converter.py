@@ -171,9 +171,7 @@ def _stack(module: Any, side: Any, kind: str) -> StackConfig:
         causal=_control(getattr(module, "causal_controls", None)),
         cross=_control(getattr(module, "cross_controls", None)),
         full=_control(getattr(module, "controls", None)),
-        adaptive_input=None
-        if adaptive is None
-        else _adaptive_input(adaptive, cfg.adaptive_input_factor),
+        adaptive_input=None if adaptive is None else _adaptive_input(adaptive),
         adaptive_softmax=_adaptive_softmax(module) if is_decoder else None,
     )
 
@@ -215,9 +213,13 @@ def _control(pool: ControlPool | None) -> ControlConfig | None:
     )
 
 
-def _adaptive_input(module: Any, factor: float) -> dict[str, Any]:
-    first = module.embeddings[0][0].embedding_dim
-    return {"cutoffs": list(module.cutoff), "initial_dim": first, "factor": float(factor)}
+def _adaptive_input(module: Any) -> dict[str, Any]:
+    """The cutoffs and widths. The module has no factor, and fairseq's language model lost it."""
+    first, *others = (band[0].embedding_dim for band in module.embeddings)
+    for factor in (quarters / 4 for quarters in range(4, 4 * first + 1)):
+        if others == [int(first // factor**band) for band in range(1, len(others) + 1)]:
+            return {"cutoffs": list(module.cutoff), "initial_dim": first, "factor": factor}
+    raise MemAttnError("--adaptive-input-factor must be a multiple of 0.25 for an export")
 
 
 def _adaptive_softmax(decoder: Any) -> dict[str, Any] | None:
