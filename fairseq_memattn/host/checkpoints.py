@@ -1,9 +1,6 @@
 """How checkpoints are read and copied, and the errors of those that cannot be."""
 
-from __future__ import annotations
-
 import argparse
-import functools
 import os
 import pickle
 import re
@@ -53,21 +50,18 @@ def allow_fairseq_globals() -> None:
     torch.serialization.add_safe_globals(allowed)
 
 
-def refuse_damaged(load: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_damaged(
+    load: Callable[..., Any], path: str, *args: Any, **kwargs: Any
+) -> dict[str, Any]:
     """`checkpoint_utils.load_checkpoint_to_cpu`, which raises CheckpointError.
 
     All of fairseq (training, generation, `from_pretrained`) looks the function up when it calls it.
     torch's own message names no file and advises to switch its protection off. The error stays an
     exception, and no SystemExit, so that it can be caught in a notebook.
     """
-
-    @functools.wraps(load)
-    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        with _checkpoint_errors(path):
-            _check_sums(path)
-            return _require_model(path, load(path, *args, **kwargs))
-
-    return load_checkpoint_to_cpu
+    with _checkpoint_errors(path):
+        _check_sums(path)
+        return _require_model(path, load(path, *args, **kwargs))
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -102,7 +96,9 @@ def check_registered(path: str | os.PathLike[str], state: dict[str, Any]) -> Non
             )
 
 
-def copy_whole(copy: Callable[..., Any]) -> Any:
+def copy_whole(
+    copy: Callable[..., Any], src_path: str, dst_path: str, overwrite: bool = False
+) -> bool:
     """`PathManager.copy`, whose copy gets its name when it is complete.
 
     fairseq copies what it has saved to checkpoint_last.pt and checkpoint_best.pt. A training that
@@ -110,15 +106,11 @@ def copy_whole(copy: Callable[..., Any]) -> Any:
     """
     from fairseq.file_io import PathManager
 
-    @functools.wraps(copy)
-    def copy_(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if not PathManager.supports_rename(dst_path):
-            return bool(copy(src_path, dst_path, overwrite))
-        copy(src_path, f"{dst_path}.tmp", overwrite=True)
-        os.replace(f"{dst_path}.tmp", dst_path)
-        return True
-
-    return staticmethod(copy_)
+    if not PathManager.supports_rename(dst_path):
+        return bool(copy(src_path, dst_path, overwrite))
+    copy(src_path, f"{dst_path}.tmp", overwrite=True)
+    os.replace(f"{dst_path}.tmp", dst_path)
+    return True
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 Neither is imported before a function is called.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import re

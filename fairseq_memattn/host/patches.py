@@ -1,8 +1,7 @@
 """What registration changes in fairseq: one table, probed before anything is replaced."""
 
-from __future__ import annotations
-
 import functools
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +12,14 @@ from typing import Any, NamedTuple
 from fairseq_memattn.host import checkpoints, installation
 from fairseq_memattn.host.correctness import (
     data_files,
-    failed_training,
-    finished_training,
     hydra_train,
     older_numpy,
     options,
-    prefetching,
     processes,
     samples,
     text,
     trained_options,
+    training,
     workers,
 )
 from fairseq_memattn.host.messages.handler import install_excepthook
@@ -33,8 +30,6 @@ from fairseq_memattn.host.safety import archives, evaluation
 # Python, torch or numpy break fairseq.
 SAFETY, CORRECTNESS, PYTHON = "safety", "correctness", "python"
 
-Replacement = Callable[[Any], Any]  # of what fairseq has to what takes its place
-
 logger = logging.getLogger(__name__)
 
 
@@ -42,281 +37,227 @@ logger = logging.getLogger(__name__)
 class Patch:
     """A name of fairseq that is replaced.
 
-    module: of fairseq; attribute: in it, or Class.attribute
+    place: module:name or module:Class.name
     what: what for, one sentence
+    replacement: of a function, is called in its place with the function and the arguments; of
+        anything else, takes it and returns what takes its place
     required: whether the plugin does not work without it. One that is not is left out, with a line
         in the log, where fairseq does not have the name
     when_loaded: for a command, whose import would set up logging: only where it runs
     """
 
-    module: str
-    attribute: str
-    reason: str
+    place: str
     what: str
-    replacement: Replacement
+    replacement: Callable[..., Any]
+    reason: str = CORRECTNESS
     required: bool = True
     when_loaded: bool = False
 
     @property
+    def module(self) -> str:
+        return self.place.partition(":")[0]
+
+    @property
     def name(self) -> str:
-        return f"{self.module}.{self.attribute}"
+        return self.place.replace(":", ".")
 
 
-def _limit_each_sentence(generate: Any) -> Any:
+def _limit_each_sentence(generate: Any, *args: Any, **options: Any) -> Any:
     from fairseq_memattn.host.correctness.lengths import limit_each_sentence
 
-    return limit_each_sentence(generate)
+    return limit_each_sentence(generate, *args, **options)
 
 
 PATCHES = (
     Patch(
-        "fairseq.checkpoint_utils",
-        "load_checkpoint_to_cpu",
-        SAFETY,
+        "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
         "a checkpoint that holds more than values, or whose checksums do not match, is refused "
         "with its name",
         checkpoints.refuse_damaged,
+        reason=SAFETY,
     ),
     Patch(
-        "fairseq.file_utils",
-        "load_archive_file",
-        SAFETY,
+        "fairseq.file_utils:load_archive_file",
         "`from_pretrained` unpacks archives of plain files inside their folder only",
         archives.unpack_inside,
+        reason=SAFETY,
     ),
     Patch(
-        "fairseq.data.indexed_dataset",
-        "FastaDataset._build_index",
-        SAFETY,
+        "fairseq.data.indexed_dataset:FastaDataset._build_index",
         "data in FASTA format, whose path fairseq passes to a shell, are refused",
         data_files.refuse_fasta,
+        reason=SAFETY,
     ),
     Patch(
-        "fairseq.distributed.utils",
-        "broadcast_object",
-        PYTHON,
+        "fairseq.distributed.utils:broadcast_object",
         "processes get the checkpoint as plain values, which torch loads under its protection",
         processes.broadcast_plain_values,
+        reason=PYTHON,
     ),
     Patch(
-        "fairseq.distributed.utils",
-        "all_gather_list",
-        PYTHON,
+        "fairseq.distributed.utils:all_gather_list",
         "processes exchange what they report without a GPU",
         processes.gather_without_gpu,
+        reason=PYTHON,
     ),
     Patch(
-        "fairseq.distributed.utils",
-        "call_main",
-        CORRECTNESS,
+        "fairseq.distributed.utils:call_main",
         "torchrun's processes train together on a CPU too, not a copy each",
         processes.join_torchrun,
     ),
     Patch(
-        "fairseq.distributed.utils",
-        "distributed_main",
-        PYTHON,
+        "fairseq.distributed.utils:distributed_main",
         "each process leaves the group before it exits; otherwise one sometimes aborts then",
         processes.end_process_group,
+        reason=PYTHON,
         required=False,
     ),
     Patch(
-        "fairseq.checkpoint_utils",
-        "load_model_ensemble_and_task",
-        CORRECTNESS,
+        "fairseq.checkpoint_utils:load_model_ensemble_and_task",
         "`fairseq-validate` accepts that batches cannot be shared out evenly among processes",
         processes.accept_empty_batches,
     ),
     Patch(
-        "fairseq_cli.generate",
-        "_main",
-        CORRECTNESS,
+        "fairseq_cli.generate:_main",
         "`--num-shards` and `--shard-id` are used, which fairseq ignores there",
         processes.generate_a_shard,
     ),
     Patch(
-        "fairseq.options",
-        "parse_args_and_arch",
-        PYTHON,
+        "fairseq.options:parse_args_and_arch",
         "`--bf16` does not add `--tpu`, with which no GPU would be used",
         options.keep_gpu,
+        reason=PYTHON,
     ),
     Patch(
-        "fairseq.distributed.utils",
-        "call_main",
-        CORRECTNESS,
+        "fairseq.distributed.utils:call_main",
         "options with which the result is lost or wrong end the command before it begins",
         options.check_first,
     ),
     Patch(
-        "fairseq_cli.generate",
-        "_main",
-        CORRECTNESS,
+        "fairseq_cli.generate:_main",
         "the options are checked for programs that call it directly too",
         options.check_first,
     ),
     Patch(
-        "fairseq.trainer",
-        "Trainer.load_checkpoint",
-        CORRECTNESS,
+        "fairseq.trainer:Trainer.load_checkpoint",
         "a dictionary with other symbols than that of the checkpoint's training is a warning",
         trained_options.warn_of_other_dictionaries,
     ),
     Patch(
-        "fairseq.utils",
-        "load_align_dict",
-        CORRECTNESS,
+        "fairseq.utils:load_align_dict",
         "`--replace-unk` without a file copies the source word; fairseq looks for a file `@@ `",
         data_files.copy_unknown,
         required=False,
     ),
     Patch(
-        "fairseq.data.encoders.sentencepiece_bpe",
-        "SentencepieceBPE.encode",
-        CORRECTNESS,
+        "fairseq.data.encoders.sentencepiece_bpe:SentencepieceBPE.encode",
         "every white space is a space before a line is segmented",
         data_files.segment_spaces,
     ),
     Patch(
-        "fairseq.data",
-        "Dictionary.add_from_file",
-        CORRECTNESS,
+        "fairseq.data:Dictionary.add_from_file",
         "an empty dictionary, with which every token is unknown, is an error",
         data_files.check_dictionary,
     ),
     Patch(
-        "fairseq.data.indexed_dataset",
-        "make_dataset",
-        CORRECTNESS,
+        "fairseq.data.indexed_dataset:make_dataset",
         "`.bin` and `.idx` files that are damaged or of another dictionary are an error",
         data_files.check_dataset,
     ),
     Patch(
-        "fairseq_cli.preprocess",
-        "main",
-        CORRECTNESS,
+        "fairseq_cli.preprocess:main",
         "the text is UTF-8, has no carriage return in a line, and as many lines in both languages",
         text.check_splits,
         when_loaded=True,
     ),
     Patch(
-        "fairseq_cli.interactive",
-        "buffered_read",
-        CORRECTNESS,
+        "fairseq_cli.interactive:buffered_read",
         "a carriage return in a line, of which fairseq makes two lines, is an error",
         text.read_in_buffers,
         when_loaded=True,
     ),
     Patch(
-        "fairseq.tasks",
-        "FairseqTask.filter_indices_by_size",
-        CORRECTNESS,
+        "fairseq.tasks:FairseqTask.filter_indices_by_size",
         "samples that are longer than the model are counted, and must not be all of a split",
         samples.count_long_samples,
     ),
     Patch(
-        "fairseq.data.data_utils",
-        "batch_by_size",
-        CORRECTNESS,
+        "fairseq.data.data_utils:batch_by_size",
         "the samples of a last batch that is left out are counted",
         samples.count_last_batch,
     ),
     Patch(
-        "fairseq.trainer",
-        "Trainer.get_train_iterator",
-        CORRECTNESS,
+        "fairseq.trainer:Trainer.get_train_iterator",
         "a split without targets is an error before the first epoch",
         samples.require_targets,
     ),
     Patch(
-        "fairseq.trainer",
-        "Trainer.get_valid_iterator",
-        CORRECTNESS,
+        "fairseq.trainer:Trainer.get_valid_iterator",
         "a split without targets is an error before it is validated",
         samples.require_targets,
     ),
     Patch(
-        "fairseq.trainer",
-        "Trainer.get_valid_iterator",
-        CORRECTNESS,
+        "fairseq.trainer:Trainer.get_valid_iterator",
         "validation keeps the last batch",
         samples.keep_last_batch,
     ),
     Patch(
-        "fairseq.tasks.language_modeling",
-        "LanguageModelingTask.eval_lm_dataloader",
-        CORRECTNESS,
+        "fairseq.tasks.language_modeling:LanguageModelingTask.eval_lm_dataloader",
         "blocks that are longer than the model are an error; fairseq leaves them out",
         samples.evaluate_every_block,
     ),
     *(
         Patch(
-            "fairseq.sequence_generator",
-            f"{generator}.generate",
-            CORRECTNESS,
+            f"fairseq.sequence_generator:{generator}.generate",
             "each sentence has the largest length that it has in a batch of its own",
             _limit_each_sentence,
         )
         for generator in ("SequenceGenerator", "SequenceGeneratorWithAlignment")
     ),
     Patch(
-        "fairseq.checkpoint_utils",
-        "_torch_persistent_save",
-        CORRECTNESS,
+        "fairseq.checkpoint_utils:_torch_persistent_save",
         "a checkpoint that is written a second time replaces what the first attempt has written",
-        failed_training.write_again,
+        training.write_again,
     ),
     Patch(
-        "fairseq.file_io",
-        "PathManager.copy",
-        CORRECTNESS,
+        "fairseq.file_io:PathManager.copy",
         "checkpoint_last.pt and checkpoint_best.pt get their names when they are complete",
         checkpoints.copy_whole,
     ),
     Patch(
-        "fairseq.trainer",
-        "Trainer.save_checkpoint",
-        CORRECTNESS,
+        "fairseq.trainer:Trainer.save_checkpoint",
         "a training that fails before its first update replaces no crash.pt",
-        failed_training.save_trained_only,
+        training.save_trained_only,
     ),
     Patch(
-        "fairseq_cli.train",
-        "get_valid_stats",
-        CORRECTNESS,
+        "fairseq_cli.train:get_valid_stats",
         "the model is saved before `--best-checkpoint-metric` fails, if it is not logged",
-        failed_training.save_before_missing_metric,
+        training.save_before_missing_metric,
         when_loaded=True,
     ),
     Patch(
-        "fairseq.checkpoint_utils",
-        "load_checkpoint",
-        CORRECTNESS,
+        "fairseq.checkpoint_utils:load_checkpoint",
         "a training that has reached `--max-update` does not make one more update",
-        finished_training.stop_finished,
+        training.stop_finished,
     ),
     Patch(
-        "fairseq.data.iterators",
-        "EpochBatchIterator.next_epoch_itr",
-        CORRECTNESS,
+        "fairseq.data.iterators:EpochBatchIterator.next_epoch_itr",
         "the workers of an epoch know its number, without which `masked_lm` masks the same tokens",
         workers.begin_with_new_workers,
     ),
     Patch(
-        "fairseq.data.iterators",
-        "BackgroundConsumer",
-        PYTHON,
+        "fairseq.data.iterators:BackgroundConsumer",
         "threads that fetch batches stop before the interpreter exits, which may abort otherwise",
-        prefetching.stop_prefetching,
+        workers.stop_prefetching,
+        reason=PYTHON,
         required=False,
     ),
     *(
         Patch(
-            f"fairseq.data.{module}",
-            "np",
-            PYTHON,
+            f"fairseq.data.{module}:np",
             "an older numpy's `compat.long` and `percentile`, in this module only",
             older_numpy.restore_older_numpy,
+            reason=PYTHON,
             required=False,
         )
         for module in ("data_utils", "language_pair_dataset", "token_block_dataset")
@@ -326,9 +267,7 @@ PATCHES = (
 # Replaced by hydra's plugin, before `common.user_dir` is imported.
 HYDRA_TRAIN = (
     Patch(
-        "fairseq_cli.hydra_train",
-        "_hydra_main",
-        CORRECTNESS,
+        "fairseq_cli.hydra_train:_hydra_main",
         "`common.user_dir` is imported first, so that the configuration is checked",
         hydra_train.import_user_dir,
     ),
@@ -393,7 +332,20 @@ def replace(patches: Sequence[Patch], settings: Sequence[Setting] = ()) -> None:
     for setting in settings:
         setting.set()
     for patch, (owner, name) in places:
-        setattr(owner, name, patch.replacement(getattr(owner, name)))
+        setattr(owner, name, _replaced(inspect.getattr_static(owner, name), patch.replacement))
+
+
+def _replaced(original: Any, replacement: Callable[..., Any]) -> Any:
+    if isinstance(original, staticmethod):
+        return staticmethod(_replaced(original.__func__, replacement))
+    if isinstance(original, type) or not callable(original):
+        return replacement(original)
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    return replaced
 
 
 def _places(patch: Patch) -> Iterator[tuple[Any, str]]:
@@ -401,7 +353,7 @@ def _places(patch: Patch) -> Iterator[tuple[Any, str]]:
 
     A command that runs as `python -m` is `__main__`.
     """
-    *path, name = patch.attribute.split(".")
+    *path, name = patch.place.partition(":")[2].split(".")
     for module in _modules(patch):
         owner = functools.reduce(lambda part, key: getattr(part, key, None), path, module)
         if hasattr(owner, name):

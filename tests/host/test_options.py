@@ -8,7 +8,7 @@ from harness import PLUGGED, TRANSLATOR, attempt
 from omegaconf import OmegaConf
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.host.correctness import failed_training
+from fairseq_memattn.host.correctness import training
 from fairseq_memattn.host.correctness.options import check_configuration, check_training
 
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_on_a_full_disk(failures, bilingual, tmp_path, monkeypatch)
             raise OSError(errno.ENOSPC, "No space left on device")
         save(checkpoint, file)
 
-    monkeypatch.setattr(failed_training, "WAITS", (0, 0))
+    monkeypatch.setattr(training, "WAITS", (0, 0))
     monkeypatch.setattr(torch, "save", fail)
     flags = ["--max-update", 1, "--save-dir", tmp_path, "--no-epoch-checkpoints"]
     done = attempt("fairseq-train", bilingual, *TRANSLATOR, *flags)

@@ -24,7 +24,7 @@ def host(monkeypatch):
 
 
 def patch(attribute, module="host_of_the_test", **options):
-    return Patch(module, attribute, CORRECTNESS, "of the test", lambda old: old + 10, **options)
+    return Patch(f"{module}:{attribute}", "of the test", lambda old: old + 10, **options)
 
 
 def test_all_names_are_looked_up_before_one_is_replaced(host):

@@ -1,7 +1,5 @@
 """Checks the checksums of checkpoints, which torch writes but does not compare."""
 
-from __future__ import annotations
-
 import functools
 import os
 import zipfile

@@ -3,9 +3,6 @@
 A file that is truncated or from another corpus would be read as other tokens.
 """
 
-from __future__ import annotations
-
-import functools
 import os
 import struct
 from collections.abc import Callable
@@ -21,51 +18,38 @@ HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of 
 BLOCK = 1 << 22  # entries that are checked at once
 
 
-def check_dictionary(add_from_file: Callable[..., None]) -> Callable[..., None]:
+def check_dictionary(add_from_file: Callable[..., None], self: Any, file: Any) -> None:
     """`Dictionary.add_from_file`, which refuses a file without tokens."""
-
-    @functools.wraps(add_from_file)
-    def add_from_file_(self: Any, file: Any) -> None:
-        before = len(self)
-        add_from_file(self, file)
-        if isinstance(file, str):
-            if len(self) == before:
-                raise MemAttnError(f"{file} must have a token and its count in each line")
-            # Tasks add symbols later, such as a separator, which the data does not have.
-            self.symbols_of_file = len(self)
-
-    return add_from_file_
+    before = len(self)
+    add_from_file(self, file)
+    if isinstance(file, str):
+        if len(self) == before:
+            raise MemAttnError(f"{file} must have a token and its count in each line")
+        # Tasks add symbols later, such as a separator, which the data does not have.
+        self.symbols_of_file = len(self)
 
 
-def check_dataset(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
+def check_dataset(
+    make_dataset: Callable[..., Any], path: str, impl: str, *args: Any, **kwargs: Any
+) -> Any:
     """`make_dataset`, which compares a memory-mapped data set with its index and dictionary."""
-
-    @functools.wraps(make_dataset)
-    def make_dataset_(path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
-        index, data = f"{path}.idx", f"{path}.bin"
-        mapped = impl == "mmap" and os.path.exists(index) and os.path.exists(data)
-        if mapped:
-            check_index(index, data)
-        dataset = make_dataset(path, impl, *args, **kwargs)
-        dictionary = kwargs.get("dictionary")
-        if mapped and dictionary is not None:
-            check_tokens(dataset, data, getattr(dictionary, "symbols_of_file", len(dictionary)))
-        return dataset
-
-    return make_dataset_
+    index, data = f"{path}.idx", f"{path}.bin"
+    mapped = impl == "mmap" and os.path.exists(index) and os.path.exists(data)
+    if mapped:
+        check_index(index, data)
+    dataset = make_dataset(path, impl, *args, **kwargs)
+    dictionary = kwargs.get("dictionary")
+    if mapped and dictionary is not None:
+        check_tokens(dataset, data, getattr(dictionary, "symbols_of_file", len(dictionary)))
+    return dataset
 
 
-def refuse_fasta(build_index: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_fasta(build_index: Callable[..., Any], self: Any, path: str) -> NoReturn:
     """`FastaDataset._build_index`, which passes the path of a file to a shell.
 
     The names of files in a folder of data are a part of that path.
     """
-
-    @functools.wraps(build_index)
-    def refuse(self: Any, path: str) -> NoReturn:
-        raise MemAttnError(f"{path}.fasta: data in FASTA format are not read")
-
-    return refuse
+    raise MemAttnError(f"{path}.fasta: data in FASTA format are not read")
 
 
 def check_index(index: str, data: str) -> None:
@@ -133,24 +117,14 @@ def check_tokens(dataset: Any, data: str, symbols: int) -> None:
             )
 
 
-def segment_spaces(encode: Callable[..., str]) -> Callable[..., str]:
+def segment_spaces(encode: Callable[..., str], self: Any, x: str) -> str:
     """`SentencepieceBPE.encode` of a text in which every white space is a space."""
-
-    @functools.wraps(encode)
-    def encode_(self: Any, x: str) -> str:
-        return encode(self, with_spaces(x))
-
-    return encode_
+    return encode(self, with_spaces(x))
 
 
-def copy_unknown(load: Callable[..., Any]) -> Callable[..., Any]:
+def copy_unknown(load: Callable[..., Any], replace_unk: str | None) -> Any:
     """`utils.load_align_dict`: --replace-unk without a file copies the source word.
 
     fairseq looks for the file "@@ " then.
     """
-
-    @functools.wraps(load)
-    def load_align_dict(replace_unk: str | None) -> Any:
-        return {} if replace_unk in ("", "@@ ") else load(replace_unk)
-
-    return load_align_dict
+    return {} if replace_unk in ("", "@@ ") else load(replace_unk)

@@ -1,9 +1,6 @@
 """fairseq-hydra-train, which reads its configuration before it imports `common.user_dir`."""
 
-from __future__ import annotations
-
 import argparse
-import functools
 import os
 import sys
 from collections.abc import Callable
@@ -30,20 +27,15 @@ def prepare_hydra_train() -> None:
         check_config_file(sys.argv[1:])
 
 
-def import_user_dir(main: Callable[..., Any]) -> Callable[..., Any]:
+def import_user_dir(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
     """`hydra_train._hydra_main`, which imports `common.user_dir` before it starts the training.
 
     fairseq imports it within the training, after the place where the configuration is checked.
     """
+    from fairseq.utils import import_user_module
 
-    @functools.wraps(main)
-    def with_user_dir(cfg: Any, **kwargs: Any) -> Any:
-        from fairseq.utils import import_user_module
-
-        import_user_module(cfg.common)
-        return main(cfg, **kwargs)
-
-    return with_user_dir
+    import_user_module(cfg.common)
+    return main(cfg, **kwargs)
 
 
 def check_config_file(argv: list[str]) -> None:

@@ -6,7 +6,6 @@ sentence has the limit that it has in a batch of its own.
 """
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,19 +20,16 @@ from fairseq_memattn.errors import MemAttnError
 Generate = Callable[..., list[list[dict[str, Tensor]]]]
 
 
-def limit_each_sentence(generate: Generate) -> Generate:
+def limit_each_sentence(
+    generate: Generate, self: Any, models: Any, sample: Any, **options: Any
+) -> Any:
     """`generate` of fairseq's generators, in which each sentence has a limit of its own."""
-
-    @functools.wraps(generate)
-    def generate_(self: Any, models: Any, sample: Any, **options: Any) -> Any:
-        if isinstance(self.search, LimitedSearch):
-            return generate(self, models, sample, **options)
-        limits = own_limits(self, sample)
-        if options.get("prefix_tokens") is not None:
-            options["prefix_tokens"] = _cut(options["prefix_tokens"], limits, self.pad)
-        return generate(with_limits(self, limits), models, sample, **options)
-
-    return generate_
+    if isinstance(self.search, LimitedSearch):
+        return generate(self, models, sample, **options)
+    limits = own_limits(self, sample)
+    if options.get("prefix_tokens") is not None:
+        options["prefix_tokens"] = _cut(options["prefix_tokens"], limits, self.pad)
+    return generate(with_limits(self, limits), models, sample, **options)
 
 
 def own_limits(generator: SequenceGenerator, sample: Mapping[str, Any]) -> Tensor:

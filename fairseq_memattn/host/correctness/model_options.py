@@ -3,8 +3,6 @@
 fairseq checks the names and types of options whose model has a dataclass, and of no others.
 """
 
-from __future__ import annotations
-
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Any

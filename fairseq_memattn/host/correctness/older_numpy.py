@@ -1,7 +1,5 @@
 """What fairseq uses of an older numpy."""
 
-from __future__ import annotations
-
 import types
 from typing import Any
 

@@ -1,8 +1,5 @@
 """Values of options with which fairseq's commands succeed, and the result is lost or wrong."""
 
-from __future__ import annotations
-
-import functools
 import logging
 import math
 import os
@@ -48,39 +45,31 @@ WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 logger = logging.getLogger(__name__)
 
 
-def check_first(main: Callable[..., Any]) -> Callable[..., Any]:
+def check_first(call: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """`call_main(cfg, main)`, or the `_main` of fairseq-generate, which programs call directly.
 
     A command that reads a model keeps the last batch of a data set.
     """
-
-    @functools.wraps(main)
-    def checked(cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        check_configuration(cfg)
-        called = args[0] if args and callable(args[0]) else main
-        command = called.__module__.removeprefix("fairseq_cli.")
-        if command == "train":
-            check_training(cfg)
-        if command in WITH_MODEL:
-            check_models(cfg, command)
-            cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
-        return main(cfg, *args, **kwargs)
-
-    return checked
+    check_configuration(cfg)
+    called = args[0] if args and callable(args[0]) else call
+    command = called.__module__.removeprefix("fairseq_cli.")
+    if command == "train":
+        check_training(cfg)
+    if command in WITH_MODEL:
+        check_models(cfg, command)
+        cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
+    return call(cfg, *args, **kwargs)
 
 
-def keep_gpu(parse: Callable[..., Any]) -> Callable[..., Any]:
+def keep_gpu(
+    parse: Callable[..., Any], parser: Any, input_args: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """`options.parse_args_and_arch`, where --bf16 does not imply --tpu, and so keeps the GPU."""
-
-    @functools.wraps(parse)
-    def parse_args(parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
-        parsed = parse(parser, input_args, *args, **kwargs)
-        options = parsed[0] if isinstance(parsed, tuple) else parsed
-        if "--tpu" not in (sys.argv if input_args is None else input_args):
-            options.tpu = False
-        return parsed
-
-    return parse_args
+    parsed = parse(parser, input_args, *args, **kwargs)
+    options = parsed[0] if isinstance(parsed, tuple) else parsed
+    if "--tpu" not in (sys.argv if input_args is None else input_args):
+        options.tpu = False
+    return parsed
 
 
 def check_configuration(cfg: Any) -> None:

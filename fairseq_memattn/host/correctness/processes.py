@@ -1,8 +1,5 @@
 """What fairseq needs to train, validate and generate in several processes."""
 
-from __future__ import annotations
-
-import functools
 import logging
 import os
 from collections.abc import Callable
@@ -13,7 +10,9 @@ from fairseq_memattn.errors import MemAttnError
 logger = logging.getLogger(__name__)
 
 
-def broadcast_plain_values(broadcast: Callable[..., Any]) -> Callable[..., Any]:
+def broadcast_plain_values(
+    broadcast: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
+) -> Any:
     """`broadcast_object`, by which a process sends the checkpoint that it has loaded to the others.
 
     fairseq reads what is sent with torch.load, which refuses the mark that fairseq puts in the
@@ -25,22 +24,15 @@ def broadcast_plain_values(broadcast: Callable[..., Any]) -> Callable[..., Any]:
     from omegaconf import DictConfig, OmegaConf
 
     torch.serialization.add_safe_globals([utils._TensorPlaceholder])
-
-    @functools.wraps(broadcast)
-    def broadcast_object(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(obj, dict) and isinstance(obj.get("cfg"), DictConfig):
-            obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
-        return broadcast(obj, *args, **kwargs)
-
-    return broadcast_object
+    if isinstance(obj, dict) and isinstance(obj.get("cfg"), DictConfig):
+        obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
+    return broadcast(obj, *args, **kwargs)
 
 
-def gather_without_gpu(gather: Callable[..., Any]) -> Callable[..., Any]:
+def gather_without_gpu(
+    gather: Callable[..., Any], data: Any, group: Any = None, max_size: int = 0
+) -> list[Any]:
     """`all_gather_list` by torch: fairseq's needs a GPU, and refuses more than `max_size` bytes."""
-    return functools.wraps(gather)(_all_gather_list)
-
-
-def _all_gather_list(data: Any, group: Any = None, max_size: int = 0) -> list[Any]:
     from fairseq import utils
     from fairseq.distributed.utils import get_global_group, get_world_size
     from torch import distributed
@@ -51,30 +43,27 @@ def _all_gather_list(data: Any, group: Any = None, max_size: int = 0) -> list[An
     return gathered
 
 
-def join_torchrun(call_main: Callable[..., None]) -> Callable[..., None]:
+def join_torchrun(
+    call_main: Callable[..., None], cfg: Any, main: Callable[..., None], **kwargs: Any
+) -> None:
     """`call_main` for processes of torchrun without GPUs.
 
     fairseq counts GPUs to find out how many processes there are, so that without one each process
     of torchrun would train a copy of its own.
     """
+    import torch
 
-    @functools.wraps(call_main)
-    def call_main_(cfg: Any, main: Callable[..., None], **kwargs: Any) -> None:
-        import torch
-
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        without_gpu = cfg.common.cpu or not torch.cuda.is_available()
-        if without_gpu and processes > 1 and "RANK" in os.environ:
-            _use_gloo(cfg.distributed_training, processes, int(os.environ["RANK"]))
-        training = cfg.distributed_training
-        if without_gpu and training.distributed_init_method and not training.distributed_no_spawn:
-            raise MemAttnError(
-                "--distributed-init-method starts a process for each GPU, but there is none; start "
-                "the processes with torchrun"
-            )
-        call_main(cfg, main, **kwargs)
-
-    return call_main_
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    without_gpu = cfg.common.cpu or not torch.cuda.is_available()
+    if without_gpu and processes > 1 and "RANK" in os.environ:
+        _use_gloo(cfg.distributed_training, processes, int(os.environ["RANK"]))
+    training = cfg.distributed_training
+    if without_gpu and training.distributed_init_method and not training.distributed_no_spawn:
+        raise MemAttnError(
+            "--distributed-init-method starts a process for each GPU, but there is none; start "
+            "the processes with torchrun"
+        )
+    call_main(cfg, main, **kwargs)
 
 
 def _use_gloo(training: Any, processes: int, rank: int) -> None:
@@ -91,41 +80,31 @@ def _use_gloo(training: Any, processes: int, rank: int) -> None:
     logger.info("torchrun: process %d of %d, on the CPU", rank + 1, processes)
 
 
-def end_process_group(distributed_main: Callable[..., None]) -> Callable[..., None]:
+def end_process_group(distributed_main: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """`distributed_main` that leaves the group of processes.
 
     fairseq leaves that to the interpreter's exit, where a process sometimes aborts because another
     one has gone.
     """
+    from torch import distributed
 
-    @functools.wraps(distributed_main)
-    def distributed_main_(*args: Any, **kwargs: Any) -> None:
-        from torch import distributed
-
-        distributed_main(*args, **kwargs)
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
-
-    return distributed_main_
+    distributed_main(*args, **kwargs)
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
-def accept_empty_batches(load: Callable[..., Any]) -> Callable[..., Any]:
+def accept_empty_batches(load: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`load_model_ensemble_and_task`, whose task validates an empty batch.
 
     Where the batches cannot be shared out evenly, fairseq gives some processes an empty one at the
     end. Training passes over it, but `fairseq-validate` does not.
     """
+    from torch import distributed
 
-    @functools.wraps(load)
-    def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
-        from torch import distributed
-
-        models, cfg, task = load(*args, **kwargs)
-        if distributed.is_initialized() and distributed.get_world_size() > 1:
-            task.valid_step = _valid_step(task.valid_step)
-        return models, cfg, task
-
-    return load_model_ensemble_and_task
+    models, cfg, task = load(*args, **kwargs)
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        task.valid_step = _valid_step(task.valid_step)
+    return models, cfg, task
 
 
 def _valid_step(valid_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,22 +125,17 @@ def _valid_step(valid_step: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def generate_a_shard(main: Callable[..., Any]) -> Callable[..., Any]:
+def generate_a_shard(main: Callable[..., Any], cfg: Any, *args: Any) -> Any:
     """`fairseq_cli.generate._main` with --num-shards and --shard-id, which fairseq ignores."""
-
-    @functools.wraps(main)
-    def main_(cfg: Any, *args: Any) -> Any:
-        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
-        if shards == 1:
-            return main(cfg, *args)
-        training = cfg.distributed_training
-        training.distributed_world_size, training.distributed_rank = shards, shard
-        try:
-            return main(cfg, *args)
-        except ZeroDivisionError:  # sentences per second, of no sentences
-            raise MemAttnError(
-                f"--num-shards must be at most the number of batches, but is {shards}, and shard "
-                f"{shard} has no batch; give fewer shards or a smaller --batch-size"
-            ) from None
-
-    return main_
+    shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+    if shards == 1:
+        return main(cfg, *args)
+    training = cfg.distributed_training
+    training.distributed_world_size, training.distributed_rank = shards, shard
+    try:
+        return main(cfg, *args)
+    except ZeroDivisionError:  # sentences per second, of no sentences
+        raise MemAttnError(
+            f"--num-shards must be at most the number of batches, but is {shards}, and shard "
+            f"{shard} has no batch; give fewer shards or a smaller --batch-size"
+        ) from None

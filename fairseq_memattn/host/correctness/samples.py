@@ -4,9 +4,6 @@ fairseq leaves out samples that are longer than the model, and the last batch of
 its size is not a multiple of --required-batch-size-multiple, which is 8 unless given.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,22 +15,19 @@ from fairseq_memattn.errors import MemAttnError
 logger = logging.getLogger(__name__)
 
 
-def count_long_samples(filter_by_size: Callable[..., Any]) -> Callable[..., Any]:
-    """`FairseqTask.filter_indices_by_size`, which counts what it leaves out.
-
-    Raises MemAttnError for samples that are longer than the model, if they must not be left out or
-    if none is left of a split. fairseq-interactive goes on with the next line.
-    """
-    return functools.wraps(filter_by_size)(_filter_indices_by_size)
-
-
-def _filter_indices_by_size(
+def count_long_samples(
+    filter_by_size: Callable[..., Any],
     self: Any,
     indices: Any,
     dataset: Any,
     max_positions: Any = None,
     ignore_invalid_inputs: bool = False,
 ) -> Any:
+    """`FairseqTask.filter_indices_by_size`, which counts what it leaves out.
+
+    Raises MemAttnError for samples that are longer than the model, if they must not be left out or
+    if none is left of a split. fairseq-interactive goes on with the next line.
+    """
     kept, omitted = dataset.filter_indices_by_size(indices, max_positions)
     if not len(omitted):
         return kept
@@ -60,49 +54,42 @@ def _tokens(size: Any) -> str:
     return f"{size} tokens"
 
 
-def count_last_batch(batch_by_size: Callable[..., Any]) -> Callable[..., Any]:
+def count_last_batch(
+    batch_by_size: Callable[..., Any],
+    indices: Any,
+    num_tokens_fn: Callable[[int], int],
+    num_tokens_vec: Any = None,
+    max_tokens: Any = None,
+    max_sentences: Any = None,
+    required_batch_size_multiple: int = 1,
+    fixed_shapes: Any = None,
+) -> Any:
     """`data_utils.batch_by_size`, which counts the samples of a last batch that it leaves out."""
-
-    @functools.wraps(batch_by_size)
-    def batch_by_size_(
-        indices: Any,
-        num_tokens_fn: Callable[[int], int],
-        num_tokens_vec: Any = None,
-        max_tokens: Any = None,
-        max_sentences: Any = None,
-        required_batch_size_multiple: int = 1,
-        fixed_shapes: Any = None,
-    ) -> Any:
-        multiple = required_batch_size_multiple
-        options = (max_tokens, max_sentences, multiple, fixed_shapes)
-        if not len(indices):
-            return []
-        batches = batch_by_size(indices, num_tokens_fn, num_tokens_vec, *options)
-        omitted = len(indices) - sum(map(len, batches))
-        fault = f"--required-batch-size-multiple {multiple} leaves out the last batch"
-        if omitted and not len(batches):
-            raise MemAttnError(f"{fault}, which has all {omitted} samples; give 1")
-        if omitted:
-            logger.warning("%s, %d of %d samples; 1 leaves out none", fault, omitted, len(indices))
-        return batches
-
-    return batch_by_size_
+    multiple = required_batch_size_multiple
+    options = (max_tokens, max_sentences, multiple, fixed_shapes)
+    if not len(indices):
+        return []
+    batches = batch_by_size(indices, num_tokens_fn, num_tokens_vec, *options)
+    omitted = len(indices) - sum(map(len, batches))
+    fault = f"--required-batch-size-multiple {multiple} leaves out the last batch"
+    if omitted and not len(batches):
+        raise MemAttnError(f"{fault}, which has all {omitted} samples; give 1")
+    if omitted:
+        logger.warning("%s, %d of %d samples; 1 leaves out none", fault, omitted, len(indices))
+    return batches
 
 
-def keep_last_batch(get_valid_iterator: Callable[..., Any]) -> Callable[..., Any]:
+def keep_last_batch(
+    get_valid_iterator: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> Any:
     """`Trainer.get_valid_iterator` for all batches, without a required multiple."""
-
-    @functools.wraps(get_valid_iterator)
-    def get_valid_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        options = self.cfg.dataset
-        given = options.required_batch_size_multiple
-        options.required_batch_size_multiple = 1
-        try:
-            return get_valid_iterator(self, *args, **kwargs)
-        finally:
-            options.required_batch_size_multiple = given
-
-    return get_valid_iterator_
+    options = self.cfg.dataset
+    given = options.required_batch_size_multiple
+    options.required_batch_size_multiple = 1
+    try:
+        return get_valid_iterator(self, *args, **kwargs)
+    finally:
+        options.required_batch_size_multiple = given
 
 
 def _lacking(dataset: Any) -> str:
@@ -113,18 +100,13 @@ def _lacking(dataset: Any) -> str:
     return next((what for name, what in needed.items() if getattr(dataset, name, 0) is None), "")
 
 
-def require_targets(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
+def require_targets(get_iterator: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`Trainer.get_train_iterator` or `get_valid_iterator`, for which the targets are there.
 
     fairseq fails on those of the validation after an epoch, before it is saved.
     """
-
-    @functools.wraps(get_iterator)
-    def get_iterator_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_targets(self.task)
-        return get_iterator(self, *args, **kwargs)
-
-    return get_iterator_
+    _check_targets(self.task)
+    return get_iterator(self, *args, **kwargs)
 
 
 def _check_targets(task: Any) -> None:
@@ -134,21 +116,21 @@ def _check_targets(task: Any) -> None:
             raise MemAttnError(f"the split {split} must have {lacking}")
 
 
-def evaluate_every_block(dataloader: Callable[..., Any]) -> Callable[..., Any]:
+def evaluate_every_block(
+    dataloader: Callable[..., Any],
+    self: Any,
+    dataset: Any,
+    *args: Any,
+    max_positions: Any = None,
+    **kwargs: Any,
+) -> Any:
     """`LanguageModelingTask.eval_lm_dataloader`, which leaves out blocks that are too long."""
-
-    @functools.wraps(dataloader)
-    def eval_lm_dataloader(
-        self: Any, dataset: Any, *args: Any, max_positions: Any = None, **kwargs: Any
-    ) -> Any:
-        sizes = np.asarray(dataset.sizes)
-        too_long = 0 if max_positions is None else int((sizes > max_positions).sum())
-        if too_long:
-            raise MemAttnError(
-                f"{too_long} of {len(sizes)} blocks have more tokens than the model's maximum of "
-                f"{max_positions}; give --tokens-per-sample {max_positions} or less and "
-                "--sample-break-mode none"
-            )
-        return dataloader(self, dataset, *args, max_positions=max_positions, **kwargs)
-
-    return eval_lm_dataloader
+    sizes = np.asarray(dataset.sizes)
+    too_long = 0 if max_positions is None else int((sizes > max_positions).sum())
+    if too_long:
+        raise MemAttnError(
+            f"{too_long} of {len(sizes)} blocks have more tokens than the model's maximum of "
+            f"{max_positions}; give --tokens-per-sample {max_positions} or less and "
+            "--sample-break-mode none"
+        )
+    return dataloader(self, dataset, *args, max_positions=max_positions, **kwargs)

@@ -1,8 +1,5 @@
 """What would shift or mix up lines of the text that fairseq-preprocess and -interactive read."""
 
-from __future__ import annotations
-
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,47 +9,39 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import decode_line, iterate_lines
 
 
-def read_in_buffers(buffered_read: Callable[..., Any]) -> Callable[..., Any]:
+def read_in_buffers(
+    buffered_read: Callable[..., Any], input: str, buffer_size: int
+) -> Iterator[list[str]]:
     """`fairseq_cli.interactive.buffered_read`: the lines of a file or, for "-", of standard input.
 
     Raises MemAttnError as `decode_line` does. fairseq makes two lines of one with a carriage
     return.
     """
-
-    @functools.wraps(buffered_read)
-    def buffered_read_(input: str, buffer_size: int) -> Iterator[list[str]]:
-        lines: list[str] = []
-        with open(sys.stdin.fileno() if input == "-" else input, "rb", closefd=input != "-") as raw:
-            for number, line in enumerate(raw, start=1):
-                name = "standard input" if input == "-" else input
-                lines.append(decode_line(line, name, number, returns=False).strip())
-                if len(lines) >= buffer_size:
-                    yield lines
-                    lines = []
-        if lines:
-            yield lines
-
-    return buffered_read_
+    lines: list[str] = []
+    with open(sys.stdin.fileno() if input == "-" else input, "rb", closefd=input != "-") as raw:
+        for number, line in enumerate(raw, start=1):
+            name = "standard input" if input == "-" else input
+            lines.append(decode_line(line, name, number, returns=False).strip())
+            if len(lines) >= buffer_size:
+                yield lines
+                lines = []
+    if lines:
+        yield lines
 
 
-def check_splits(main: Callable[[Any], None]) -> Callable[[Any], None]:
+def check_splits(main: Callable[[Any], None], args: Any) -> None:
     """`fairseq_cli.preprocess.main`, which reads all text once before it writes anything.
 
     fairseq would end after a part of the data is written where it cannot write the format, or
     read --alignfile.
     """
-
-    @functools.wraps(main)
-    def main_(args: Any) -> None:
-        if args.dataset_impl == "fasta":
-            raise MemAttnError("--dataset-impl is fasta, which fairseq cannot write")
-        if args.alignfile:
-            open(args.alignfile, "rb").close()
-        for files in _splits(args):
-            check_text(files)
-        main(args)
-
-    return main_
+    if args.dataset_impl == "fasta":
+        raise MemAttnError("--dataset-impl is fasta, which fairseq cannot write")
+    if args.alignfile:
+        open(args.alignfile, "rb").close()
+    for files in _splits(args):
+        check_text(files)
+    main(args)
 
 
 def _splits(args: Any) -> Iterator[list[str]]:

@@ -1,8 +1,5 @@
 """Checks of a command's options against those that a checkpoint was trained with."""
 
-from __future__ import annotations
-
-import functools
 import logging
 import os
 import sys
@@ -155,17 +152,14 @@ def _symbols(dictionary: Path) -> list[bytes]:
     return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
 
 
-def warn_of_other_dictionaries(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+def warn_of_other_dictionaries(
+    load_checkpoint: Callable[..., Any], self: Any, filename: str, *args: Any, **kwargs: Any
+) -> Any:
     """`Trainer.load_checkpoint`, which compares the dictionaries of a training it begins with."""
-
-    @functools.wraps(load_checkpoint)
-    def load_checkpoint_(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        loaded = load_checkpoint(self, filename, *args, **kwargs)
-        if loaded is not None:
-            _warn_of_dictionaries(filename, saved_options(filename).get("task"), self.cfg.task)
-        return loaded
-
-    return load_checkpoint_
+    loaded = load_checkpoint(self, filename, *args, **kwargs)
+    if loaded is not None:
+        _warn_of_dictionaries(filename, saved_options(filename).get("task"), self.cfg.task)
+    return loaded
 
 
 def split_paths(paths: str | None) -> list[str]:

@@ -1,9 +1,9 @@
-"""The worker processes that load a data set's batches."""
+"""The worker processes that load a data set's batches, and the threads that fetch them ahead."""
 
-from __future__ import annotations
-
-import functools
-from collections.abc import Callable
+import atexit
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 
@@ -28,25 +28,54 @@ def replace_batches(kept: dict[str, Any], name: str, batches: Any) -> Any:
     return batches
 
 
-def begin_with_new_workers(next_epoch_itr: Callable[..., Any]) -> Callable[..., Any]:
+def begin_with_new_workers(
+    next_epoch_itr: Callable[..., Any],
+    self: Any,
+    shuffle: bool = True,
+    fix_batches_to_gpus: bool = False,
+    set_dataset_epoch: bool = True,
+) -> Any:
     """`EpochBatchIterator.next_epoch_itr`, which starts workers that know the epoch's number.
 
     fairseq keeps the workers of the first epoch, and tells the number of a later one to the data
     set of the main process alone: `masked_lm` then masks the same tokens in every epoch.
     """
+    resumed = self._next_epoch_itr is not None  # in an epoch that the data set knows
+    has_workers = self.num_workers > 0 and self.dataloader is not None
+    if set_dataset_epoch and has_workers and not resumed:
+        end_workers(self)
+        self.dataloader = None
+    return next_epoch_itr(self, shuffle, fix_batches_to_gpus, set_dataset_epoch)
 
-    @functools.wraps(next_epoch_itr)
-    def next_epoch_itr_(
-        self: Any,
-        shuffle: bool = True,
-        fix_batches_to_gpus: bool = False,
-        set_dataset_epoch: bool = True,
-    ) -> Any:
-        resumed = self._next_epoch_itr is not None  # in an epoch that the data set knows
-        has_workers = self.num_workers > 0 and self.dataloader is not None
-        if set_dataset_epoch and has_workers and not resumed:
-            end_workers(self)
-            self.dataloader = None
-        return next_epoch_itr(self, shuffle, fix_batches_to_gpus, set_dataset_epoch)
 
-    return next_epoch_itr_
+def stop_prefetching(consumer: type[Any]) -> type[Any]:
+    """`iterators.BackgroundConsumer`, which stops before the interpreter is taken down.
+
+    fairseq leaves that to the interpreter, under which a thread that is just then freeing a batch
+    aborts the process: training that ends within an epoch, by `--max-update`, would now and then
+    report failure after all was done and saved.
+    """
+
+    class BackgroundConsumer(consumer):
+        def __init__(self, batches: Any, source: Any, *args: Any) -> None:
+            super().__init__(batches, self._until_stopped(source), *args)
+            self.stopped = False
+            atexit.register(self.stop)
+
+        def _until_stopped(self, source: Any) -> Iterator[Any]:
+            for batch in source:
+                if self.stopped:
+                    break
+                yield batch
+
+        def run(self) -> None:
+            super().run()
+            atexit.unregister(self.stop)
+
+        def stop(self) -> None:
+            self.stopped = True
+            while self.is_alive():
+                with suppress(queue.Empty):  # it may wait for room
+                    self._queue.get(timeout=0.01)
+
+    return BackgroundConsumer

@@ -1,7 +1,5 @@
 """How a fairseq command ends on an error: in one sentence, without a traceback."""
 
-from __future__ import annotations
-
 import atexit
 import errno
 import io

@@ -1,7 +1,5 @@
 """Warnings that say nothing about a user's command."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 

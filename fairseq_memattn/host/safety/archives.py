@@ -1,6 +1,5 @@
 """Archives that fairseq's `from_pretrained` unpacks."""
 
-import functools
 import os
 import shutil
 import tarfile
@@ -16,15 +15,6 @@ from fairseq_memattn.archive_limits import (
     refuse_special,
     safe_path,
 )
-
-
-def unpack_inside(load: Callable[..., Any]) -> Callable[..., Any]:
-    """`file_utils.load_archive_file` of archives of plain files that stay within their folder.
-
-    fairseq extracts whatever the archive holds, removes the archive, and then moves the folder that
-    its names begin with, which may be outside.
-    """
-    return functools.wraps(load)(_load_archive_file)
 
 
 class _CheckedArchive(tarfile.TarFile):
@@ -50,11 +40,13 @@ class _CheckedArchive(tarfile.TarFile):
         super().extractall(path, filter="data")
 
 
-def _load_archive_file(archive_file: str) -> str | None:
-    """The folder with the content of an archive or, as given, a folder; None if there is neither.
+def unpack_inside(load: Callable[..., Any], archive_file: str) -> str | None:
+    """`file_utils.load_archive_file` of archives of plain files that stay within their folder.
 
-    The content is in a folder beside the archive, which stays, or in the one folder in that, and so
-    on.
+    fairseq extracts whatever the archive holds, removes the archive, and then moves the folder that
+    its names begin with, which may be outside. Here the content is in a folder beside the archive,
+    which stays, or in the one folder in that, and so on. A folder is returned as given; None if
+    there is neither.
     """
     from fairseq import file_utils
 
