@@ -19,7 +19,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     segment,
 )
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.lines import raw_lines
+from fairseq_memattn.data_prep.text.lines import raw_lines, write_row
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -162,8 +162,7 @@ def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
         with write_all_or_nothing(outputs) as files:
             for row in tqdm(rows, desc=f"text/{split}", unit=" lines", disable=None):
                 counts["examples"] += 1
-                for file, text in zip(files, row, strict=True):
-                    file.write(text + "\n")
+                write_row(files, row)
             if not counts["examples"]:
                 raise MemAttnError(f"{source}: no examples below its header")
         return counts

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.formats.voita import SENTENCES, SEPARATOR
+from fairseq_memattn.data_prep.formats.packed_lines import SENTENCES, SEPARATOR
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options, positive
 from fairseq_memattn.data_prep.pipeline.download import obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output

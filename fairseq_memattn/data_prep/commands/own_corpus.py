@@ -8,12 +8,8 @@ from filecmp import cmp
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.formats.split_files import (
-    DOCID,
-    READERS,
-    find_columns,
-    find_files,
-)
+from fairseq_memattn.data_prep.formats.document_format import DOCID
+from fairseq_memattn.data_prep.formats.one_file import READERS, find_columns, find_files
 from fairseq_memattn.data_prep.pipeline.arguments import (
     COMMON,
     SENTENCEPIECE,

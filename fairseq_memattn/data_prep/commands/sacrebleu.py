@@ -12,8 +12,8 @@ from sacrebleu.dataset import DATASETS
 from sacrebleu.dataset.base import Dataset
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
+from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.formats.sacrebleu_sets import (
-    DOCID,
     PACKED,
     archives,
     check_pair,

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import uneven_counts
-from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.data_prep.text.lines import read_lines, write_row
 from fairseq_memattn.data_prep.text.windows import (
     checked_rows,
     count_separators,
@@ -51,8 +51,7 @@ def make(
         rows = tqdm(checked_rows(inputs, separator), unit=" lines", disable=None)
         for row in windows(rows, sentences, separator):
             count += 1
-            for file, line in zip(files, row, strict=True):
-                file.write(line + "\n")
+            write_row(files, row)
         if count == 0:
             raise MemAttnError(f"{inputs[0]}: no lines")
     return count

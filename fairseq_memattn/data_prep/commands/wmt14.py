@@ -14,7 +14,7 @@ from fairseq_memattn.data_prep.pipeline.download import obtain_all, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
-from fairseq_memattn.data_prep.text.lines import raw_pairs
+from fairseq_memattn.data_prep.text.lines import raw_pairs, write_row
 from fairseq_memattn.files import write_all_or_nothing
 
 LANGUAGES = ("en", "de")
@@ -86,8 +86,7 @@ def clean(
                 counts["too uneven, dropped"] += 1
             else:
                 counts["pairs"] += 1
-                for file, line in zip(files, row, strict=True):
-                    file.write(line + "\n")
+                write_row(files, row)
     return counts
 
 

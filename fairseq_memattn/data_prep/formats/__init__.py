@@ -1,35 +1,123 @@
-"""How other toolkits store where documents begin: one file a format, one entry each in FORMATS.
+"""How other toolkits store where documents begin, one entry a format in FORMATS.
 
-A new format is a file with a `Format` (document_format.py) and an entry here. The command's help
-and its checks follow from the entry.
+The command's help and its checks follow from the entry.
 """
 
-from fairseq_memattn.data_prep.formats.blank_lines import BLANK_LINES
-from fairseq_memattn.data_prep.formats.contextual_mt import CONTEXTUAL_MT
+from functools import partial
+
+from fairseq_memattn.data_prep.formats.boundaries import (
+    MARK,
+    read_blanks,
+    read_first_lines,
+    read_integers,
+    read_marks,
+    write_first_lines,
+    write_integers,
+    write_marks,
+    write_with_ids,
+)
 from fairseq_memattn.data_prep.formats.document_format import Format
-from fairseq_memattn.data_prep.formats.focused_concat import FOCUSED_CONCAT
-from fairseq_memattn.data_prep.formats.g_transformer import G_TRANSFORMER
-from fairseq_memattn.data_prep.formats.han import HAN
-from fairseq_memattn.data_prep.formats.json_documents import JSON_DOCUMENTS
-from fairseq_memattn.data_prep.formats.json_sentences import JSON_SENTENCES
-from fairseq_memattn.data_prep.formats.muda import MUDA
-from fairseq_memattn.data_prep.formats.ours import OURS
-from fairseq_memattn.data_prep.formats.selective_attn import SELECTIVE_ATTN
-from fairseq_memattn.data_prep.formats.tsv import TSV
-from fairseq_memattn.data_prep.formats.voita import VOITA
+from fairseq_memattn.data_prep.formats.one_file import (
+    read_json_documents,
+    read_json_sentences,
+    read_table,
+    write_json_documents,
+    write_json_sentences,
+    write_table,
+)
+from fairseq_memattn.data_prep.formats.packed_lines import (
+    BEGIN,
+    EACH_A_DOCUMENT,
+    END,
+    MARKS,
+    SEPARATOR,
+    read_packed,
+    segment_sentences,
+    window_sentences,
+    write_segments,
+    write_windows,
+)
+from fairseq_memattn.data_prep.text.aligned import read_with_ids
 
+OURS = Format(
+    read_with_ids,
+    write_with_ids,
+    boundaries="docid",
+    example="PREFIX.docid, one id a line, any text:  talk_1 | talk_1 | talk_2",
+)
 FORMATS: dict[str, Format] = {
-    "contextual-mt": CONTEXTUAL_MT,
-    "muda": MUDA,
-    "han": HAN,
-    "focused-concat": FOCUSED_CONCAT,
-    "selective-attn": SELECTIVE_ATTN,
-    "jsonl": JSON_SENTENCES,
-    "jsonl-documents": JSON_DOCUMENTS,
-    "tsv": TSV,
-    "blank-lines": BLANK_LINES,
-    "g-transformer": G_TRANSFORMER,
-    "voita": VOITA,
+    "contextual-mt": Format(
+        read_integers,
+        write_integers,
+        boundaries="docids",
+        example="PREFIX.docids, one integer a line:  1 | 1 | 2",
+    ),
+    "muda": Format(
+        read_with_ids,
+        write_with_ids,
+        boundaries="docids",
+        example="PREFIX.docids, one id a line, any text:  talk_1 | talk_1 | talk_2",
+    ),
+    "han": Format(  # HAN_NMT (`-train_doc`)
+        partial(read_first_lines, bases=(0,)),
+        partial(write_first_lines, base=0),
+        boundaries="doc",
+        example="PREFIX.doc, the first line of each document, counted from 0:  0 | 10 | 25",
+    ),
+    "focused-concat": Format(
+        partial(read_first_lines, bases=(0, 1)),
+        partial(write_first_lines, base=1),
+        boundaries="{source}.heads",
+        example="PREFIX.SOURCE.heads, first lines, read from 0 or 1, written from 1:  1 | 11 | 26",
+    ),
+    "selective-attn": Format(
+        read_marks,
+        partial(write_marks, mark=MARK),
+        reserved=frozenset({MARK}),
+        example="a line <d> before each document, in every file:  "
+        "<d> | Hello. | Bye. | <d> | Well.",
+    ),
+    "jsonl": Format(
+        read_json_sentences,
+        write_json_sentences,
+        one_file="jsonl",
+        example="PREFIX.jsonl, a sentence a line:  "
+        '{"docid": "talk_1", "en": "Hello.", "es": "Hola."}',
+    ),
+    "jsonl-documents": Format(
+        read_json_documents,
+        write_json_documents,
+        one_file="jsonl",
+        example='PREFIX.jsonl, a document a line:  {"docid": "talk_1", "en": ["Hello.", "Bye."]}',
+    ),
+    "tsv": Format(
+        read_table,
+        write_table,
+        reserved=frozenset({"\t"}),
+        one_file="tsv",
+        example="PREFIX.tsv, tabs between fields:  "
+        "docid en es | talk_1 Hello. Hola. | talk_1 Bye. ...",
+    ),
+    "blank-lines": Format(
+        read_blanks,
+        partial(write_marks, mark=""),
+        example="a blank line between documents, in every file:  Hello. | Bye. |  | Well.",
+    ),
+    "g-transformer": Format(
+        partial(read_packed, split=segment_sentences),
+        write_segments,
+        reserved=frozenset({BEGIN, END}),
+        max_tokens=512,
+        marks=MARKS,
+        reading=EACH_A_DOCUMENT,
+        example="lines of at most N tokens:  <s> Hello . </s> <s> Bye . </s> | <s> Well . </s>",
+    ),
+    "voita": Format(
+        partial(read_packed, split=window_sentences),
+        write_windows,
+        reserved=frozenset({SEPARATOR}),
+        reading=EACH_A_DOCUMENT,
+        example="four sentences a line, the last one current:  "
+        "Hello. _eos Bye. _eos Well. _eos Then?",
+    ),
 }
-
-__all__ = ["FORMATS", "OURS", "Format"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fairseq_memattn.data_prep.formats import OURS
 from fairseq_memattn.data_prep.formats.document_format import Format, Writer
-from fairseq_memattn.data_prep.formats.ours import OURS
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TextIO
 
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.errors import MemAttnError
@@ -77,19 +76,8 @@ def by_document(sentences: Iterable[Sentence]) -> Iterator[tuple[str, Iterator[S
     return groupby(sentences, key=lambda sentence: sentence.document)
 
 
-def write_texts(sentence: Sentence, files: Sequence[TextIO]) -> None:
-    """One line a language."""
-    for text, file in zip(sentence.texts, files, strict=True):
-        file.write(text + "\n")
-
-
 def lost_ids(documents: Sequence[str]) -> str:
     """A note unless the ids are the numbers 1, 2, ..., with which a format without ids is read."""
     if all(document == str(number) for number, document in enumerate(documents, start=1)):
         return ""
     return f"the document ids are not kept; they are read back as 1 to {len(documents)}"
-
-
-def without_sentence(path: Path, line: int) -> MemAttnError:
-    """The error for a document without a sentence."""
-    return MemAttnError(f"{path}, line {line}: the document before this boundary has no sentence")

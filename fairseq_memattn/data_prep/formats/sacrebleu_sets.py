@@ -12,11 +12,11 @@ from sacrebleu.dataset.base import Dataset
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 from sacrebleu.utils import SACREBLEU_DIR
 
+from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.pipeline.download import Archive
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError, like
 
-DOCID = "docid"
 PACKED = (".tar.gz", ".tgz", ".zip")  # what sacreBLEU unpacks; other files are the text itself
 COLUMN = re.compile("^[0-9]+:")  # before the path of a table
 

@@ -29,6 +29,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
 from fairseq_memattn.data_prep.pipeline.splits import check_name
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
+from fairseq_memattn.data_prep.text.lines import write_row
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.qa.question_sets import READERS, Question, record_line
@@ -117,8 +118,7 @@ def write_questions(
                 counts.update(asked.counts)
                 count_public(counts, question, source)
                 records.write(asked.record)
-                for file, text in zip(files, asked.texts, strict=True):
-                    file.write(text + "\n")
+                write_row(files, asked.texts)
             if not counts["questions"]:
                 raise MemAttnError(f"{source}: no questions for {split}")
         return counts

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 from tqdm import tqdm
 
@@ -14,7 +13,7 @@ from fairseq_memattn.data_prep.pipeline.archives import extract, sources
 from fairseq_memattn.data_prep.pipeline.binarise import binarise
 from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
 from fairseq_memattn.data_prep.text import bpe, moses, subword
-from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
+from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite, write_row
 from fairseq_memattn.data_prep.text.round_trip import from_bpe
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -96,7 +95,7 @@ class Pipeline:
                 last = None
                 lines = tqdm(rows(counts), desc=f"text/{split}", unit=" lines", disable=None)
                 for row in without_empty(lines, len(self.languages), counts):
-                    _write_row(files, row)
+                    write_row(files, row)
                     counts[unit] += 1
                     if documents and row[-1] != last:
                         counts["documents"] += 1
@@ -226,11 +225,6 @@ class Pipeline:
             partial(rewrite, source, target, make, self.workers, restore),
             **options,
         )
-
-
-def _write_row(files: Sequence[TextIO], row: Sequence[str]) -> None:
-    for file, text in zip(files, row, strict=True):
-        file.write(text + "\n")
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, tee, zip_longest
 from multiprocessing import Pool
 from pathlib import Path
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -61,6 +62,12 @@ def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str
                     "have the same number of lines"
                 )
         yield row
+
+
+def write_row(files: Sequence[TextIO], texts: Iterable[str]) -> None:
+    """One line in each file."""
+    for file, text in zip(files, texts, strict=True):
+        file.write(text + "\n")
 
 
 def rewrite(

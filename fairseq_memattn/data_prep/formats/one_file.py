@@ -1,4 +1,4 @@
-"""Splits in one file: tab-separated values, JSON lines, and SGM or XML documents."""
+"""Text of all languages in one file: tab-separated values, JSON lines, SGM or XML documents."""
 
 import json
 import os
@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import TextIO
 
+from fairseq_memattn.data_prep.formats.document_format import DOCID, by_document
 from fairseq_memattn.data_prep.formats.sgml_segments import (
     has_sides,
     read_parallel,
@@ -16,8 +18,8 @@ from fairseq_memattn.data_prep.formats.sgml_segments import (
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import parse_json
 
-DOCID = "docid"
 NAMES = "--columns takes names for a table with a header and numbers for one without"
 Reader = Callable[[Path, Sequence[str], Mapping[str, str], Counter[str]], Iterator[Sentence]]
 
@@ -92,12 +94,7 @@ def the_keys(entry: Iterable[str]) -> str:
 
 def json_object(line: str, where: str) -> dict[str, object]:
     """A line of JSON lines. Raises MemAttnError for what is not an object."""
-    try:
-        entry = json.loads(line)
-    except ValueError as error:
-        raise MemAttnError(f"{where}: not JSON ({error})") from None
-    except RecursionError:
-        raise MemAttnError(f"{where}: the JSON is nested too deeply") from None
+    entry = parse_json(line, where)
     if not isinstance(entry, dict):
         raise MemAttnError(f"{where}: must be an object, from {{ to }}")
     return entry
@@ -135,6 +132,115 @@ def sentence(path: Path, line: int, row: Mapping[str, str], languages: Sequence[
     if DOCID in row and not document:
         raise MemAttnError(f"{path}, line {line}: the id of the document is empty")
     return Sentence(tuple(row[language] for language in languages), document, line)
+
+
+# --------------------------------------------------------------- with the ids of documents
+
+
+def read_json_sentences(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
+    """Sentences of the objects. Raises MemAttnError for a text with a line break."""
+    breaks: Counter[str] = Counter()
+    keys = {name: name for name in (*languages, DOCID)}
+    for sentence in read_jsonl(paths[0], languages, keys, breaks):
+        if breaks:
+            raise MemAttnError(f"{paths[0]}, line {sentence.line}: a text has a line break")
+        yield sentence
+
+
+def write_json_sentences(
+    sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]
+) -> str:
+    """One object a sentence."""
+    for sentence in sentences:
+        entry = {DOCID: sentence.document, **dict(zip(languages, sentence.texts, strict=True))}
+        files[0].write(json.dumps(entry, ensure_ascii=False) + "\n")
+    return ""
+
+
+def read_json_documents(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
+    """Sentences of objects with an id and a list of sentences in each language.
+
+    Raises MemAttnError for a key that is missing, for what is no list of texts without line breaks,
+    and for lists that are empty or of different lengths.
+    """
+    unused: set[str] = set()
+    for number, line in enumerate(read_lines(paths[0]), start=1):
+        where = f"{paths[0]}, line {number}"
+        entry = json_object(line, where)
+        missing = [name for name in (DOCID, *languages) if name not in entry]
+        if missing:
+            raise MemAttnError(f"{where}: has no key {missing[0]!r}; {the_keys(entry)}")
+        document = text_of(entry[DOCID], True, f"{where}: {DOCID!r}", Counter()).strip()
+        if not document:
+            raise MemAttnError(f"{where}: the id of the document is empty")
+        columns = [texts_of(entry[name], f"{where}: {name!r}") for name in languages]
+        if len(set(map(len, columns))) > 1:
+            sizes = ", ".join(f"{n} has {len(c)}" for n, c in zip(languages, columns, strict=True))
+            raise MemAttnError(
+                f"{where}: the languages differ in their numbers of sentences: {sizes}"
+            )
+        unused |= entry.keys() - {DOCID, *languages}
+        for place, texts in enumerate(zip(*columns, strict=True)):
+            yield Sentence(texts, document, number, begins=place == 0)
+    warn_of_unused(paths[0], sorted(unused), {DOCID: DOCID})
+
+
+def texts_of(value: object, where: str) -> list[str]:
+    """A value of JSON as sentences."""
+    if not isinstance(value, list) or not value:
+        raise MemAttnError(f"{where} must be a list of sentences, but is {json.dumps(value):.40}")
+    breaks: Counter[str] = Counter()
+    texts = []
+    for number, item in enumerate(value, start=1):
+        texts.append(text_of(item, False, f"{where}, sentence {number}", breaks))
+        if breaks:
+            raise MemAttnError(f"{where}, sentence {number} has a line break")
+    return texts
+
+
+def write_json_documents(
+    sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]
+) -> str:
+    """One object a document."""
+    for docid, document in by_document(sentences):
+        columns = zip(*(sentence.texts for sentence in document), strict=True)
+        entry = {DOCID: docid, **dict(zip(languages, map(list, columns), strict=True))}
+        files[0].write(json.dumps(entry, ensure_ascii=False) + "\n")
+    return ""
+
+
+def read_table(
+    paths: Sequence[Path], languages: Sequence[str], columns: Sequence[tuple[str, str]] = ()
+) -> Iterator[Sentence]:
+    """Sentences of the rows.
+
+    columns: the names in the header or the numbers, from 1, of languages and ids of documents
+        whose column has another name
+    """
+    names = {name: name for name in (*languages, DOCID)}
+    if columns:
+        names = find_columns("tsv", columns, languages, paths[:1])
+        if DOCID not in names:
+            raise MemAttnError(f"--columns must name the column of {DOCID}, such as {DOCID}=1")
+    return read_tsv(paths[0], languages, names, Counter())
+
+
+def write_table(
+    sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]
+) -> str:
+    """A header, and one row a sentence. Raises MemAttnError for a document id with a tab."""
+    files[0].write("\t".join((DOCID, *languages)) + "\n")
+    for sentence in sentences:
+        if "\t" in sentence.document:
+            raise MemAttnError(
+                f"line {sentence.line}: the document id {sentence.document!r} contains a tab, "
+                "which separates fields in this format"
+            )
+        files[0].write("\t".join((sentence.document, *sentence.texts)) + "\n")
+    return ""
+
+
+# --------------------------------------------------------------- the splits of a corpus
 
 
 def parts(path: Path) -> list[Path]:
