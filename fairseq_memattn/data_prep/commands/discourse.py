@@ -5,8 +5,12 @@ import hashlib
 import json
 from dataclasses import asdict, fields
 
-from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import SPLITS, Corpus, Options
-from fairseq_memattn.data_prep.generated.discourse.generated_documents import DISTANCES
+from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
+    DISTANCES,
+    SPLITS,
+    Corpus,
+    Options,
+)
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output

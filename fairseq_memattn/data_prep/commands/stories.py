@@ -21,9 +21,12 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
     pieces,
     split_sizes,
 )
-from fairseq_memattn.data_prep.generated.stories.fact_questions import MOST_FACTS
-from fairseq_memattn.data_prep.generated.stories.story_examples import Example, draw_example
-from fairseq_memattn.data_prep.generated.stories.vocabulary import all_texts
+from fairseq_memattn.data_prep.generated.stories.story_examples import (
+    MOST_FACTS,
+    Example,
+    all_texts,
+    draw_example,
+)
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output

@@ -16,15 +16,14 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import discourse
 from fairseq_memattn.data_prep.generated.discourse import grammar, lexicon
-from fairseq_memattn.data_prep.generated.discourse.balanced_sets import (
+from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
     CANDIDATES,
     Group,
+    Options,
+    document,
+    gaps,
     group_count,
 )
-from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
-    Options,
-)
-from fairseq_memattn.data_prep.generated.discourse.generated_documents import document, gaps
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 from fairseq_memattn.errors import MemAttnError
 

@@ -1,4 +1,13 @@
-"""A document's scene, people and choices of words, and the episodes of which it consists."""
+"""A document's scene, people and choices of words, and the episodes of which it consists.
+
+Slots of the templates: A, B people; x a noun; v, w verbs, p a verb that can be planned; q, r
+adjectives; t a past time, f a future one; y a noun and N a first name with two translations; S a
+surname; C a form of address; you the second person. `grammar.fill` describes the forms of a slot.
+
+Neutral sentences depend on no earlier sentence, and contain neither "it" for a thing nor "you".
+Those without a person (`impersonal`) may stand between a cue and the sentence that needs it: nobody
+does anything in them that "she did" could refer to.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,15 +15,42 @@ from random import Random
 
 from fairseq_memattn.data_prep.generated.discourse import lexicon
 from fairseq_memattn.data_prep.generated.discourse.grammar import Bindings, Line, Pair, Word, render
-from fairseq_memattn.data_prep.generated.discourse.scenes import (
-    ANYWHERE,
-    SCENES,
-    SPOKEN,
-    Scene,
-    impersonal,
-)
+from fairseq_memattn.data_prep.text.tables import grouped, read_table
 
 OWN_NEUTRAL = 0.6  # share of neutral sentences that belong to the scene
+
+
+def read_templates(name: str) -> dict[str, list[Line]]:
+    """The templates of templates/NAME.tsv by the name of their table."""
+    rows = read_table(__package__, f"templates/{name}.tsv")
+    return {
+        table: [Line(row["english"], row["russian"]) for row in group]
+        for table, group in grouped(rows, "table").items()
+    }
+
+
+def impersonal(table: list[Line]) -> list[Line]:
+    """The lines of a table that name no person."""
+    return [line for line in table if "{A" not in line.en and "{B" not in line.en]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Openings, neutral sentences, and the classes of nouns that belong to a place."""
+
+    openings: list[Line]
+    neutral: list[Line]
+    nouns: tuple[str, ...]
+
+
+OPENINGS = read_templates("openings")
+NEUTRAL = read_templates("neutral")
+SCENES = [
+    Scene(OPENINGS[row["scene"]], NEUTRAL[row["scene"]], tuple(row["noun classes"].split()))
+    for row in read_table(__package__, "words/scenes.tsv")
+]
+ANYWHERE = NEUTRAL["anywhere"]  # in stories
+SPOKEN = NEUTRAL["spoken"]  # in conversations
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
-from fairseq_memattn.data_prep.generated.numeric.words import (
+from fairseq_memattn.data_prep.generated.numeric.world import (
     AGENTS,
     ATTRIBUTES,
     NOUNS,
     PLACES,
     VERBS,
+    Entity,
+    Event,
     Verb,
+    World,
     fill,
 )
-from fairseq_memattn.data_prep.generated.numeric.world import Entity, Event, World
 
 Word = TypeVar("Word", str, Verb)
 LEAST = 2  # people in a group; one would need the singular

@@ -1,22 +1,87 @@
 """Examples: a story, a question about it, its answer and the sentences that prove it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import NamedTuple
 
-from fairseq_memattn.data_prep.generated.stories.fact_questions import proof, questions
-from fairseq_memattn.data_prep.generated.stories.simulation import Event, Simulation
-from fairseq_memattn.data_prep.generated.stories.vocabulary import (
-    OBJECTS,
-    PEOPLE,
-    PLACES,
-    TEMPLATES,
-)
+from fairseq_memattn.data_prep.generated.stories.simulation import Event, Simulation, Stay
+from fairseq_memattn.data_prep.text.tables import grouped, read_table
 
+MOST_FACTS = 3
 PEOPLE_OF_A_STORY = 4
 OBJECTS_OF_A_STORY = 3
 MOVES = 0.5  # share of moves where a person could take or drop something as well
+ROWS = grouped(read_table(__package__, "words.tsv"), "kind")
+PEOPLE, PLACES, OBJECTS = (
+    tuple(row["word"] for row in ROWS[kind]) for kind in ("person", "place", "object")
+)
+# By kind of event (move, take or drop) or, of questions, by the number of facts.
+TEMPLATES = {
+    kind: tuple(row["template"] for row in rows)
+    for kind, rows in grouped(read_table(__package__, "templates.tsv"), "kind").items()
+}
+
+
+def all_texts() -> list[str]:
+    """Texts that together have every word of every story and question."""
+    templates = (text for texts in TEMPLATES.values() for text in texts)
+    filled = [text.format(person="", what="", place="") for text in templates]
+    return [*filled, *PEOPLE, *PLACES, *OBJECTS]
+
+
+class Question(NamedTuple):
+    """Where a person (1 fact) or an object (2 facts) is, or was before a place (3 facts)."""
+
+    facts: int
+    what: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        [template] = TEMPLATES[str(self.facts)]
+        return template.format(what=self.what, place=self.place)
+
+
+def questions(known: Simulation, facts: int) -> list[Question]:
+    """The questions of a number of facts that can be asked at the end of a story."""
+    if facts == 1:
+        return [Question(1, person) for person in known.people]
+    if facts == 2:
+        return [Question(2, thing) for thing in known.objects]
+    return [
+        Question(3, thing, place)
+        for thing, visits in known.visits.items()
+        for place in dict.fromkeys(stay.place for stay in visits)
+    ]
+
+
+def answer(known: Simulation, question: Question) -> Stay | None:
+    """The answer and the sentences from which it follows; None if it is not known."""
+    if question.facts == 1:
+        return known.people.get(question.what)
+    if question.facts == 2:
+        return known.objects.get(question.what)
+    return known.before(question.what, question.place)
+
+
+def proof(events: Sequence[Event], question: Question) -> Stay | None:
+    """The answer with its supporting facts, which are necessary and sufficient.
+
+    The supporting facts alone give the answer, and the story without any one of them does not.
+    None if the question has no answer, or none with such facts in the right number.
+    """
+    everything = range(len(events))
+    found = answer(Simulation(dict(enumerate(events))), question)
+    if found is None or len(found.facts) != question.facts:
+        return None
+
+    def gives_it(numbers: Collection[int]) -> bool:
+        part = Simulation({number: events[number] for number in sorted(numbers)})
+        stay = answer(part, question)
+        return stay is not None and stay.place == found.place
+
+    without = ([number for number in everything if number != fact] for fact in found.facts)
+    return found if gives_it(found.facts) and not any(map(gives_it, without)) else None
 
 
 class Example(NamedTuple):
