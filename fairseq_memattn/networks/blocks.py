@@ -1,22 +1,15 @@
 """What several networks are made of."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 
-def _gelu_by_tanh(x: Tensor) -> Tensor:
-    return functional.gelu(x, approximate="tanh")
-
-
 def _relu_squared(x: Tensor) -> Tensor:
     return functional.relu(x).square()
-
-
-def _linear(x: Tensor) -> Tensor:
-    return x
 
 
 # By the names of fairseq and of transformers.
@@ -27,13 +20,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu6": functional.relu6,
     "leaky_relu": functional.leaky_relu,
     "gelu": functional.gelu,
-    **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_new", "gelu_pytorch_tanh"), _gelu_by_tanh),
+    **dict.fromkeys(
+        ("gelu_accurate", "gelu_fast", "gelu_new", "gelu_pytorch_tanh"),
+        partial(functional.gelu, approximate="tanh"),
+    ),
     "silu": functional.silu,
     "swish": functional.silu,
     "mish": functional.mish,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "linear": _linear,
+    "linear": torch.nn.Identity(),
 }
 
 

@@ -75,8 +75,11 @@ class T5State(NamedTuple):
         )
 
 
-class T5Encoder(nn.Module):
-    """T5's encoder of one sequence. embed_tokens: a table that is shared; None makes one"""
+class T5Stack(nn.Module):
+    """An encoder or a decoder. embed_tokens: a table that is shared; None makes one"""
+
+    layers: Any  # of type nn.ModuleList
+    causal = False
 
     def __init__(self, sizes: T5Sizes, embed_tokens: T5Embedding | None = None) -> None:
         super().__init__()
@@ -89,10 +92,16 @@ class T5Encoder(nn.Module):
 
     def build_position_bias(self) -> nn.Module:
         """The biases that all layers share."""
-        return T5PositionBias(self.sizes, bidirectional=True)
+        return T5PositionBias(self.sizes, bidirectional=not self.causal)
 
     def build_layer(self) -> nn.Module:
-        """A layer."""
+        raise NotImplementedError
+
+
+class T5Encoder(T5Stack):
+    """T5's encoder of one sequence."""
+
+    def build_layer(self) -> nn.Module:
         return T5EncoderLayer(self.sizes)
 
     def forward(
@@ -123,29 +132,18 @@ class T5Encoder(nn.Module):
         return out
 
 
-class T5Decoder(nn.Module):
+class T5Decoder(T5Stack):
     """T5's decoder, whose embeddings are the output projection too.
 
-    `forward` reads a whole target, `step` continues one. embed_tokens: as in `T5Encoder`
+    `forward` reads a whole target, `step` continues one.
     """
 
-    layers: Any  # of type nn.ModuleList
-
-    def __init__(self, sizes: T5Sizes, embed_tokens: T5Embedding | None = None) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.embed_tokens = T5Embedding(sizes) if embed_tokens is None else embed_tokens
-        self.position_bias = T5PositionBias(sizes, bidirectional=False)
-        self.layers = nn.ModuleList(self.build_layer() for _ in range(sizes.layers))
-        self.final_norm = norm(sizes.embed_dim)
-        self.dropout = nn.Dropout(sizes.dropout)
+    causal = True
 
     def build_layer(self) -> nn.Module:
-        """A layer."""
         return T5DecoderLayer(self.sizes, self.build_cross_attention())
 
     def build_cross_attention(self) -> nn.Module:
-        """The cross attention of a layer."""
         return T5CrossAttention(self.sizes)
 
     def forward(
@@ -246,6 +244,9 @@ class T5(nn.Module):
     Raises ValueError for a shared table of two sizes.
     """
 
+    sizes_class: type[T5Sizes] = T5Sizes
+    encoder_class: Any = T5Encoder
+
     def __init__(
         self,
         sizes: T5Sizes | None = None,
@@ -254,10 +255,10 @@ class T5(nn.Module):
         share_embeddings: bool = True,
     ) -> None:
         super().__init__()
-        sizes = self.default_sizes() if sizes is None else sizes
+        sizes = self.sizes_class() if sizes is None else sizes
         source_sizes = sizes if source_sizes is None else source_sizes
         table = T5Embedding(source_sizes)
-        self.encoder = self.build_encoder(source_sizes, table)
+        self.encoder = self.encoder_class(source_sizes, table)
         of_target = table if share_embeddings else T5Embedding(sizes)
         if of_target.weight.shape != (sizes.vocab_size, sizes.embed_dim):
             raise ValueError(
@@ -265,20 +266,11 @@ class T5(nn.Module):
                 f"`source_sizes`, but they are {sizes.vocab_size}, {sizes.embed_dim} and "
                 f"{source_sizes.vocab_size}, {source_sizes.embed_dim} instead."
             )
-        self.decoder = self.build_decoder(sizes, of_target)
+        self.decoder = self.decoder_class(sizes)(sizes, of_target)
 
     @staticmethod
-    def default_sizes() -> T5Sizes:
-        """The sizes of the T5Mem papers."""
-        return T5Sizes()
-
-    def build_encoder(self, sizes: Any, table: T5Embedding) -> T5Encoder:
-        """The encoder."""
-        return T5Encoder(sizes, table)
-
-    def build_decoder(self, sizes: Any, table: T5Embedding) -> T5Decoder:
-        """The decoder."""
-        return T5Decoder(sizes, table)
+    def decoder_class(sizes: Any) -> type[T5Decoder]:
+        return T5Decoder
 
     def forward(
         self,

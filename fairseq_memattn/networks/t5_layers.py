@@ -98,7 +98,7 @@ def output_bias(like: Tensor, symbols: int, pad: int) -> Tensor:
 
 
 class Projection(nn.Linear):
-    """A projection without bias. deviation: the standard deviation of the first weights"""
+    """A projection without bias. deviation: of the first weights, which `draw` draws"""
 
     def __init__(self, inputs: int, outputs: int, deviation: float) -> None:
         super().__init__(inputs, outputs, bias=False)
@@ -106,7 +106,6 @@ class Projection(nn.Linear):
         self.draw()
 
     def draw(self) -> None:
-        """Draws the first weights."""
         nn.init.normal_(self.weight, std=self.deviation)
 
 
@@ -169,7 +168,6 @@ class T5PositionBias(nn.Module):
         self.draw()
 
     def draw(self) -> None:
-        """Draws the first weights."""
         nn.init.normal_(self.table, std=self.deviation)
 
     def forward(self, length: int, past: int = 0) -> Tensor:
@@ -199,11 +197,11 @@ def masked(bias: Tensor, visible: Tensor) -> Tensor:
 
 
 class T5Projections(nn.Module):
-    """The four projections of an attention. source_dim: size of the states of keys and values"""
+    """The four projections of an attention. source_dim: of keys and values; None is `embed_dim`"""
 
-    def __init__(self, sizes: T5Sizes, source_dim: int) -> None:
+    def __init__(self, sizes: T5Sizes, source_dim: int | None = None) -> None:
         super().__init__()
-        inner = sizes.heads * sizes.head_dim
+        inner, source_dim = sizes.heads * sizes.head_dim, source_dim or sizes.embed_dim
         self.heads, self.rate = sizes.heads, sizes.dropout
         self.q_proj = Projection(sizes.embed_dim, inner, (sizes.embed_dim * sizes.head_dim) ** -0.5)
         self.k_proj = Projection(source_dim, inner, source_dim**-0.5)
@@ -219,6 +217,9 @@ class T5Projections(nn.Module):
         """(..., T, H D) as (..., H, T, D)."""
         heads: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
         return heads
+
+    def keys_and_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        return self.split(self.k_proj(states)), self.split(self.v_proj(states))
 
     def joined(self, x: Tensor) -> Tensor:
         """Heads (..., H, T, D), projected to the attention's output (..., T, E)."""
@@ -237,9 +238,6 @@ class T5Projections(nn.Module):
 class T5SelfAttention(T5Projections):
     """Self-attention with relative positions, in an encoder or a decoder."""
 
-    def __init__(self, sizes: T5Sizes) -> None:
-        super().__init__(sizes, sizes.embed_dim)
-
     def forward(
         self, x: Tensor, bias: Tensor, past: KeyValues | None = None
     ) -> tuple[Tensor, KeyValues]:
@@ -247,7 +245,7 @@ class T5SelfAttention(T5Projections):
 
         Returns (B, T, E), and the keys and values of all positions.
         """
-        q, k, v = (self.split(f(x)) for f in (self.q_proj, self.k_proj, self.v_proj))
+        q, (k, v) = self.split(self.q_proj(x)), self.keys_and_values(x)
         kept = KeyValues(k, v) if past is None else past.append(k, v)
         return self.attend(q, kept.keys, kept.values, bias), kept
 
@@ -259,13 +257,12 @@ class T5CrossAttention(T5Projections):
     """
 
     def __init__(self, sizes: T5Sizes) -> None:
-        super().__init__(sizes, sizes.source_dim or sizes.embed_dim)
+        super().__init__(sizes, sizes.source_dim)
         self.return_weights = False
 
     def write(self, states: Tensor, visible: Tensor) -> KeyValues:
         """The keys and values of states (B, S, E). visible: (B, S), False at padding."""
-        k, v = (self.split(f(states)) for f in (self.k_proj, self.v_proj))
-        return self.restored(k, v, visible)
+        return self.restored(*self.keys_and_values(states), visible)
 
     def restored(self, keys: Tensor, values: Tensor, visible: Tensor) -> KeyValues:
         """What `write` returned, from its keys and values (B, H, S, D)."""

@@ -56,7 +56,6 @@ class T5MemSelector(nn.Module):
         self.draw()
 
     def draw(self) -> None:
-        """Sets the first weights."""
         nn.init.zeros_(self.distance_bias)
         middle = len(self.distance_bias) // 2
         odds = 2 * INITIAL_SHARE / (1 - INITIAL_SHARE)
@@ -86,12 +85,11 @@ class T5MemCrossAttention(T5Projections):
     """Attention of every target token to its own mixture of the sequences: equations 4 and 5."""
 
     def __init__(self, sizes: T5MemSizes) -> None:
-        super().__init__(sizes, sizes.source_dim or sizes.embed_dim)
+        super().__init__(sizes, sizes.source_dim)
 
     def write(self, sentences: Tensor, visible: Tensor) -> MixtureState:
         """The keys and values of sentences (B, K, S, E). visible: (B, K, S), False at padding."""
-        k, v = (self.split(f(sentences)) for f in (self.k_proj, self.v_proj))
-        return mixture_write(k, v, ~visible)
+        return mixture_write(*self.keys_and_values(sentences), ~visible)
 
     def restored(self, keys: Tensor, values: Tensor, visible: Tensor) -> MixtureState:
         """What `write` returned, from its keys and values (B, H, S, K D)."""
@@ -182,25 +180,13 @@ class T5MemSlotDecoder(T5Decoder):
 class T5Mem(T5):
     """T5Mem (Al Adel and Burtsev, 2021): T5 over K sequences, each with a slot of memory.
 
-    sizes, source_sizes, share_embeddings: see `T5`. Both sizes have the same design. The defaults
+    sizes, source_sizes: `T5MemSizes` of one design; share_embeddings: see `T5`. The default sizes
     are the paper's v3, with two memory tokens as in its study
     """
 
-    def __init__(
-        self,
-        sizes: T5MemSizes | None = None,
-        source_sizes: T5MemSizes | None = None,
-        *,
-        share_embeddings: bool = True,
-    ) -> None:
-        super().__init__(sizes, source_sizes, share_embeddings=share_embeddings)
+    sizes_class = T5MemSizes
+    encoder_class = T5MemEncoder
 
     @staticmethod
-    def default_sizes() -> T5MemSizes:
-        return T5MemSizes()
-
-    def build_encoder(self, sizes: T5MemSizes, table: T5Embedding) -> T5MemEncoder:
-        return T5MemEncoder(sizes, table)
-
-    def build_decoder(self, sizes: T5MemSizes, table: T5Embedding) -> T5Decoder:
-        return (T5MemDecoder if sizes.selector else T5MemSlotDecoder)(sizes, table)
+    def decoder_class(sizes: T5MemSizes) -> type[T5Decoder]:
+        return T5MemDecoder if sizes.selector else T5MemSlotDecoder

@@ -79,7 +79,6 @@ class T5MemPositionBias(SlotPositionBias):
         self.deviation, self.slots = sizes.embed_dim**-0.5 / self.factor, sizes.slots
 
     def draw(self) -> None:
-        """Draws the first weights."""
         nn.init.normal_(self.table, std=self.deviation)
 
     def forward(self, padding: Tensor) -> Tensor:  # type: ignore[override]
@@ -102,7 +101,6 @@ class T5MemAttention(MemorySlotAttention):
         self.slots, self.head_dim = sizes.slots, sizes.head_dim
 
     def draw(self) -> None:
-        """Draws the first weights."""
         inner, size = self.q_proj.weight.shape
         for queries in (self.q_proj, self.slot_q_proj):
             nn.init.normal_(queries.weight, std=(size * self.head_dim) ** -0.5)
@@ -205,7 +203,6 @@ class T5MemEncoder(T5Encoder):
         self.draw()
 
     def draw(self) -> None:
-        """Draws the first weights."""
         nn.init.normal_(self.slot_tokens)
         nn.init.normal_(self.distances)
 
