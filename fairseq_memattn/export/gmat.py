@@ -12,12 +12,12 @@ from fairseq_memattn.models.gmat_bert import GMATBert
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.tasks.majority_tagging import MajorityTaggingTask
-from fairseq_memattn.transformers.gmat_configuration import GMATConfig
 from fairseq_memattn.transformers.gmat_genbert import (
     GenBERTConfig,
     GenBERTForConditionalGeneration,
 )
 from fairseq_memattn.transformers.gmat_modeling import (
+    GMATConfig,
     GMATForMaskedLM,
     GMATForQuestionAnswering,
     GMATForTokenClassification,

@@ -59,7 +59,7 @@ def parts(model: Model) -> list[Part]:
     padding = torch.ones_like(token, dtype=torch.bool)
     source = None
     if isinstance(model, BoundedTransformerForConditionalGeneration):
-        source = model.encode(token, torch.ones_like(token))
+        source = model.encoder(token, torch.ones_like(token)).last_hidden_state
     # Padding leaves the states as they are before the first token.
     decoder(token, padding, source, ~padding, cache)
     found = []
@@ -84,7 +84,7 @@ class EncoderGraph(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
         """tokens, mask: (B, S), of integers; mask is 0 at padding, on either side."""
         decoder, padding = cast(Any, self.model.decoder), mask.eq(0)
-        source = self.model.encoder(tokens, padding)
+        source = self.model.encoder(tokens, mask).last_hidden_state
         with decoder.sharing(decoder.cross_controls):
             memories = [layer.encoder_attn.write(source, padding) for layer in decoder.layers]
         both = zip(self.parts, memories, strict=True)

@@ -22,12 +22,12 @@ from transformers import (  # noqa: E402
 )
 
 from fairseq_memattn.transformers.auto_classes import register  # noqa: E402
-from fairseq_memattn.transformers.gmat_configuration import GMATConfig  # noqa: E402
 from fairseq_memattn.transformers.gmat_genbert import (  # noqa: E402
     GenBERTConfig,
     GenBERTForConditionalGeneration,
 )
 from fairseq_memattn.transformers.gmat_modeling import (  # noqa: E402
+    GMATConfig,
     GMATForMaskedLM,
     GMATForQuestionAnswering,
     GMATForTokenClassification,

@@ -1,15 +1,17 @@
-"""The name of the cache among the arguments and the outputs of a model.
-
-It is `past_key_values` in transformers before 5.24, and `cache` in later versions.
-"""
+"""Arguments that all models take, and the cache's name among them."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
+from torch import nn
 from transformers import GenerationMixin
 
+# Arguments of transformers' own models that these do not take.
+VECTORS = ("inputs_embeds", "decoder_inputs_embeds")
+
+# The cache is `past_key_values` in transformers before 5.24, and `cache` in later versions.
 OLD, NEW = "past_key_values", "cache"
 # What `generate` passes to `forward`, and takes from its output.
 CACHE = (
@@ -39,3 +41,45 @@ def takes_either_name(forward: Callable[..., Any]) -> Callable[..., Any]:
 def named(cache: Any) -> dict[str, Any]:
     """The cache as an argument of an output's class."""
     return {CACHE: cache}
+
+
+def wants_states(
+    config: Any, output_hidden_states: bool | None, output_attentions: bool | None
+) -> bool:
+    """Whether hidden states are asked for, here or in the configuration.
+
+    Raises ValueError where attention weights are, which bounded memories do not have.
+    """
+    states, attentions = (
+        getattr(config, name, False) if given is None else given
+        for name, given in (
+            ("output_hidden_states", output_hidden_states),
+            ("output_attentions", output_attentions),
+        )
+    )
+    if attentions:
+        raise ValueError("`output_attentions` must not be True: the weights are not returned.")
+    return bool(states)
+
+
+def refuse_vectors(*given: Any) -> None:
+    """Raises ValueError for `VECTORS` that are not None."""
+    for name, value in zip(VECTORS, given, strict=False):
+        if value is not None:
+            raise ValueError(f"`{name}` must be left out: the model reads tokens alone.")
+
+
+def recomputes(layers: Iterable[nn.Module]) -> bool:
+    """Whether the backward pass computes one of the layers again (gradient checkpoints)."""
+    return any(
+        layer.training and getattr(layer, "gradient_checkpointing", False) for layer in layers
+    )
+
+
+def refuse_cache(cache: object | None, layers: Iterable[nn.Module]) -> None:
+    """Raises ValueError for a cache in training with gradient checkpoints."""
+    if cache is not None and recomputes(layers):
+        raise ValueError(
+            "`use_cache` and `past_key_values` must be left out in training with gradient "
+            "checkpointing, which would write to the cache twice."
+        )

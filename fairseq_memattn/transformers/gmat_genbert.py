@@ -4,21 +4,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin
+from transformers import EncoderDecoderCache, GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
 
-from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks import genbert
 from fairseq_memattn.networks.gmat_layers import MaskedLMHead
-from fairseq_memattn.transformers.attention_weights import check_attentions
-from fairseq_memattn.transformers.cache_name import NEW, OLD, named, takes_either_name
-from fairseq_memattn.transformers.gmat_configuration import GMATConfig
-from fairseq_memattn.transformers.gmat_modeling import GMATModel, GMATPreTrainedModel
-from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words
-from fairseq_memattn.transformers.recomputation import refuse_cache
+from fairseq_memattn.transformers.arguments import (
+    NEW,
+    OLD,
+    named,
+    refuse_cache,
+    takes_either_name,
+    wants_states,
+)
+from fairseq_memattn.transformers.gmat_modeling import GMATConfig, GMATModel, GMATPreTrainedModel
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.states import Growing, source_of
 
@@ -86,14 +88,6 @@ class GenBERTForConditionalGeneration(
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
 
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The labels (B, T), one place to the right, behind the first symbol of the decoder."""
-        config = self.config
-        start = config.decoder_start_token_id
-        first = config.eos_token_id if start is None else start
-        assert isinstance(first, int) and config.pad_token_id is not None
-        return decoder_inputs(labels, first, config.pad_token_id)
-
     @can_return_tuple
     @takes_either_name
     def forward(
@@ -118,38 +112,21 @@ class GenBERTForConditionalGeneration(
         encoder_outputs: of `GMATModel`, with its `attention_mask` where that is not given
         labels: (B, T), -100 where there is no loss
 
-        Raises MemAttnError without decoder_input_ids and labels, and ValueError for a cache in
-        training with gradient checkpoints.
+        Raises ValueError without decoder_input_ids and labels, and for a cache in training with
+        gradient checkpoints.
         """
-        check_attentions(self.config, output_attentions)
-        if decoder_input_ids is None:
-            if labels is None:
-                raise MemAttnError("the model needs `decoder_input_ids` or `labels`")
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
+        tokens = self.decoder_tokens(decoder_input_ids, labels)
         if decoder_attention_mask is None:
-            assert self.config.pad_token_id is not None
-            pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
-            if labels is not None:
-                past = 0 if past_key_values is None else past_key_values.get_seq_length()
-                decoder_attention_mask = visible_inputs(decoder_input_ids, labels, pad, past)
-            elif past_key_values is None and start is not None:
-                decoder_attention_mask = visible_words(decoder_input_ids, start, pad)
+            decoder_attention_mask = self.visible_tokens(tokens, labels, past_key_values)
         if encoder_outputs is None:
             encoder_outputs = self.gmat(
-                input_ids,
-                attention_mask,
-                inputs_embeds,
-                output_hidden_states=output_hidden_states,
-                return_dict=True,
+                input_ids, attention_mask, inputs_embeds, output_hidden_states=collects
             )
         states = encoder_outputs[0]
-        if use_cache is None:
-            use_cache = self.config.use_cache and labels is None
-            use_cache = use_cache and (past_key_values is not None or not self.training)
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        past_key_values = self.cache_of(past_key_values, use_cache, labels)
         hidden = self._decode(
-            decoder_input_ids,
+            tokens,
             decoder_attention_mask,
             states,
             source_padding_of(encoder_outputs, attention_mask),
@@ -164,13 +141,11 @@ class GenBERTForConditionalGeneration(
                 vocab_size=self.config.vocab_size,
                 **kwargs,
             )
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            **named(past_key_values if use_cache else None),
-            decoder_hidden_states=hidden if output_hidden_states else None,
+            **named(past_key_values),
+            decoder_hidden_states=hidden if collects else None,
             encoder_last_hidden_state=states,
             encoder_hidden_states=getattr(encoder_outputs, "hidden_states", None),
         )

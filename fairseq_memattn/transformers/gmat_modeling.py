@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -22,8 +22,34 @@ from fairseq_memattn.networks import gmat, gmat_layers
 from fairseq_memattn.networks.blocks import move_to_end
 from fairseq_memattn.networks.gmat_layers import MaskedLMHead
 from fairseq_memattn.networks.positions import BlockPositions
-from fairseq_memattn.transformers.attention_weights import check_attentions
-from fairseq_memattn.transformers.gmat_configuration import GMATConfig
+from fairseq_memattn.transformers.arguments import wants_states
+
+
+class GMATConfig(PreTrainedConfig, gmat_layers.GMATConfig):
+    """The configuration of an encoder with a global memory, and of its heads.
+
+    The other options are those of the network.
+
+    question_memory: whether the words of the question replace the first memory vectors in
+        `GMATForQuestionAnswering`
+    supporting_facts: whether `GMATForQuestionAnswering` tags supporting facts too
+
+    Raises MemAttnError for values that do not fit together.
+    """
+
+    model_type = "memattn_gmat"
+
+    initializer_range: float = 0.02
+    question_memory: bool = False
+    supporting_facts: bool = False
+    bos_token_id: int = 0
+    eos_token_id: int = 2
+    mask_token_id: int | None = None
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        gmat_layers.GMATConfig.__post_init__(self)
 
 
 class GMATLayer(GradientCheckpointingLayer, gmat_layers.GMATEncoderLayer):
@@ -102,22 +128,20 @@ class GMATModel(gmat.GMATEncoder, GMATPreTrainedModel):
         Raises MemAttnError without input, with two kinds of input, and for more positions than the
         model has.
         """
-        check_attentions(self.config, output_attentions)
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
         if (input_ids is None) == (inputs_embeds is None):
             raise MemAttnError("the model needs either `input_ids` or `inputs_embeds`")
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
         padding = self.masked(attention_mask, input_ids, inputs_embeds)
         states, memory, hidden = super().forward(
             input_ids,
             padding,
             embeddings=inputs_embeds,
             memory_words=memory_words,
-            return_hidden=bool(output_hidden_states),
+            return_hidden=collects,
         )
         return GMATModelOutput(
             last_hidden_state=states,
-            hidden_states=(*hidden[:-1], states) if output_hidden_states else None,
+            hidden_states=(*hidden[:-1], states) if collects else None,
             memory=memory,
             attention_mask=~padding,
         )
@@ -163,16 +187,10 @@ class GMATForMaskedLM(GMATPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         memory_words: Tensor | None = None,
         labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
-        out = self.gmat(
-            *(input_ids, attention_mask, inputs_embeds, memory_words),
-            *(output_hidden_states, output_attentions),
-            return_dict=True,
-        )
+        out = self.gmat(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
         logits = self.lm_head(out.last_hidden_state)
         loss = None
         if labels is not None:
@@ -199,16 +217,10 @@ class GMATForTokenClassification(GMATPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         memory_words: Tensor | None = None,
         labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
-        out = self.gmat(
-            *(input_ids, attention_mask, inputs_embeds, memory_words),
-            *(output_hidden_states, output_attentions),
-            return_dict=True,
-        )
+        out = self.gmat(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
         logits = self.tagger(out.last_hidden_state)
         loss = None
         if labels is not None:
@@ -239,8 +251,6 @@ class GMATForQuestionAnswering(GMATPreTrainedModel):
         memory_words: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> GMATQuestionAnsweringOutput:
         """As `GMATModel.forward`. start_positions, end_positions: (B,), of the answer.
@@ -249,11 +259,7 @@ class GMATForQuestionAnswering(GMATPreTrainedModel):
         """
         if self.config.question_memory and memory_words is None and input_ids is not None:
             memory_words = self.question_words(input_ids, attention_mask)
-        out = self.gmat(
-            *(input_ids, attention_mask, inputs_embeds, memory_words),
-            *(output_hidden_states, output_attentions),
-            return_dict=True,
-        )
+        out = self.gmat(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
         start, end = self.span(out.last_hidden_state).unbind(2)
         loss = None
         if start_positions is not None and end_positions is not None:

@@ -5,9 +5,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    LogitsProcessor,
+    LogitsProcessorList,
+)
 
-from fairseq_memattn.transformers.labels import visible_words
+from fairseq_memattn.transformers.arguments import VECTORS, refuse_vectors
+from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words
 
 # fairseq-generate's defaults: --beam, --lenpen, --min-len, --max-len-a, --max-len-b.
 DEFAULTS: dict[str, Any] = {
@@ -19,19 +25,8 @@ DEFAULTS: dict[str, Any] = {
     "max_len_b": 200,
 }
 
-
-# Arguments of transformers' own models that these do not take.
-VECTORS = ("inputs_embeds", "decoder_inputs_embeds")
-
 # What may take the place of the tokens of the source.
 ENCODED = ("encoder_outputs", "inputs_embeds")
-
-
-def refuse_vectors(*given: Any) -> None:
-    """Raises ValueError for `VECTORS` that are not None."""
-    for name, value in zip(VECTORS, given, strict=False):
-        if value is not None:
-            raise ValueError(f"`{name}` must be left out: the model reads tokens alone.")
 
 
 class OwnLimits(LogitsProcessor):
@@ -59,7 +54,7 @@ class OwnLimits(LogitsProcessor):
 
 
 class FairseqSearch:
-    """What an encoder-decoder adds to `generate`: the limits of the rows.
+    """What encoder-decoders share: the limits of the rows in `generate`, and what labels imply.
 
     With `max_len_a` or `max_len_b`, among the arguments or in the configuration's
     `generation_limits`, a row ends after max_len_a * tokens of its source + max_len_b new tokens
@@ -72,7 +67,42 @@ class FairseqSearch:
 
     config: Any
     generation_config: Any
+    training: bool
     reads_vectors = False  # whether `forward` takes `inputs_embeds`
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """transformers' hook: the labels (B, T), one position later, after the start token."""
+        config = self.config
+        start = config.decoder_start_token_id
+        return decoder_inputs(
+            labels, config.eos_token_id if start is None else start, config.pad_token_id
+        )
+
+    def decoder_tokens(self, tokens: Tensor | None, labels: Tensor | None) -> Tensor:
+        """The inputs (B, T) of the decoder, by default those of the labels."""
+        if tokens is not None:
+            return tokens
+        if labels is None:
+            raise ValueError("`decoder_input_ids` or `labels` must be given.")
+        return self.prepare_decoder_input_ids_from_labels(labels)
+
+    def visible_tokens(self, tokens: Tensor, labels: Tensor | None, cache: Any) -> Tensor | None:
+        """(B, past + T), which of the decoder's inputs are no padding before the first label."""
+        pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
+        if labels is not None:
+            past = 0 if cache is None else cache.get_seq_length()
+            return visible_inputs(tokens, labels, pad, past)
+        if cache is not None or start is None:
+            return None
+        return visible_words(tokens, start, pad)
+
+    def cache_of(self, cache: Any, use_cache: bool | None, labels: Tensor | None) -> Any:
+        """The given cache, or a new one where one is wanted."""
+        if use_cache is None:
+            use_cache = self.config.use_cache and labels is None and not self.training
+        if cache is None and use_cache:
+            return EncoderDecoderCache(DynamicCache(), DynamicCache())
+        return cache
 
     def generate(
         self,

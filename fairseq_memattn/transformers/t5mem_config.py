@@ -3,10 +3,36 @@
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from fairseq_memattn.attention.ops.relative_position import check_buckets
 from fairseq_memattn.networks.t5_layers import T5Sizes
 from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes
-from fairseq_memattn.transformers.cache_name import NEW, OLD
+from fairseq_memattn.transformers.arguments import NEW, OLD
+
+# The options by the networks' names: with the side in front, of both sides, and of memory slots.
+OF_SIDE = {
+    "layers": "layers",
+    "embed_dim": "embed_dim",
+    "ffn_dim": "ffn_dim",
+    "heads": "attention_heads",
+    "head_dim": "head_dim",
+}
+OF_BOTH = {
+    "dropout": "dropout",
+    "buckets": "position_buckets",
+    "max_distance": "max_distance",
+    "scale_embedding": "scale_embedding",
+    "scale_positions": "scale_positions",
+    "pad": "pad_token_id",
+}
+OF_SLOTS = {
+    "slots": "slots",
+    "sequences": "max_sequences",
+    "separate_slot_output": "separate_slot_output",
+    "separate_slot_ffn": "separate_slot_ffn",
+    "mem_attention": "mem_attention",
+    "selector": "selector",
+    "selector_query": "selector_query",
+    "separator": "context_separator_id",
+}
 
 
 @strict
@@ -88,50 +114,19 @@ class T5MemConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Called by `strict` when the configuration is made."""
-        if self.selector_query not in QUERIES:
-            raise ValueError(
-                f"`selector_query` must be one of {', '.join(QUERIES)}, but is "
-                f"{self.selector_query!r}"
-            )
-        buckets, max_distance = self.position_buckets, self.max_distance
         try:
-            for bidirectional in (True, False):
-                check_buckets(
-                    bidirectional=bidirectional, buckets=buckets, max_distance=max_distance
-                )
+            self.sizes("encoder"), self.sizes("decoder")
         except ValueError as error:
-            raise ValueError(
-                f"`position_buckets` {buckets} with `max_distance` {max_distance}: {error}"
-            ) from None
+            raise ValueError(str(error).replace("`buckets`", "`position_buckets`")) from None
 
     def sizes(self, side: str) -> T5Sizes:
         """The sizes of a side, "encoder" or "decoder"; `T5MemSizes` with memory slots."""
         symbols = self.source_vocab_size if side == "encoder" else None
-        common = {
-            "vocab_size": symbols or self.vocab_size,
-            "layers": getattr(self, f"{side}_layers"),
-            "embed_dim": getattr(self, f"{side}_embed_dim"),
-            "ffn_dim": getattr(self, f"{side}_ffn_dim"),
-            "heads": getattr(self, f"{side}_attention_heads"),
-            "head_dim": getattr(self, f"{side}_head_dim"),
-            "source_dim": self.encoder_embed_dim,
-            "dropout": self.dropout,
-            "buckets": self.position_buckets,
-            "max_distance": self.max_distance,
-            "scale_embedding": self.scale_embedding,
-            "scale_positions": self.scale_positions,
-            "pad": self.pad_token_id,
-        }
-        if not self.slots:
-            return T5Sizes(**common)
-        return T5MemSizes(
-            **common,
-            slots=self.slots,
-            sequences=self.max_sequences,
-            separate_slot_output=self.separate_slot_output,
-            separate_slot_ffn=self.separate_slot_ffn,
-            mem_attention=self.mem_attention,
-            selector=self.selector,
-            selector_query=self.selector_query,
-            separator=self.context_separator_id,
+        names = {ours: f"{side}_{name}" for ours, name in OF_SIDE.items()} | OF_BOTH
+        if self.slots:
+            names |= OF_SLOTS
+        return (T5MemSizes if self.slots else T5Sizes)(
+            vocab_size=symbols or self.vocab_size,
+            source_dim=self.encoder_embed_dim,
+            **{ours: getattr(self, name) for ours, name in names.items()},
         )

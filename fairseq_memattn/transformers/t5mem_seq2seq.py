@@ -5,26 +5,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    DynamicCache,
-    EncoderDecoderCache,
-    GenerationMixin,
-    PreTrainedModel,
-)
+from transformers import EncoderDecoderCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.networks.t5_layers import output_bias
-from fairseq_memattn.transformers.attention_weights import check_attentions
-from fairseq_memattn.transformers.cache_name import named, takes_either_name
-from fairseq_memattn.transformers.labels import (
-    cross_entropy,
-    decoder_inputs,
-    visible_inputs,
-    visible_words,
+from fairseq_memattn.transformers.arguments import (
+    named,
+    refuse_vectors,
+    takes_either_name,
+    wants_states,
 )
-from fairseq_memattn.transformers.search import FairseqSearch, refuse_vectors
+from fairseq_memattn.transformers.labels import cross_entropy
+from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
 from fairseq_memattn.transformers.t5mem_stacks import (
     T5Encoder,
@@ -138,11 +132,8 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         Raises ValueError for a context without memory slots, for more than `max_sequences`
         sequences, and where neither `decoder_input_ids` nor labels are given.
         """
-        check_attentions(self.config, output_attentions)
         refuse_vectors(inputs_embeds, decoder_inputs_embeds)
-        collects = output_hidden_states
-        if collects is None:
-            collects = self.config.output_hidden_states
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids,
@@ -150,17 +141,13 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
                 **self._context(context_input_ids, context_attention_mask),
                 output_hidden_states=collects,
             )
-        if decoder_input_ids is None:
-            if labels is None:
-                raise ValueError("`decoder_input_ids` or `labels` must be given.")
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        tokens = self.decoder_tokens(decoder_input_ids, labels)
         if decoder_attention_mask is None:
-            decoder_attention_mask = self._visible(decoder_input_ids, labels, past_key_values)
-        if past_key_values is None and self._caches(use_cache, labels):
-            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            decoder_attention_mask = self.visible_tokens(tokens, labels, past_key_values)
+        past_key_values = self.cache_of(past_key_values, use_cache, labels)
         hidden_states: list[Tensor] | None = [] if collects else None
         decoded = self.decoder.decode(
-            decoder_input_ids,
+            tokens,
             encoder_outputs,
             attention_mask=decoder_attention_mask,
             target_context=target_context,
@@ -202,12 +189,6 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
             inputs["target_context"] = inputs["target_context"] - written
         return inputs
 
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The labels (B, T), one position later, after the start token."""
-        config = self.config
-        assert config.pad_token_id is not None
-        return decoder_inputs(labels, config.decoder_start_token_id, config.pad_token_id)
-
     def logits(self, states: Tensor) -> Tensor:
         """The decoder's last states (B, T, E) as logits (B, T, symbols)."""
         if not self.config.scale_embedding:
@@ -235,23 +216,6 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         if tokens is not None:
             raise ValueError("`context_input_ids` must be left out, as the model has no slots.")
         return {}
-
-    def _visible(
-        self, inputs: Tensor, labels: Tensor | None, past_key_values: EncoderDecoderCache | None
-    ) -> Tensor | None:
-        """(B, past + T), which of the decoder's inputs are no padding before the first label."""
-        pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
-        assert pad is not None
-        if labels is not None:
-            past = 0 if past_key_values is None else past_key_values.get_seq_length()
-            return visible_inputs(inputs, labels, pad, past)
-        return visible_words(inputs, start, pad) if past_key_values is None else None
-
-    def _caches(self, use_cache: bool | None, labels: Tensor | None) -> bool:
-        """Whether to return a cache where none is given."""
-        if use_cache is None:
-            return self.config.use_cache and labels is None and not self.training
-        return use_cache
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -16,8 +16,7 @@ from fairseq_memattn.networks import t5, t5_layers, t5mem, t5mem_encoder
 from fairseq_memattn.networks.t5 import Decoded, Encoded, T5State
 from fairseq_memattn.networks.t5_layers import LayerState
 from fairseq_memattn.networks.t5mem_encoder import join_sequences
-from fairseq_memattn.transformers.attention_weights import check_attentions
-from fairseq_memattn.transformers.recomputation import refuse_cache
+from fairseq_memattn.transformers.arguments import refuse_cache, wants_states
 from fairseq_memattn.transformers.states import Growing, source_of
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig
 
@@ -75,10 +74,10 @@ class T5Encoder(t5.T5Encoder):
         output_attentions: must not be True
         return_dict: of `generate`, which wants what is returned in any case
         """
-        check_attentions(self.config, output_attentions)
         states: list[Tensor] = []
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
         padding = padding_of(input_ids, attention_mask, self.sizes.pad)
-        collected = states if output_hidden_states else None
+        collected = states if collects else None
         return output_of(super().forward(input_ids, padding, hidden_states=collected), states)
 
 
@@ -115,7 +114,7 @@ class T5MemEncoder(t5mem_encoder.T5MemEncoder):
 
         Raises ValueError for more than `max_sequences` sequences.
         """
-        check_attentions(self.config, output_attentions)
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
         pad, padding = self.sizes.pad, None
         if context_input_ids is not None:
             padding = padding_of(context_input_ids, context_attention_mask, pad)
@@ -127,7 +126,7 @@ class T5MemEncoder(t5mem_encoder.T5MemEncoder):
         current_padding = padding_of(input_ids, attention_mask, pad)
         sequences = join_sequences(input_ids, context_input_ids, current_padding, padding, pad)
         states: list[Tensor] = []
-        collected = states if output_hidden_states else None
+        collected = states if collects else None
         return output_of(super().forward(*sequences, hidden_states=collected), states)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from fairseq_memattn.transformers.cache_name import NEW, OLD
+from fairseq_memattn.transformers.arguments import NEW, OLD
 
 POSITIONS = ("sinusoidal", "learned", "none")
 

@@ -6,25 +6,24 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    CausalLMOutputWithPast,
-    MaskedLMOutput,
-    Seq2SeqLMOutput,
-)
+from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.nn import ABCAttention
-from fairseq_memattn.networks import blocks
+from fairseq_memattn.networks import gmat_layers
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
-from fairseq_memattn.transformers.attention_weights import check_attentions
+from fairseq_memattn.transformers.arguments import (
+    CACHE,
+    named,
+    refuse_vectors,
+    takes_either_name,
+    wants_states,
+)
 from fairseq_memattn.transformers.cache import MemoryCache
-from fairseq_memattn.transformers.cache_name import CACHE, named, takes_either_name
-from fairseq_memattn.transformers.gmat_configuration import GMATConfig
-from fairseq_memattn.transformers.gmat_modeling import GMATModel
-from fairseq_memattn.transformers.labels import IGNORED, cross_entropy, decoder_inputs
-from fairseq_memattn.transformers.search import FairseqSearch, refuse_vectors
+from fairseq_memattn.transformers.gmat_modeling import GMATConfig, GMATModel
+from fairseq_memattn.transformers.labels import IGNORED, cross_entropy
+from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
 from fairseq_memattn.transformers.transformer_stacks import Decoder, Encoder
@@ -34,7 +33,15 @@ class BoundedTransformer(PreTrainedModel):
     """What the models share. Sequences are (B, T); attention masks are 0 at padding.
 
     Where a mask is not given, padding is where tokens are `pad_token_id`, as in fairseq. It may be
-    on either side.
+    on either side. The arguments that every `forward` has:
+
+    output_hidden_states: return the embeddings and the states after each layer
+    output_attentions: must not be True
+    num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
+    inputs_embeds, decoder_inputs_embeds: must be None, as PEFT passes them
+
+    Each `forward` raises ValueError for more positions than the model has, and where attention
+    weights are asked for.
     """
 
     config_class = BoundedTransformerConfig
@@ -92,23 +99,11 @@ class BoundedTransformer(PreTrainedModel):
             )
         return self.get_input_embeddings()
 
-    def padding(self, tokens: Tensor, mask: Tensor | None) -> Tensor | None:
-        """(B, T), True at padding; None where it is known that there is none."""
+    def padding(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, T), True at padding."""
         if mask is None:
             return tokens.eq(self.config.pad_token_id)
         return mask[:, -tokens.shape[1] :].eq(0)
-
-    def collected(
-        self, output_hidden_states: bool | None, output_attentions: bool | None
-    ) -> list[Tensor] | None:
-        """A list for the states of a stack, if they are asked for here or in the configuration.
-
-        Raises ValueError where attention weights are asked for.
-        """
-        check_attentions(self.config, output_attentions)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        return [] if output_hidden_states else None
 
     def tie(self, output: str, source: str, stack: StackConfig) -> None:
         """Ties an output projection, or the bands of an adaptive one, to the input embeddings."""
@@ -133,11 +128,6 @@ def output_of(stack: StackConfig) -> nn.Module:
     if adaptive is None:
         return nn.Linear(stack.output_dim, stack.vocab_size, bias=False)
     return AdaptiveSoftmax(embed_dim=stack.output_dim, **adaptive)
-
-
-def states(collected: list[Tensor] | None) -> tuple[Tensor, ...] | None:
-    """What a model returns of `BoundedTransformer.collected`."""
-    return tuple(collected) if collected else None
 
 
 class OwnCache:
@@ -178,31 +168,13 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
         self.post_init()
 
     def get_encoder(self, *args: Any, **kwargs: Any) -> Any:
-        return _EncoderCall(self)
+        return self.encoder
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embed_tokens
 
     def get_output_embeddings(self) -> Any:
         return self.lm_head
-
-    def encode(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        hidden_states: list[Tensor] | None = None,
-    ) -> Tensor:
-        """(B, S, E) of the source (B, S). hidden_states: a list that takes the states of layers."""
-        padding = self.padding(input_ids, attention_mask)
-        if self.config.gmat is None:
-            last: Tensor = self.encoder(input_ids, padding, hidden_states)
-            return last
-        assert padding is not None
-        out = self.encoder(input_ids, ~padding, output_hidden_states=hidden_states is not None)
-        if hidden_states is not None:
-            hidden_states += out.hidden_states
-        last = out.last_hidden_state
-        return last
 
     @can_return_tuple
     @takes_either_name
@@ -228,81 +200,38 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
             `decoder_start_token_id` and the labels but the last
         encoder_outputs: what the encoder returned before; `input_ids` is not read then
         past_key_values: the cache of the tokens before
-        output_hidden_states: return the embeddings and the states after each layer
-        output_attentions: must not be True
-        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
-        inputs_embeds, decoder_inputs_embeds: must be None, as PEFT passes them
-
-        Raises ValueError for more positions than the model has, and where attention weights are
-        asked for.
         """
         refuse_vectors(inputs_embeds, decoder_inputs_embeds)
-        of_encoder, of_decoder = (
-            self.collected(output_hidden_states, output_attentions) for _ in range(2)
-        )
-        if decoder_input_ids is None:
-            if labels is None:
-                raise ValueError("`decoder_input_ids` or `labels` must be given.")
-            decoder_input_ids = self.shifted(labels)
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
+        hidden_states: list[Tensor] | None = [] if collects else None
+        tokens = self.decoder_tokens(decoder_input_ids, labels)
         if encoder_outputs is None:
             assert input_ids is not None, "`input_ids` or `encoder_outputs` must be given."
             if attention_mask is None:
                 attention_mask = input_ids.ne(self.config.pad_token_id)
-            source = self.encode(input_ids, attention_mask, of_encoder)
-            encoder_states = states(of_encoder)
-        else:
-            source = encoder_outputs[0]
-            encoder_states = getattr(encoder_outputs, "hidden_states", None)
-        source_padding = None if attention_mask is None else attention_mask.eq(0)
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, output_hidden_states=collects, return_dict=True
+            )
+        source = encoder_outputs[0]
         if use_cache and past_key_values is None:
             past_key_values = MemoryCache(self.config)
         features = self.decoder(
-            decoder_input_ids,
-            self.padding(decoder_input_ids, decoder_attention_mask),
+            tokens,
+            self.padding(tokens, decoder_attention_mask),
             source,
-            source_padding,
+            None if attention_mask is None else attention_mask.eq(0),
             past_key_values,
-            of_decoder,
+            hidden_states,
         )
         logits = self.lm_head(features)
         return Seq2SeqLMOutput(
             loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
             **named(past_key_values),
-            decoder_hidden_states=states(of_decoder),
+            decoder_hidden_states=None if hidden_states is None else tuple(hidden_states),
             encoder_last_hidden_state=source,
-            encoder_hidden_states=encoder_states,
+            encoder_hidden_states=getattr(encoder_outputs, "hidden_states", None),
         )
-
-    def shifted(self, labels: Tensor) -> Tensor:
-        """What the decoder reads for labels (B, T)."""
-        config = self.config
-        return decoder_inputs(labels, config.decoder_start_token_id, config.pad_token_id)
-
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """transformers' hook for data collators."""
-        return self.shifted(labels)
-
-
-class _EncoderCall:
-    """The encoder as `generate` calls it."""
-
-    def __init__(self, model: BoundedTransformerForConditionalGeneration) -> None:
-        self.model = model
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutput:
-        collected = self.model.collected(output_hidden_states, output_attentions)
-        last = self.model.encode(input_ids, attention_mask, collected)
-        return BaseModelOutput(last_hidden_state=last, hidden_states=states(collected))
-
-    __call__ = forward
 
 
 class BoundedTransformerForCausalLM(  # type: ignore[misc]
@@ -346,16 +275,10 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         attention_mask: (B, T), or of the tokens before them too, as `generate` gives it
         labels: (B, T), the input_ids themselves, -100 where no loss is wanted
         past_key_values: the cache of the tokens before
-        output_hidden_states: return the embeddings and the states after each layer
-        output_attentions: must not be True
-        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
-        inputs_embeds: must be None, as PEFT passes it
-
-        Raises ValueError for more positions than the model has, and where attention weights are
-        asked for.
         """
         refuse_vectors(inputs_embeds)
-        collected = self.collected(output_hidden_states, output_attentions)
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
+        collected: list[Tensor] | None = [] if collects else None
         if use_cache and past_key_values is None:
             past_key_values = MemoryCache(self.config)
         padding = self.padding(input_ids, attention_mask)
@@ -363,31 +286,15 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         logits = self.lm_head(features)
         loss = None
         if labels is not None:
-            targets = labels[:, 1:]
-            if padding is not None:  # whose outputs are undefined, and predict no token
-                targets = targets.masked_fill(padding[:, :-1], IGNORED)
+            # The outputs at padding are undefined, and predict no token.
+            targets = labels[:, 1:].masked_fill(padding[:, :-1], IGNORED)
             loss = cross_entropy(logits[:, :-1], targets, num_items_in_batch)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
             **named(past_key_values),
-            hidden_states=states(collected),
+            hidden_states=None if collected is None else tuple(collected),
         )
-
-
-class MaskedLMHead(nn.Module):
-    """fairseq's head of RoBERTa."""
-
-    def __init__(self, config: StackConfig, activation: str) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.embed_dim, config.embed_dim)
-        self.activation = blocks.activation(activation)
-        self.layer_norm = nn.LayerNorm(config.embed_dim)
-        self.decoder = nn.Linear(config.embed_dim, config.vocab_size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.decoder(self.layer_norm(self.activation(self.dense(x))))
-        return logits
 
 
 class BoundedTransformerForMaskedLM(BoundedTransformer):
@@ -397,7 +304,8 @@ class BoundedTransformerForMaskedLM(BoundedTransformer):
         super().__init__(config)
         stack = config.stack("encoder")
         self.encoder = Encoder(stack)
-        self.lm_head = MaskedLMHead(stack, stack.activation)
+        head = gmat_layers.GMATConfig(hidden_size=stack.embed_dim, hidden_act=stack.activation)
+        self.lm_head = gmat_layers.MaskedLMHead(head, stack.vocab_size)
         if config.share_all_embeddings:
             self._tied_weights_keys = {"lm_head.decoder.weight": "encoder.embed_tokens.weight"}
         self.post_init()
@@ -419,20 +327,10 @@ class BoundedTransformerForMaskedLM(BoundedTransformer):
         num_items_in_batch: Tensor | int | None = None,
         inputs_embeds: None = None,
     ) -> MaskedLMOutput:
-        """Logits (B, S, V).
-
-        labels: (B, S), the masked tokens, -100 elsewhere
-        output_hidden_states: return the embeddings and the states after each layer
-        output_attentions: must not be True
-        num_items_in_batch: what the sum of the losses is divided by; None is the number of labels
-        inputs_embeds: must be None, as PEFT passes it
-
-        Raises ValueError for more positions than the model has, and where attention weights are
-        asked for.
-        """
+        """Logits (B, S, V). labels: (B, S), the masked tokens, -100 elsewhere"""
         refuse_vectors(inputs_embeds)
-        collected = self.collected(output_hidden_states, output_attentions)
-        last = self.encoder(input_ids, self.padding(input_ids, attention_mask), collected)
-        logits = self.lm_head(last)
+        collects = wants_states(self.config, output_hidden_states, output_attentions)
+        out = self.encoder(input_ids, attention_mask, output_hidden_states=collects)
+        logits = self.lm_head(out.last_hidden_state)
         loss = cross_entropy(logits, labels, num_items_in_batch)
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=states(collected))
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)

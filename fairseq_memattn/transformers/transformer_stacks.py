@@ -6,20 +6,29 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class
 from fairseq_memattn.attention.nn.control_pool import ControlPool, ControlSpec
+from fairseq_memattn.networks.positions import SinusoidalPositions
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveInput
+from fairseq_memattn.transformers.arguments import recomputes, refuse_cache, wants_states
 from fairseq_memattn.transformers.cache import MemoryCache
-from fairseq_memattn.transformers.positions import (
-    LearnedPositions,
-    SinusoidalPositions,
-    positions_of,
-)
-from fairseq_memattn.transformers.recomputation import recomputes, refuse_cache
 from fairseq_memattn.transformers.transformer_config import ControlConfig, StackConfig
 from fairseq_memattn.transformers.transformer_layers import DecoderLayer, EncoderLayer
+
+
+class LearnedPositions(nn.Embedding):
+    """A vector for each position, of which fairseq leaves the first pad_token_id + 1 unused."""
+
+    def __init__(self, max_positions: int, embed_dim: int, pad_token_id: int) -> None:
+        super().__init__(max_positions + pad_token_id + 1, embed_dim, pad_token_id)
+        self.first = pad_token_id + 1
+
+    def forward(self, positions: Tensor, padding: Tensor) -> Tensor:  # type: ignore[override]
+        """(B, T, E) of positions (B, T), from 0. Raises IndexError beyond the last, on a CPU."""
+        return super().forward((positions + self.first).masked_fill(padding, self.first - 1))
 
 
 def pool(config: StackConfig, control: ControlConfig | None, kind: str) -> ControlPool | None:
@@ -58,14 +67,14 @@ class Stack(nn.Module):
 
     layers: nn.ModuleList
 
-    def __init__(self, config: StackConfig, embed_tokens: nn.Module | None) -> None:
+    def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed_tokens = embeddings(config) if embed_tokens is None else embed_tokens
+        self.embed_tokens = embeddings(config)
         self.scale = math.sqrt(config.embed_dim) if config.scale_embeddings else 1.0
         self.embed_positions: Any = None
         if config.positions == "sinusoidal":
-            self.embed_positions = SinusoidalPositions(config.embed_dim, config.pad_token_id)
+            self.embed_positions = SinusoidalPositions(config.embed_dim, config.pad_token_id + 1)
         elif config.positions == "learned":
             self.embed_positions = LearnedPositions(
                 config.max_positions, config.embed_dim, config.pad_token_id
@@ -83,8 +92,10 @@ class Stack(nn.Module):
         x = self.scale * self.embed_tokens(tokens)
         x = x if project is None else project(x)
         if self.embed_positions is not None:
-            positions = positions_of(padding, tuple(tokens.shape), start)  # type: ignore[arg-type]
-            x = x + self.embed_positions(positions).to(x.dtype)
+            if padding is None:
+                padding = torch.zeros_like(tokens, dtype=torch.bool)
+            positions = (~padding).cumsum(dim=1) - 1 + start.unsqueeze(1)
+            x = x + self.embed_positions(positions, padding).to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         dropped: Tensor = self.dropout(x)
@@ -141,8 +152,8 @@ class Encoder(Stack):
 
     main_input_name = "input_ids"  # which `generate` asks for
 
-    def __init__(self, config: StackConfig, embed_tokens: nn.Module | None = None) -> None:
-        super().__init__(config, embed_tokens)
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
         self.controls = pool(config, config.full, "encoder")
         self.layers = nn.ModuleList(
             EncoderLayer(config, None if self.controls is None else self.controls.for_next_layer())
@@ -150,34 +161,47 @@ class Encoder(Stack):
         )
 
     def forward(
-        self, tokens: Tensor, padding: Tensor | None, hidden_states: list[Tensor] | None = None
-    ) -> Tensor:
-        """(B, S, E) of tokens (B, S); padding: (B, S), True at padding, on either side.
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """The states (B, S, E) of tokens (B, S), with padding on either side.
 
-        hidden_states: a list that takes the embeddings and the states after each layer, the last
-            ones normalised
+        attention_mask: (B, S), 0 at padding; None is found from the padding symbol
+        output_hidden_states: return the embeddings and the states after each layer, the last ones
+            normalised
+        output_attentions: must not be True
 
         Raises ValueError for more positions than the model has.
         """
+        hidden_states: list[Tensor] | None = []
+        if not wants_states(self.config, output_hidden_states, output_attentions):
+            hidden_states = None
         self.bind("self_attn", self.controls)
-        self.check_length(tokens.shape[1])
-        start = torch.zeros(tokens.shape[0], dtype=torch.long, device=tokens.device)
-        x = self.embed(tokens, padding, start)
-        if padding is not None:
-            x = x.masked_fill(padding.unsqueeze(2), 0.0)
+        self.check_length(input_ids.shape[1])
+        if attention_mask is None:
+            attention_mask = input_ids.ne(self.config.pad_token_id)
+        padding = attention_mask.eq(0)
+        start = torch.zeros(input_ids.shape[0], dtype=torch.long, device=input_ids.device)
+        x = self.embed(input_ids, padding, start).masked_fill(padding.unsqueeze(2), 0.0)
         with self.sharing(self.controls):
             for layer in self.layers:
                 if hidden_states is not None:
                     hidden_states.append(x)
                 x = layer(x, padding)
-        return self.finished(x, hidden_states)
+        x = self.finished(x, hidden_states)
+        states = None if hidden_states is None else tuple(hidden_states)
+        return BaseModelOutput(last_hidden_state=x, hidden_states=states)
 
 
 class Decoder(Stack):
     """fairseq's decoder, with cross attention if `source_dim` is given."""
 
-    def __init__(self, config: StackConfig, embed_tokens: nn.Module | None = None) -> None:
-        super().__init__(config, embed_tokens)
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
         self.causal_controls = pool(config, config.causal, "causal")
         self.cross_controls = pool(config, config.cross, "cross")
         pools = (self.causal_controls, self.cross_controls)

@@ -291,7 +291,7 @@ def test_training(tmp_path):
         new(input_ids=source, labels=labels).loss.backward()
         grads.append([x.grad.clone() for x in new.parameters()])
     torch.testing.assert_close(*grads)
-    logits = model(source, None, new.shifted(labels))[0]
+    logits = model(source, None, new.prepare_decoder_input_ids_from_labels(labels))[0]
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     loss.backward()
     expected = model.encoder.layers[0].fc1.weight.grad

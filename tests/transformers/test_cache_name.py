@@ -12,8 +12,8 @@ from fairseq_memattn.transformers import (
     GenBERTForConditionalGeneration,
     T5MemForConditionalGeneration,
 )
+from fairseq_memattn.transformers.arguments import CACHE
 from fairseq_memattn.transformers.cache import MemoryCache
-from fairseq_memattn.transformers.cache_name import CACHE
 from fairseq_memattn.transformers.transformer_config import ControlConfig, StackConfig
 
 SIZES = {"vocab_size": 12, "layers": 1, "embed_dim": 8, "ffn_dim": 12, "heads": 2}

@@ -85,7 +85,7 @@ def test_all_forms_of_a_source(model):
     states = (model.get_encoder()(short).last_hidden_state,)
     out = model(encoder_outputs=states, decoder_input_ids=TARGET[:1], return_dict=False)
     assert_close(out[0], expected[:1], rtol=0, atol=1e-5)
-    with pytest.raises(MemAttnError, match="needs `decoder_input_ids` or `labels`"):
+    with pytest.raises(ValueError, match="`decoder_input_ids` or `labels` must be given"):
         model(TOKENS)
 
 
