@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from enum import Enum
 from textwrap import shorten
@@ -59,6 +59,16 @@ def check_choice(options: Any, name: str, choices: list[str]) -> None:
     value = str(getattr(options, name))
     if value not in choices:
         raise MemAttnError(f"{flag(name)} must be one of {', '.join(choices)}, but is {value}")
+
+
+def option(default: Any, help: str, **limits: Any) -> Any:
+    """A field of a dataclass of flags. limits: `least`, `most` and `rate`, as in `check_fields`"""
+    return field(default=default, metadata={"help": help, **limits})
+
+
+def size_option(default: int | None, help: str, least: int = 1, most: int = MOST_VECTORS) -> Any:
+    """`option` of a number of things, each of which has memory of its own."""
+    return option(default, help, least=least, most=most)
 
 
 def check_fields(options: Any, config: Any) -> None:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_memattn.attention.nn import ABCAttention
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, option
 from fairseq_memattn.modules.layout import batch_first
 
 NO_DROPOUT = {
@@ -34,19 +34,15 @@ WEIGHTS = ChoiceEnum(["control", "attention"])
 class AttentionTransferConfig(FairseqDataclass):
     """The flags of the criterion."""
 
-    attention_teacher: str = field(
-        default="",
-        metadata={
-            "help": "trained checkpoint whose attention the model's bounded memories imitate; the "
-            "model has the same layers and sizes, as `memattn convert` makes it"
-        },
+    attention_teacher: str = option(
+        "",
+        "trained checkpoint whose attention the model's bounded memories imitate; the model has "
+        "the same layers and sizes, as `memattn convert` makes it",
     )
-    attention_transfer_weights: WEIGHTS = field(  # type: ignore[valid-type]
-        default="control",
-        metadata={
-            "help": "what learns: control, the control's weights alone, such as W_phi, which need "
-            "a large learning rate (0.1); attention, the projections of the attention as well"
-        },
+    attention_transfer_weights: WEIGHTS = option(  # type: ignore[valid-type]
+        "control",
+        "what learns: control, the control's weights alone, such as W_phi, which need a large "
+        "learning rate (0.1); attention, the projections of the attention as well",
     )
 
 

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq_memattn.attention.controls import control_class
 from fairseq_memattn.attention.controls.registry import for_each_control
 from fairseq_memattn.attention.nn.carried import GATES
-from fairseq_memattn.errors import MOST_VECTORS, MemAttnError, check_fields
+from fairseq_memattn.errors import MemAttnError, check_fields, option, size_option
 from fairseq_memattn.modules.control_flags import (
     add_control_flags,
     control_options,
@@ -26,36 +26,28 @@ from fairseq_memattn.modules.layer_attention import check_layers, controls_of_la
 # A class made at run time, which mypy takes for a variable.
 SHARING = ChoiceEnum(["shared", "separate"])
 DOCUMENT_GATES = ChoiceEnum(list(GATES))
-SLOTS = {"least": 0, "most": MOST_VECTORS}  # limits of a number of slots
 
 
 @dataclass
 class ABCControlConfig(FairseqDataclass):
     """The flags of all controls, beside those generated from the controls' own options."""
 
-    abc_phi_layers: SHARING = field(  # type: ignore[valid-type]
-        default="shared",
-        metadata={
-            "help": "one W_phi for all layers, as in the paper (under 1 percent more parameters "
-            "than softmax attention), or a separate one in each layer"
-        },
+    abc_phi_layers: SHARING = option(  # type: ignore[valid-type]
+        "shared",
+        "one W_phi for all layers, as in the paper (under 1 percent more parameters than softmax "
+        "attention), or a separate one in each layer",
     )
-    abc_phi_heads: SHARING = field(  # type: ignore[valid-type]
-        default="separate",
-        metadata={
-            "help": "whether the heads of a layer write with a separate control each, or all "
-            "with a shared one, which costs less if heads times slots is close to the model size"
-        },
+    abc_phi_heads: SHARING = option(  # type: ignore[valid-type]
+        "separate",
+        "whether the heads of a layer write with a separate control each, or all with a shared "
+        "one, which costs less if heads times slots is close to the model size",
     )
-    abc_low_rank: int = field(
-        default=0,
-        metadata={
-            "help": "R, the rank of updates of the projections of bounded attentions (LoRA); the "
-            "weights of a trained model are frozen, and only the updates learn and what "
-            "`memattn convert` has added, such as W_phi; 0 trains all weights",
-            "least": 0,
-            "most": MOST_VECTORS,
-        },
+    abc_low_rank: int = size_option(
+        0,
+        "R, the rank of updates of the projections of bounded attentions (LoRA); the weights of a "
+        "trained model are frozen, and only the updates learn and what `memattn convert` has "
+        "added, such as W_phi; 0 trains all weights",
+        least=0,
     )
 
 
@@ -63,10 +55,8 @@ class ABCControlConfig(FairseqDataclass):
 class ABCEncoderConfig(ABCControlConfig):
     """The flags of an encoder without a decoder."""
 
-    abc_encoder_slots: int = field(
-        default=64,
-        metadata={"help": "memory slots of the encoder's self-attention; the paper has 64 and 128"}
-        | SLOTS,
+    abc_encoder_slots: int = size_option(
+        64, "memory slots of the encoder's self-attention; the paper has 64 and 128", least=0
     )
 
 
@@ -74,21 +64,17 @@ class ABCEncoderConfig(ABCControlConfig):
 class ABCLanguageModelConfig(ABCControlConfig):
     """The flags of a language model."""
 
-    abc_causal_slots: int = field(
-        default=8,
-        metadata={
-            "help": "memory slots of the decoder's causal attention: its cost and its decoding "
-            "state grow with this number and not with the length; 0 means softmax attention"
-        }
-        | SLOTS,
+    abc_causal_slots: int = size_option(
+        8,
+        "memory slots of the decoder's causal attention: its cost and its decoding state grow "
+        "with this number and not with the length; 0 means softmax attention",
+        least=0,
     )
-    abc_causal_layers: str = field(
-        default="",
-        metadata={
-            "help": "another causal attention in each decoder layer, the lowest first: softmax, "
-            "CONTROL or CONTROL:SLOTS, with commas between them, such as window:8,mlp:64; the list "
-            "begins again after its end; empty: all layers have that of --arch"
-        },
+    abc_causal_layers: str = option(
+        "",
+        "another causal attention in each decoder layer, the lowest first: softmax, CONTROL or "
+        "CONTROL:SLOTS, with commas between them, such as window:8,mlp:64; the list begins again "
+        "after its end; empty: all layers have that of --arch",
     )
 
 
@@ -96,13 +82,11 @@ class ABCLanguageModelConfig(ABCControlConfig):
 class ABCDecoderConfig(ABCLanguageModelConfig):
     """The flags of an encoder-decoder's decoder."""
 
-    abc_cross_slots: int = field(
-        default=32,
-        metadata={
-            "help": "memory slots of the decoder's cross attention; the paper finds that there "
-            "should be at least --abc-causal-slots; 0 means softmax attention"
-        }
-        | SLOTS,
+    abc_cross_slots: int = size_option(
+        32,
+        "memory slots of the decoder's cross attention; the paper finds that there should be at "
+        "least --abc-causal-slots; 0 means softmax attention",
+        least=0,
     )
 
 
@@ -110,21 +94,17 @@ class ABCDecoderConfig(ABCLanguageModelConfig):
 class ABCConfig(ABCDecoderConfig):
     """The flags of an encoder-decoder."""
 
-    abc_encoder_slots: int = field(
-        default=0,
-        metadata={
-            "help": "memory slots of the encoder's self-attention; 0, the paper's choice for "
-            "translation, means softmax attention"
-        }
-        | SLOTS,
+    abc_encoder_slots: int = size_option(
+        0,
+        "memory slots of the encoder's self-attention; 0, the paper's choice for translation, "
+        "means softmax attention",
+        least=0,
     )
-    abc_document_gate: DOCUMENT_GATES = field(  # type: ignore[valid-type]
-        default="decay",
-        metadata={
-            "help": "with --stream: how much of the memory of earlier sentences a slot keeps at "
-            "the beginning of a sentence: all of it (none), a learned share (decay), or a share "
-            "that depends on the source sentence (sentence)"
-        },
+    abc_document_gate: DOCUMENT_GATES = option(  # type: ignore[valid-type]
+        "decay",
+        "with --stream: how much of the memory of earlier sentences a slot keeps at the beginning "
+        "of a sentence: all of it (none), a learned share (decay), or a share that depends on the "
+        "source sentence (sentence)",
     )
 
 
@@ -199,6 +179,18 @@ def set_defaults(args: Any, config: FairseqDataclass) -> None:
             setattr(args, name, getattr(config, name))
 
 
+def prefer(args: Any, **values: Any) -> None:
+    """Sets in args what the user has not set."""
+    for name, value in values.items():
+        setattr(args, name, getattr(args, name, value))
+
+
+def tiny_sizes(args: Any) -> None:
+    """An encoder of four layers of 128, for a CPU."""
+    prefer(args, encoder_layers=4, encoder_embed_dim=128)
+    prefer(args, encoder_ffn_embed_dim=512, encoder_attention_heads=4)
+
+
 def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: str) -> None:
     """Completes the options of a model with a control, and checks them.
 
@@ -210,9 +202,9 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
     set_defaults(args, config)
     set_control_defaults(args, control)
     slots = {f"--abc-{kind}-slots": getattr(args, f"abc_{kind}_slots") for kind in kinds}
-    for option, value in slots.items():
+    for name, value in slots.items():
         if isinstance(value, int) and value < 0:
-            raise MemAttnError(f"{option} must be 0 (softmax attention) or more, but is {value}")
+            raise MemAttnError(f"{name} must be 0 (softmax attention) or more, but is {value}")
     check_fields(args, type(config))
     layers = getattr(args, "abc_causal_layers", "")
     if layers and "causal" in kinds:

@@ -18,10 +18,12 @@ from fairseq_memattn.models.abc_config import (
     add_arguments,
     as_namespace,
     check_heads,
+    prefer,
     register_controls,
     resolve_control,
     set_defaults,
     single_length,
+    tiny_sizes,
 )
 from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
 from fairseq_memattn.modules.low_rank import add_updates
@@ -81,17 +83,14 @@ def base(args: Any) -> None:
     The heads share their controls, so that tokens can be written before they are projected.
     Otherwise a memory is hardly faster than softmax attention for 512 tokens.
     """
-    args.abc_phi_heads = getattr(args, "abc_phi_heads", "shared")
+    prefer(args, abc_phi_heads="shared")
     set_defaults(args, ABCEncoderConfig())
     base_architecture(args)
 
 
 def tiny(args: Any) -> None:
     """Four layers of 128, for a CPU."""
-    args.encoder_layers = getattr(args, "encoder_layers", 4)
-    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 128)
-    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 512)
-    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", 4)
+    tiny_sizes(args)
     base(args)
 
 

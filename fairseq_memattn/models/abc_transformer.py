@@ -19,6 +19,7 @@ from fairseq_memattn.models.abc_config import (
     add_arguments,
     as_namespace,
     check_heads,
+    prefer,
     register_controls,
     resolve_control,
     set_defaults,
@@ -126,11 +127,8 @@ def iwslt_es_en(args: Any) -> None:
     The heads share their controls: with 192 slots, separate ones would add 1.7 percent to the
     parameters, where the paper adds less than one.
     """
-    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 1024)
-    args.dropout = getattr(args, "dropout", 0.3)
-    args.abc_cross_slots = getattr(args, "abc_cross_slots", 128)
-    args.abc_causal_slots = getattr(args, "abc_causal_slots", 64)
-    args.abc_phi_heads = getattr(args, "abc_phi_heads", "shared")
+    prefer(args, encoder_ffn_embed_dim=1024, dropout=0.3)
+    prefer(args, abc_cross_slots=128, abc_causal_slots=64, abc_phi_heads="shared")
     base(args)
 
 

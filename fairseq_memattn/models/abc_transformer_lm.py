@@ -22,6 +22,7 @@ from fairseq_memattn.models.abc_config import (
     add_arguments,
     as_namespace,
     check_heads,
+    prefer,
     register_controls,
     resolve_control,
     set_defaults,
@@ -85,22 +86,21 @@ def sized(args: Any, architecture: Callable[[Any], None]) -> None:
 
 def base(args: Any) -> None:
     """fairseq's base language model with a memory of 32 slots."""
-    args.abc_causal_slots = getattr(args, "abc_causal_slots", 32)
+    prefer(args, abc_causal_slots=32)
     set_defaults(args, ABCLanguageModelConfig())
     sized(args, base_lm_architecture)
 
 
 def wiki103(args: Any) -> None:
     """Table 9, left: the 16 layers of Baevski & Auli, adaptive input and softmax, 64 slots."""
-    args.abc_causal_slots = getattr(args, "abc_causal_slots", 64)
+    prefer(args, abc_causal_slots=64)
     set_defaults(args, ABCLanguageModelConfig())
     sized(args, transformer_lm_baevski_wiki103)
 
 
 def wiki103_32(args: Any) -> None:
     """Table 9, right: the 32 layers of Kasai et al., of which training drops a fifth."""
-    args.decoder_layers = getattr(args, "decoder_layers", 32)
-    args.decoder_layerdrop = getattr(args, "decoder_layerdrop", 0.2)
+    prefer(args, decoder_layers=32, decoder_layerdrop=0.2)
     wiki103(args)
 
 

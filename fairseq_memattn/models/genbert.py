@@ -22,8 +22,9 @@ from fairseq_memattn.models.abc_config import (
     as_namespace,
     check_heads,
     set_defaults,
+    tiny_sizes,
 )
-from fairseq_memattn.models.gmat_bert import set_layer_norm_eps, tiny_sizes
+from fairseq_memattn.models.gmat_bert import set_layer_norm_eps
 from fairseq_memattn.models.gmat_config import (
     GenBertConfig,
     check_positions,

@@ -18,6 +18,7 @@ from fairseq_memattn.models.abc_config import (
     check_heads,
     set_defaults,
     single_length,
+    tiny_sizes,
 )
 from fairseq_memattn.models.gmat_config import GMATBertConfig, check_positions, resolve_defaults
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
@@ -123,14 +124,6 @@ def tiny(args: Any) -> None:
     """Four layers of 128, for a CPU."""
     tiny_sizes(args)
     base(args)
-
-
-def tiny_sizes(args: Any) -> None:
-    """The sizes of the architectures for a CPU."""
-    args.encoder_layers = getattr(args, "encoder_layers", 4)
-    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 128)
-    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 512)
-    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", 4)
 
 
 def set_layer_norm_eps(model: nn.Module, eps: float) -> None:

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
-from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields
+from fairseq_memattn.errors import (
+    MOST_LAYERS,
+    MemAttnError,
+    check_fields,
+    option,
+    size_option,
+)
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
 from fairseq_memattn.networks import gmat_layers
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
@@ -23,92 +29,59 @@ PROJECTIONS = ChoiceEnum(list(UNTIED))
 class GMATConfig(FairseqDataclass):
     """The flags of every encoder with a global memory."""
 
-    gmat_sparsity: KINDS = field(  # type: ignore[valid-type]
-        default="chunks",
-        metadata={
-            "help": "which tokens a token attends to, besides the memory: those of its chunk of "
-            "contiguous tokens (chunks), those it meets by locality-sensitive hashing (lsh), or "
-            "a window around it (window)"
-        },
+    gmat_sparsity: KINDS = option(  # type: ignore[valid-type]
+        "chunks",
+        "which tokens a token attends to, besides the memory: those of its chunk of contiguous "
+        "tokens (chunks), those it meets by locality-sensitive hashing (lsh), or a window around "
+        "it (window)",
     )
-    gmat_chunk: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
-        default=None,
-        metadata={
-            "help": "tokens of a chunk (default: 512; with lsh 64, as in Reformer). It may be "
-            "changed after training",
-            "least": 1,
-        },
+    gmat_chunk: Optional[int] = option(  # noqa: UP045 (fairseq reads no other form)
+        None,
+        "tokens of a chunk (default: 512; with lsh 64, as in Reformer). It may be changed after "
+        "training",
+        least=1,
     )
-    gmat_memory: int = field(
-        default=64,
-        metadata={
-            "help": "M, the number of memory vectors; 0 is no memory. It may be reduced after "
-            "training, which keeps the first vectors",
-            "least": 0,
-            "most": MOST_VECTORS,
-        },
+    gmat_memory: int = size_option(
+        64,
+        "M, the number of memory vectors; 0 is no memory. It may be reduced after training, which "
+        "keeps the first vectors",
+        least=0,
     )
-    gmat_memory_positions: bool = field(
-        default=False,
-        metadata={
-            "help": "gives each memory vector the position embedding of its part of the sequence, "
-            "which is divided in M equal parts. Without it memory vectors have no position, as in "
-            "the paper"
-        },
+    gmat_memory_positions: bool = option(
+        False,
+        "gives each memory vector the position embedding of its part of the sequence, which is "
+        "divided in M equal parts. Without it memory vectors have no position, as in the paper",
     )
-    gmat_memory_projections: PROJECTIONS = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "projections that the attention which updates the memory does not share with "
-            "the attention which updates the tokens: queries, keys and values (qkv), and outputs "
-            "(qkvo)"
-        },
+    gmat_memory_projections: PROJECTIONS = option(  # type: ignore[valid-type]
+        "none",
+        "projections that the attention which updates the memory does not share with the "
+        "attention which updates the tokens: queries, keys and values (qkv), and outputs (qkvo)",
     )
-    gmat_window: int = field(
-        default=256,
-        metadata={
-            "help": "with --gmat-sparsity window, the tokens on either side that a token sees",
-            "least": 1,
-        },
+    gmat_window: int = option(
+        256, "with --gmat-sparsity window, the tokens on either side that a token sees", least=1
     )
-    gmat_lsh_rounds: int = field(
-        default=8,
-        metadata={"help": "with lsh, rounds of hashing", "least": 1, "most": MOST_VECTORS},
+    gmat_lsh_rounds: int = size_option(8, "with lsh, rounds of hashing")
+    gmat_lsh_buckets: int = size_option(
+        0,
+        "with lsh, buckets of each round, an even number; 0 is twice the number of chunks in the "
+        "longest sequence that the task allows, as in Reformer",
+        least=0,
     )
-    gmat_lsh_buckets: int = field(
-        default=0,
-        metadata={
-            "help": "with lsh, buckets of each round, an even number; 0 is twice the number of "
-            "chunks in the longest sequence that the task allows, as in Reformer",
-            "least": 0,
-            "most": MOST_VECTORS,
-        },
+    gmat_position_block: int = size_option(
+        BLOCK,
+        "N of the learned positions. Position p has the sum of two vectors, of p mod N and of p "
+        "div N, so that a model trained on sequences of N tokens can continue with longer ones",
     )
-    gmat_position_block: int = field(
-        default=BLOCK,
-        metadata={
-            "help": "N of the learned positions. Position p has the sum of two vectors, of p mod N "
-            "and of p div N, so that a model trained on sequences of N tokens can continue with "
-            "longer ones",
-            "least": 1,
-            "most": MOST_VECTORS,
-        },
+    gmat_compress_after: int = option(
+        0,
+        "N_c, the number of layers after which only the memory is kept; 0 keeps the tokens",
+        least=0,
     )
-    gmat_compress_after: int = field(
-        default=0,
-        metadata={
-            "help": "N_c, the number of layers after which only the memory is kept; 0 keeps the "
-            "tokens",
-            "least": 0,
-        },
-    )
-    gmat_memory_layers: int = field(
-        default=0,
-        metadata={
-            "help": "N_m, the number of layers after those that work on the memory alone; the "
-            "remaining layers decompress it",
-            "least": 0,
-        },
+    gmat_memory_layers: int = option(
+        0,
+        "N_m, the number of layers after those that work on the memory alone; the remaining "
+        "layers decompress it",
+        least=0,
     )
 
 
@@ -116,14 +89,11 @@ class GMATConfig(FairseqDataclass):
 class GMATBertConfig(GMATConfig):
     """The flags of the masked language model."""
 
-    gmat_layer_norm_eps: float = field(
-        default=1e-5,
-        metadata={
-            "help": "epsilon that layer norms add to the variance; the default is RoBERTa's, BERT "
-            "has 1e-12",
-            "least": 1e-12,
-            "most": 1,
-        },
+    gmat_layer_norm_eps: float = option(
+        1e-5,
+        "epsilon that layer norms add to the variance; the default is RoBERTa's, BERT has 1e-12",
+        least=1e-12,
+        most=1,
     )
 
 
@@ -131,76 +101,38 @@ class GMATBertConfig(GMATConfig):
 class GenBertConfig(GMATBertConfig):
     """The flags of GenBERT; its default sizes are those of BERT-base."""
 
-    encoder_layers: int = field(
-        default=12, metadata={"help": "layers of the encoder", "least": 1, "most": MOST_LAYERS}
+    encoder_layers: int = size_option(12, "layers of the encoder", most=MOST_LAYERS)
+    decoder_layers: Optional[int] = size_option(  # noqa: UP045 (fairseq reads no other form)
+        None,
+        "how many of the encoder's layers decode, counted from the last (default: all of them, as "
+        "in GenBERT)",
+        most=MOST_LAYERS,
     )
-    decoder_layers: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
-        default=None,
-        metadata={
-            "help": "how many of the encoder's layers decode, counted from the last (default: all "
-            "of them, as in GenBERT)",
-            "least": 1,
-            "most": MOST_LAYERS,
-        },
+    encoder_embed_dim: int = size_option(768, "size of the states")
+    encoder_ffn_embed_dim: int = size_option(3072, "inner size of the feed-forward layers")
+    encoder_attention_heads: int = size_option(12, "heads of attention")
+    encoder_normalize_before: bool = option(
+        False, "layer norm before each block; BERT has it after each block"
     )
-    encoder_embed_dim: int = field(
-        default=768, metadata={"help": "size of the states", "least": 1, "most": MOST_VECTORS}
-    )
-    encoder_ffn_embed_dim: int = field(
-        default=3072,
-        metadata={
-            "help": "inner size of the feed-forward layers",
-            "least": 1,
-            "most": MOST_VECTORS,
-        },
-    )
-    encoder_attention_heads: int = field(
-        default=12, metadata={"help": "heads of attention", "least": 1, "most": MOST_VECTORS}
-    )
-    encoder_normalize_before: bool = field(
-        default=False,
-        metadata={"help": "layer norm before each block; BERT has it after each block"},
-    )
-    dropout: float = field(default=0.1, metadata={"help": "dropout of states", "rate": True})
-    attention_dropout: float = field(
-        default=0.1, metadata={"help": "dropout of attention weights", "rate": True}
-    )
-    activation_dropout: float = field(
-        default=0.0, metadata={"help": "dropout inside the feed-forward layers", "rate": True}
-    )
-    max_source_positions: int = field(
-        default=1024, metadata={"help": "tokens of the longest source", "least": 1}
-    )
-    max_target_positions: int = field(
-        default=1024, metadata={"help": "tokens of the longest target", "least": 1}
-    )
+    dropout: float = option(0.1, "dropout of states", rate=True)
+    attention_dropout: float = option(0.1, "dropout of attention weights", rate=True)
+    activation_dropout: float = option(0.0, "dropout inside the feed-forward layers", rate=True)
+    max_source_positions: int = option(1024, "tokens of the longest source", least=1)
+    max_target_positions: int = option(1024, "tokens of the longest target", least=1)
 
 
 @dataclass
 class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     """The flags of the encoder-decoder: ABC's for the decoder, with softmax as the default."""
 
-    gmat_decoder_control: str = field(
-        default="mlp",
-        metadata={
-            "help": "control strategy of a decoder with --abc-causal-slots or --abc-cross-slots"
-        },
+    gmat_decoder_control: str = option(
+        "mlp", "control strategy of a decoder with --abc-causal-slots or --abc-cross-slots"
     )
-    abc_causal_slots: int = field(
-        default=0,
-        metadata={
-            "help": "memory slots of the decoder's causal attention; 0 means softmax attention",
-            "least": 0,
-            "most": MOST_VECTORS,
-        },
+    abc_causal_slots: int = size_option(
+        0, "memory slots of the decoder's causal attention; 0 means softmax attention", least=0
     )
-    abc_cross_slots: int = field(
-        default=0,
-        metadata={
-            "help": "memory slots of the decoder's cross attention; 0 means softmax attention",
-            "least": 0,
-            "most": MOST_VECTORS,
-        },
+    abc_cross_slots: int = size_option(
+        0, "memory slots of the decoder's cross attention; 0 means softmax attention", least=0
     )
 
 

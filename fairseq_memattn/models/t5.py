@@ -16,13 +16,13 @@ from fairseq.models import (
 from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.models.t5_config import (
-    T5Config,
-    add_arguments,
+from fairseq_memattn.models.abc_config import (
+    add_dataclass_flags,
     as_namespace,
+    prefer,
     set_defaults,
-    sizes,
 )
+from fairseq_memattn.models.t5_config import T5Config, sizes
 from fairseq_memattn.modules.t5_stacks import T5Decoder, T5Encoder
 from fairseq_memattn.networks.t5_layers import T5Embedding, T5PositionBias, T5Sizes
 from fairseq_memattn.networks.t5mem_encoder import T5MemPositionBias
@@ -39,7 +39,7 @@ class T5(FairseqEncoderDecoderModel):
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        add_arguments(parser, cls.config())
+        add_dataclass_flags(parser, cls.config())
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "T5":
@@ -130,6 +130,5 @@ def base(args: Any) -> None:
 @register_model_architecture("t5", "t5_small")
 def small(args: Any) -> None:
     """The published T5-small: 6 + 6 layers."""
-    args.encoder_layers = getattr(args, "encoder_layers", 6)
-    args.decoder_layers = getattr(args, "decoder_layers", 6)
+    prefer(args, encoder_layers=6, decoder_layers=6)
     base(args)

@@ -1,91 +1,68 @@
 """The flags of T5 and T5Mem, for the command line and for YAML."""
 
-from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from fairseq_memattn.errors import LARGEST, MOST_LAYERS, MOST_VECTORS, MemAttnError, check_fields
+from fairseq_memattn.errors import (
+    LARGEST,
+    MOST_LAYERS,
+    MemAttnError,
+    check_fields,
+    option,
+    size_option,
+)
 from fairseq_memattn.networks.t5_layers import T5Sizes
-
-
-def _size(default: int, text: str, least: int = 1, most: int = MOST_VECTORS) -> Any:
-    return field(default=default, metadata={"help": text, "least": least, "most": most})
 
 
 @dataclass
 class T5Config(FairseqDataclass):
     """The flags of T5. The defaults are the baseline of the T5Mem papers."""
 
-    encoder_layers: int = _size(2, "layers of the encoder", most=MOST_LAYERS)
-    encoder_embed_dim: int = _size(512, "size of the encoder's states (T5's d_model)")
-    encoder_ffn_embed_dim: int = _size(
+    encoder_layers: int = size_option(2, "layers of the encoder", most=MOST_LAYERS)
+    encoder_embed_dim: int = size_option(512, "size of the encoder's states (T5's d_model)")
+    encoder_ffn_embed_dim: int = size_option(
         2048, "inner size of the encoder's feed-forward layers (T5's d_ff)"
     )
-    encoder_attention_heads: int = _size(8, "heads of the encoder's attention")
-    decoder_layers: int = _size(2, "layers of the decoder", most=MOST_LAYERS)
-    decoder_embed_dim: int = _size(512, "size of the decoder's states")
-    decoder_ffn_embed_dim: int = _size(2048, "inner size of the decoder's feed-forward layers")
-    decoder_attention_heads: int = _size(8, "heads of the decoder's attention")
-    t5_head_dim: int = _size(
+    encoder_attention_heads: int = size_option(8, "heads of the encoder's attention")
+    decoder_layers: int = size_option(2, "layers of the decoder", most=MOST_LAYERS)
+    decoder_embed_dim: int = size_option(512, "size of the decoder's states")
+    decoder_ffn_embed_dim: int = size_option(
+        2048, "inner size of the decoder's feed-forward layers"
+    )
+    decoder_attention_heads: int = size_option(8, "heads of the decoder's attention")
+    t5_head_dim: int = size_option(
         0,
         "size of a head (T5's d_kv); 0 is the size of the states divided by the number of heads",
         least=0,
     )
-    t5_position_buckets: int = _size(32, "buckets of relative positions")
-    t5_max_distance: int = _size(
+    t5_position_buckets: int = size_option(32, "buckets of relative positions")
+    t5_max_distance: int = size_option(
         128, "distance from which on a single bucket holds all", most=LARGEST
     )
-    dropout: float = field(
-        default=0.1,
-        metadata={"help": "dropout of states, attention weights and feed-forward", "rate": True},
+    dropout: float = option(0.1, "dropout of states, attention weights and feed-forward", rate=True)
+    share_all_embeddings: bool = option(
+        False,
+        "use one embedding table for source and target, as in T5. Needs one dictionary for both. "
+        "The decoder's input and output share a table in any case",
     )
-    share_all_embeddings: bool = field(
-        default=False,
-        metadata={
-            "help": "use one embedding table for source and target, as in T5. Needs one "
-            "dictionary for both. The decoder's input and output share a table in any case"
-        },
+    t5_scale_embeddings: bool = option(
+        False,
+        "initialise embeddings with the standard deviation 1/sqrt(size) in place of 1 and "
+        "multiply them by sqrt(size) in the forward pass. The function is the same, but Adam, "
+        "which learns T5's embeddings slowly, learns these faster. Checkpoints load with and "
+        "without this flag",
     )
-    t5_scale_embeddings: bool = field(
-        default=False,
-        metadata={
-            "help": "initialise embeddings with the standard deviation 1/sqrt(size) in place of 1 "
-            "and multiply them by sqrt(size) in the forward pass. The function is the same, but "
-            "Adam, which learns T5's embeddings slowly, learns these faster. Checkpoints load with "
-            "and without this flag"
-        },
+    t5_scale_positions: bool = option(
+        False,
+        "multiply the relative position biases by sqrt(size) in the forward pass, and initialise "
+        "them accordingly. The function is the same, but Adam learns T5's position biases, of "
+        "which there are few, sqrt(size) times as fast. Checkpoints load with and without this "
+        "flag",
     )
-    t5_scale_positions: bool = field(
-        default=False,
-        metadata={
-            "help": "multiply the relative position biases by sqrt(size) in the forward pass, and "
-            "initialise them accordingly. The function is the same, but Adam learns T5's position "
-            "biases, of which there are few, sqrt(size) times as fast. Checkpoints load with and "
-            "without this flag"
-        },
-    )
-    max_source_positions: int = _size(1024, "tokens of the longest source", most=LARGEST)
-    max_target_positions: int = _size(1024, "tokens of the longest target", most=LARGEST)
-
-
-def add_arguments(parser: ArgumentParser, config: T5Config) -> None:
-    """Adds the fields as flags without defaults, which the architecture sets."""
-    gen_parser_from_dataclass(parser, config, delete_default=True)
-
-
-def as_namespace(args: Any) -> Namespace:
-    """The options of a model as a namespace; with YAML, fairseq passes a DictConfig."""
-    return args if isinstance(args, Namespace) else Namespace(**args)
-
-
-def set_defaults(args: Any, config: FairseqDataclass) -> None:
-    """Gives args the values that neither the user nor the architecture has set."""
-    for name in config._get_all_attributes():
-        if getattr(args, name, None) is None:
-            setattr(args, name, getattr(config, name))
+    max_source_positions: int = size_option(1024, "tokens of the longest source", most=LARGEST)
+    max_target_positions: int = size_option(1024, "tokens of the longest target", most=LARGEST)
 
 
 def sizes(args: Any, side: str, dictionary: Any) -> T5Sizes:

@@ -5,7 +5,7 @@
 question answering (section 5): their decoder attends to the slots alone.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,9 +13,10 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model, register_model_architecture
 from torch import Tensor
 
-from fairseq_memattn.errors import MOST_VECTORS, MemAttnError, check_fields
+from fairseq_memattn.errors import MemAttnError, check_fields, option, size_option
+from fairseq_memattn.models.abc_config import set_defaults
 from fairseq_memattn.models.t5 import T5
-from fairseq_memattn.models.t5_config import T5Config, set_defaults
+from fairseq_memattn.models.t5_config import T5Config
 from fairseq_memattn.modules.abc_layers import check_dictionary
 from fairseq_memattn.modules.t5_stacks import T5Decoder, T5MemEncoder, memory_decoder
 from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes
@@ -27,31 +28,17 @@ QueryChoice = ChoiceEnum(list(QUERIES))
 class T5MemConfig(T5Config):
     """T5's flags and T5Mem's. The study has two memory tokens; the paper gives no number."""
 
-    t5mem_slots: int = field(
-        default=2,
-        metadata={
-            "help": "memory tokens in the slot of a sequence",
-            "least": 1,
-            "most": MOST_VECTORS,
-        },
+    t5mem_slots: int = size_option(2, "memory tokens in the slot of a sequence")
+    t5mem_sequences: int = size_option(
+        8,
+        "largest number of sequences in an input, the current one included. A model trained on "
+        "fewer sequences accepts more, but the distances that did not occur in training are not "
+        "learned",
     )
-    t5mem_sequences: int = field(
-        default=8,
-        metadata={
-            "help": "largest number of sequences in an input, the current one included. A model "
-            "trained on fewer sequences accepts more, but the distances that did not occur in "
-            "training are not learned",
-            "least": 1,
-            "most": MOST_VECTORS,
-        },
-    )
-    t5mem_selector_query: QueryChoice = field(  # type: ignore[valid-type]
-        default="embedding",
-        metadata={
-            "help": "query of the sequence selector: the embedded previous token, with one "
-            "selection for all layers (embedding), or the input of each layer's cross attention "
-            "(layer)"
-        },
+    t5mem_selector_query: QueryChoice = option(  # type: ignore[valid-type]
+        "embedding",
+        "query of the sequence selector: the embedded previous token, with one selection for all "
+        "layers (embedding), or the input of each layer's cross attention (layer)",
     )
 
 

@@ -1,6 +1,6 @@
 """Associative recall: how much of a text does a state of constant size hold?"""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -8,7 +8,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from fairseq_memattn.data.recall import FORMS
-from fairseq_memattn.errors import check_fields
+from fairseq_memattn.errors import check_fields, option
 from fairseq_memattn.tasks.generated_task import EXAMPLES, GeneratedTask, dictionary_of
 
 SYMBOLS = {"least": 1, "most": 10**6}  # limits of a number of symbols
@@ -19,57 +19,32 @@ FORM = ChoiceEnum(list(FORMS))
 class AssociativeRecallConfig(FairseqDataclass):
     """The flags of the task."""
 
-    form: FORM = field(  # type: ignore[valid-type]
-        default="multi_query",
-        metadata={
-            "help": "multi_query: all pairs of a key and a value, then queries at random places of "
-            "noise; needle: pairs at random places of noise, then all queries"
-        },
+    form: FORM = option(  # type: ignore[valid-type]
+        "multi_query",
+        "multi_query: all pairs of a key and a value, then queries at random places of noise; "
+        "needle: pairs at random places of noise, then all queries",
     )
-    length: int = field(
-        default=64, metadata={"help": "number of symbols of a sequence", "least": 1}
+    length: int = option(64, "number of symbols of a sequence", least=1)
+    pairs: int = option(8, "pairs of a key and a value in a sequence", least=1)
+    least_pairs: int = option(
+        1,
+        "training sequences have a random number of pairs from this to --pairs, because models "
+        "learn to recall from few pairs first; valid and test have --pairs",
+        least=1,
     )
-    pairs: int = field(
-        default=8, metadata={"help": "pairs of a key and a value in a sequence", "least": 1}
+    queries: Optional[int] = option(  # noqa: UP045 (fairseq reads no other form)
+        None, "keys whose value is asked (default: all pairs)", least=1
     )
-    least_pairs: int = field(
-        default=1,
-        metadata={
-            "help": "training sequences have a random number of pairs from this to --pairs, "
-            "because models learn to recall from few pairs first; valid and test have --pairs",
-            "least": 1,
-        },
+    key_symbols: int = option(
+        64, "number of different keys, from which each sequence draws", **SYMBOLS
     )
-    queries: Optional[int] = field(  # noqa: UP045 (fairseq reads no other form)
-        default=None,
-        metadata={"help": "keys whose value is asked (default: all pairs)", "least": 1},
-    )
-    key_symbols: int = field(
-        default=64,
-        metadata={"help": "number of different keys, from which each sequence draws"} | SYMBOLS,
-    )
-    value_symbols: int = field(
-        default=64, metadata={"help": "number of different values"} | SYMBOLS
-    )
-    noise_symbols: int = field(
-        default=64, metadata={"help": "number of symbols of noise"} | SYMBOLS
-    )
-    train_examples: int = field(
-        default=100_000, metadata={"help": "number of sequences in an epoch"} | EXAMPLES
-    )
-    valid_examples: int = field(
-        default=1000, metadata={"help": "number of sequences in the validation set"} | EXAMPLES
-    )
-    test_examples: int = field(
-        default=1000, metadata={"help": "number of sequences in the test set"} | EXAMPLES
-    )
-    data_seed: int = field(
-        default=1,
-        metadata={"help": "seed of the sequences, which do not depend on --seed", "least": 0},
-    )
-    max_target_positions: int = field(
-        default=4096, metadata={"help": "positions of a language model", "least": 1}
-    )
+    value_symbols: int = option(64, "number of different values", **SYMBOLS)
+    noise_symbols: int = option(64, "number of symbols of noise", **SYMBOLS)
+    train_examples: int = option(100_000, "number of sequences in an epoch", **EXAMPLES)
+    valid_examples: int = option(1000, "number of sequences in the validation set", **EXAMPLES)
+    test_examples: int = option(1000, "number of sequences in the test set", **EXAMPLES)
+    data_seed: int = option(1, "seed of the sequences, which do not depend on --seed", least=0)
+    max_target_positions: int = option(4096, "positions of a language model", least=1)
     # What fairseq's transformer_lm reads of its task besides.
     tokens_per_sample: int = II("task.length")
     add_bos_token: bool = II("common.tpu")

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from fairseq_memattn.data.documents.segments import SegmentDataset
 from fairseq_memattn.data.documents.sentences import SentenceDataset
 from fairseq_memattn.data.documents.splits import Side, check_separator, load_split
 from fairseq_memattn.documents.decoder import Hypotheses
-from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag
+from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, check_generation
 from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble
@@ -57,67 +57,49 @@ UNUSED = {
 class DocumentTranslationConfig(TranslationConfig):
     """The flags of the task, in addition to those of fairseq's translation task."""
 
-    source_context: int = field(
-        default=3,
-        metadata={"help": "number of previous source sentences that the model sees", "least": 0},
+    source_context: int = option(
+        3, "number of previous source sentences that the model sees", least=0
     )
-    target_context: int = field(
-        default=3,
-        metadata={
-            "help": "number of previous target sentences that the model sees; in generation these "
-            "are its own translations",
-            "least": 0,
-        },
+    target_context: int = option(
+        3,
+        "number of previous target sentences that the model sees; in generation these are its own "
+        "translations",
+        least=0,
     )
-    context_separator: str = field(
-        default="_eos",
-        metadata={
-            "help": "symbol between two sentences of a window, added to dictionaries without it"
-        },
+    context_separator: str = option(
+        "_eos", "symbol between two sentences of a window, added to dictionaries without it"
     )
-    loss_on: LOSSES = field(  # type: ignore[valid-type]
-        default="window",
-        metadata={"help": "compute the loss on the whole target window or its last sentence only"},
+    loss_on: LOSSES = option(  # type: ignore[valid-type]
+        "window", "compute the loss on the whole target window or its last sentence only"
     )
-    sample_context: bool = field(
-        default=False,
-        metadata={
-            "help": "draw the number of context sentences, from 0 to the maximum, anew for each "
-            "window and epoch, so that one model works with and without context"
-        },
+    sample_context: bool = option(
+        False,
+        "draw the number of context sentences, from 0 to the maximum, anew for each window and "
+        "epoch, so that one model works with and without context",
     )
-    stream: bool = field(
-        default=False,
-        metadata={
-            "help": "carry the memories of an abc_mlp_transformer's decoder from sentence to "
-            "sentence of a document, instead of windows of sentences: the cost of a sentence does "
-            "not depend on the number of sentences before it. Needs --source-context 0 and "
-            "--target-context 0"
-        },
+    stream: bool = option(
+        False,
+        "carry the memories of an abc_mlp_transformer's decoder from sentence to sentence of a "
+        "document, instead of windows of sentences: the cost of a sentence does not depend on the "
+        "number of sentences before it. Needs --source-context 0 and --target-context 0",
     )
-    stream_sentences: int = field(
-        default=16,
-        metadata={
-            "help": "with --stream: the largest number of sentences of a document that are "
-            "trained together, and so the longest distance that the loss reaches back. Longer "
-            "documents are trained in segments; generation has no limit",
-            "least": 1,
-        },
+    stream_sentences: int = option(
+        16,
+        "with --stream: the largest number of sentences of a document that are trained together, "
+        "and so the longest distance that the loss reaches back. Longer documents are trained in "
+        "segments; generation has no limit",
+        least=1,
     )
-    gold_target_context: bool = field(
-        default=False,
-        metadata={
-            "help": "generate with the references of the previous sentences as target context; "
-            "for analysis, since new text has no references"
-        },
+    gold_target_context: bool = option(
+        False,
+        "generate with the references of the previous sentences as target context; for analysis, "
+        "since new text has no references",
     )
-    parallel_documents: int = field(
-        default=256,
-        metadata={
-            "help": "number of documents that are translated side by side; more documents fill "
-            "batches better, fewer print the first translations sooner",
-            "least": 1,
-        },
+    parallel_documents: int = option(
+        256,
+        "number of documents that are translated side by side; more documents fill batches "
+        "better, fewer print the first translations sooner",
+        least=1,
     )
     seed: int = II("common.seed")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")

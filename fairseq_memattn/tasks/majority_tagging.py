@@ -1,13 +1,13 @@
 """Majority tagging, GMAT's synthetic task of global reasoning (section 3.1)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 
 from fairseq_memattn.data.majority import Majority
-from fairseq_memattn.errors import MemAttnError, check_fields
+from fairseq_memattn.errors import MemAttnError, check_fields, option
 from fairseq_memattn.tasks.generated_task import EXAMPLES, GeneratedTask, dictionary_of
 
 
@@ -15,35 +15,19 @@ from fairseq_memattn.tasks.generated_task import EXAMPLES, GeneratedTask, dictio
 class MajorityTaggingConfig(FairseqDataclass):
     """The flags of the task. The defaults are the paper's, except numbers that it does not give."""
 
-    length: int = field(
-        default=512, metadata={"help": "L, the number of integers in a sequence", "least": 1}
+    length: int = option(512, "L, the number of integers in a sequence", least=1)
+    pairs: int = option(
+        1,
+        "p, the number of pairs: the integers are 1 to 2p, and each is tagged with the more "
+        "frequent one of its pair",
+        least=1,
+        most=100_000,
     )
-    pairs: int = field(
-        default=1,
-        metadata={
-            "help": "p, the number of pairs: the integers are 1 to 2p, and each is tagged with the "
-            "more frequent one of its pair",
-            "least": 1,
-            "most": 100_000,
-        },
-    )
-    train_examples: int = field(
-        default=200_000,
-        metadata={"help": "number of sequences in the training set"} | EXAMPLES,
-    )
-    valid_examples: int = field(
-        default=1000, metadata={"help": "number of sequences in the validation set"} | EXAMPLES
-    )
-    test_examples: int = field(
-        default=1000, metadata={"help": "number of sequences in the test set"} | EXAMPLES
-    )
-    fresh_examples: bool = field(
-        default=False, metadata={"help": "draw new training sequences in every epoch"}
-    )
-    data_seed: int = field(
-        default=1,
-        metadata={"help": "seed of the sequences, which do not depend on --seed", "least": 0},
-    )
+    train_examples: int = option(200_000, "number of sequences in the training set", **EXAMPLES)
+    valid_examples: int = option(1000, "number of sequences in the validation set", **EXAMPLES)
+    test_examples: int = option(1000, "number of sequences in the test set", **EXAMPLES)
+    fresh_examples: bool = option(False, "draw new training sequences in every epoch")
+    data_seed: int = option(1, "seed of the sequences, which do not depend on --seed", least=0)
 
 
 @register_task("majority_tagging", dataclass=MajorityTaggingConfig)

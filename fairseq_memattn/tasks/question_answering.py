@@ -3,7 +3,7 @@
 import logging
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
-from fairseq_memattn.errors import MemAttnError, check_fields, flag
+from fairseq_memattn.errors import MemAttnError, check_fields, flag, option
 from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
 from fairseq_memattn.qa.question_sets import read_records
 from fairseq_memattn.tasks.trained import warn_of_others
@@ -29,66 +29,47 @@ logger = logging.getLogger(__name__)
 class QuestionAnsweringConfig(FairseqDataclass):
     """The flags of the task."""
 
-    data: str = field(
-        default="???",
-        metadata={
-            "help": "folder bin that `memattn prepare squad` or `memattn prepare hotpotqa` writes; "
-            "training reads several, separated by colons, in turn, one each epoch"
-        },
+    data: str = option(
+        "???",
+        "folder bin that `memattn prepare squad` or `memattn prepare hotpotqa` writes; training "
+        "reads several, separated by colons, in turn, one each epoch",
     )
-    max_source_length: int = field(
-        default=512,
-        metadata={
-            "help": "maximum number of tokens of `question </s> context </s>` in all chunks "
-            "together, with those that are repeated; a longer context loses its end, and the log "
-            "counts such contexts",
-            "least": 2,
-        },
+    max_source_length: int = option(
+        512,
+        "maximum number of tokens of `question </s> context </s>` in all chunks together, with "
+        "those that are repeated; a longer context loses its end, and the log counts such "
+        "contexts",
+        least=2,
     )
-    chunks: int = field(
-        default=1,
-        metadata={
-            "help": "number of sequences of equal length that the source is cut into",
-            "least": 1,
-        },
+    chunks: int = option(
+        1, "number of sequences of equal length that the source is cut into", least=1
     )
-    chunk_overlap: int = field(
-        default=0,
-        metadata={
-            "help": "number of tokens at the end of a chunk with which the next one begins; a "
-            "sentence of up to one token more is whole in some chunk",
-            "least": 0,
-        },
+    chunk_overlap: int = option(
+        0,
+        "number of tokens at the end of a chunk with which the next one begins; a sentence of up "
+        "to one token more is whole in some chunk",
+        least=0,
     )
-    repeat_question: bool = field(
-        default=False,
-        metadata={
-            "help": "begin every chunk with the question; by default the first chunk alone has it"
-        },
+    repeat_question: bool = option(
+        False, "begin every chunk with the question; by default the first chunk alone has it"
     )
-    max_target_length: int = field(
-        default=40,
-        metadata={
-            "help": "maximum number of tokens of `answer </s>` in training; a longer answer loses "
-            "its end, and the log counts such answers",
-            "least": 1,
-        },
+    max_target_length: int = option(
+        40,
+        "maximum number of tokens of `answer </s>` in training; a longer answer loses its end, "
+        "and the log counts such answers",
+        least=1,
     )
-    sentinels: int = field(
-        default=0,
-        metadata={
-            "help": "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a "
-            "dictionary without them; give the number of a model pretrained by span corruption",
-            "least": 0,
-            "most": MOST_SENTINELS,
-        },
+    sentinels: int = option(
+        0,
+        "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a dictionary "
+        "without them; give the number of a model pretrained by span corruption",
+        least=0,
+        most=MOST_SENTINELS,
     )
-    eval_answers: bool = field(
-        default=False,
-        metadata={
-            "help": "answer the questions in validation by greedy search and log em, f1, precision "
-            "and recall in percent"
-        },
+    eval_answers: bool = option(
+        False,
+        "answer the questions in validation by greedy search and log em, f1, precision and recall "
+        "in percent",
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +16,7 @@ from torch import nn
 from fairseq_memattn.data.questions.answer_gatherer import AnswerGatherer
 from fairseq_memattn.data.questions.span_texts import read_texts
 from fairseq_memattn.data.questions.spans import AROUND, QuestionShards, SpanDataset, SpanOptions
-from fairseq_memattn.errors import MemAttnError, check_fields, check_least
+from fairseq_memattn.errors import MemAttnError, check_fields, check_least, option
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
@@ -30,52 +30,36 @@ logger = logging.getLogger(__name__)
 class SpanAnsweringConfig(FairseqDataclass):
     """The flags of the task. The defaults are GMAT's for SQuAD (table 11)."""
 
-    data: str = field(
-        default="???",
-        metadata={"help": "folder bin that `memattn prepare squad --spans`, or hotpotqa, writes"},
+    data: str = option(
+        "???", "folder bin that `memattn prepare squad --spans`, or hotpotqa, writes"
     )
-    window: int = field(
-        default=384,
-        metadata={
-            "help": "maximum number of tokens of `<s> question </s> context </s>`; the model reads "
-            "a longer context in several windows",
-            "least": 1,
-        },
+    window: int = option(
+        384,
+        "maximum number of tokens of `<s> question </s> context </s>`; the model reads a longer "
+        "context in several windows",
+        least=1,
     )
-    stride: int = field(
-        default=128,
-        metadata={
-            "help": "number of tokens from the start of a window to that of the next",
-            "least": 1,
-        },
+    stride: int = option(
+        128, "number of tokens from the start of a window to that of the next", least=1
     )
-    max_question: int = field(
-        default=64,
-        metadata={
-            "help": "maximum number of tokens of a question; a longer one loses its end, and the "
-            "log counts such questions",
-            "least": 1,
-        },
+    max_question: int = option(
+        64,
+        "maximum number of tokens of a question; a longer one loses its end, and the log counts "
+        "such questions",
+        least=1,
     )
-    supporting_facts: bool = field(
-        default=False,
-        metadata={
-            "help": "also learn to tag the tokens of HotpotQA's supporting facts (GMAT's SF)"
-        },
+    supporting_facts: bool = option(
+        False, "also learn to tag the tokens of HotpotQA's supporting facts (GMAT's SF)"
     )
-    question_memory: bool = field(
-        default=False,
-        metadata={
-            "help": "replace the first memory vectors of gmat_bert by the embeddings of the "
-            "question's tokens; the other vectors stay learned"
-        },
+    question_memory: bool = option(
+        False,
+        "replace the first memory vectors of gmat_bert by the embeddings of the question's "
+        "tokens; the other vectors stay learned",
     )
-    eval_answers: bool = field(
-        default=False,
-        metadata={
-            "help": "answer the questions in validation and log em, f1, precision and recall in "
-            "percent, the values of memattn spans"
-        },
+    eval_answers: bool = option(
+        False,
+        "answer the questions in validation and log em, f1, precision and recall in percent, the "
+        "values of memattn spans",
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from fairseq_memattn.data.corrupted_spans import (
     text_blocks,
 )
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
-from fairseq_memattn.errors import MemAttnError, check_fields
+from fairseq_memattn.errors import MemAttnError, check_fields, option
 from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)
@@ -35,51 +35,37 @@ logger = logging.getLogger(__name__)
 class SpanCorruptionConfig(FairseqDataclass):
     """The flags of the task."""
 
-    data: str = field(
-        default=MISSING,
-        metadata={
-            "help": "folder with binarised text (fairseq-preprocess --only-source); training reads "
-            "several, separated by colons, in turn, one each epoch"
-        },
+    data: str = option(
+        MISSING,
+        "folder with binarised text (fairseq-preprocess --only-source); training reads several, "
+        "separated by colons, in turn, one each epoch",
     )
-    source_length: int = field(
-        default=512,
-        metadata={
-            "help": "number of tokens of the whole input after corruption, with sentinels and eos; "
-            "the blocks of text are longer: by default 568 tokens become 512",
-            "least": 3,
-        },
+    source_length: int = option(
+        512,
+        "number of tokens of the whole input after corruption, with sentinels and eos; the blocks "
+        "of text are longer: by default 568 tokens become 512",
+        least=3,
     )
-    chunks: int = field(
-        default=1,
-        metadata={
-            "help": "number of sequences of source-length / chunks tokens that the input is cut "
-            "into, for models that take several sequences (t5mem_*)",
-            "least": 1,
-        },
+    chunks: int = option(
+        1,
+        "number of sequences of source-length / chunks tokens that the input is cut into, for "
+        "models that take several sequences (t5mem_*)",
+        least=1,
     )
-    noise_density: float = field(
-        default=0.15, metadata={"help": "fraction of the tokens that is removed", "least": 0}
+    noise_density: float = option(0.15, "fraction of the tokens that is removed", least=0)
+    mean_span_length: float = option(3.0, "mean number of tokens of a removed span", least=1)
+    sentinels: int = option(
+        100,
+        "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a dictionary "
+        "without them; a block needs one for each span",
+        least=1,
+        most=MOST_SENTINELS,
     )
-    mean_span_length: float = field(
-        default=3.0, metadata={"help": "mean number of tokens of a removed span", "least": 1}
-    )
-    sentinels: int = field(
-        default=100,
-        metadata={
-            "help": "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a "
-            "dictionary without them; a block needs one for each span",
-            "least": 1,
-            "most": MOST_SENTINELS,
-        },
-    )
-    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
-        default="none",
-        metadata={
-            "help": "how the text is cut into blocks: none fills blocks across lines; complete "
-            "fills them with whole lines; complete_doc with whole lines of one document, which an "
-            "empty line ends; eos makes a block of each line. Blocks do not contain line ends"
-        },
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = option(
+        "none",
+        "how the text is cut into blocks: none fills blocks across lines; complete fills them "
+        "with whole lines; complete_doc with whole lines of one document, which an empty line "
+        "ends; eos makes a block of each line. Blocks do not contain line ends",
     )
     seed: int = II("common.seed")
 
