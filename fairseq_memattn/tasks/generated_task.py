@@ -5,18 +5,18 @@ from typing import Any, ClassVar, Self
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_memattn.data.generated_dataset import GeneratedDataset
 from fairseq_memattn.data.generated_examples import SPLITS, Examples
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks.base import OneDictionaryTask
 from fairseq_memattn.tasks.trained import check_criterion
 
 EXAMPLES = {"least": 1, "most": 10**8}  # limits of a number of examples
 
 
-class GeneratedTask(FairseqTask):
+class GeneratedTask(OneDictionaryTask):
     """A task that reads no files: it generates the dictionary, and examples when they are needed.
 
     A subclass sets `name` and `positions_flag` (the flag of the model's positions), and in its
@@ -27,7 +27,6 @@ class GeneratedTask(FairseqTask):
     name: ClassVar[str]
     positions_flag: ClassVar[str]
     examples: Examples
-    dictionary: Dictionary
     symbols: Tensor
 
     @classmethod
@@ -78,14 +77,6 @@ class GeneratedTask(FairseqTask):
 
     def max_positions(self) -> int:
         return self.cfg.length
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
 
 def dictionary_of(symbols: Iterable[str], untargeted: str) -> tuple[Dictionary, Tensor]:

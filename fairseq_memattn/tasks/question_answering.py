@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq import utils
-from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
-from torch import Tensor, nn
+from fairseq.tasks import register_task
+from torch import nn
 
-from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields, flag, option
 from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
 from fairseq_memattn.qa.question_sets import read_records
+from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask
 from fairseq_memattn.tasks.trained import warn_of_others
 from fairseq_memattn.tasks.validation import answers as validation_answers
 
@@ -74,7 +73,7 @@ class QuestionAnsweringConfig(FairseqDataclass):
 
 
 @register_task("question_answering", dataclass=QuestionAnsweringConfig)
-class QuestionAnsweringTask(FairseqTask):
+class QuestionAnsweringTask(ChunkedTask, QuestionTask):
     """Answers questions about contexts, such as those of SQuAD and HotpotQA.
 
     Any encoder-decoder works. With --chunks above 1, the model must have a true attribute
@@ -86,10 +85,7 @@ class QuestionAnsweringTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg: QuestionAnsweringConfig, **kwargs: Any) -> "QuestionAnsweringTask":
         _check(cfg)
-        path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
-        if not path.is_file():
-            raise MemAttnError(f"{path}: there is no such file; `memattn prepare squad` writes it")
-        dictionary = cls.load_dictionary(str(path))
+        dictionary = cls.question_dictionary(cfg)
         add_sentinels(dictionary, cfg.sentinels)
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary)
@@ -106,18 +102,14 @@ class QuestionAnsweringTask(FairseqTask):
             chunk_overlap=cfg.chunk_overlap,
             repeat_question=cfg.repeat_question,
         )
-        self.computes_loss = False
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
+        self.split = self.options.split
 
     def max_positions(self) -> tuple[int, int]:
         return self.options.chunking.length, self.options.max_target
+
+    def needed(self) -> list[tuple[int, str]]:
+        flags = ("--max-source-length", "--max-target-length")
+        return list(zip(self.max_positions(), flags, strict=True))
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
@@ -128,24 +120,10 @@ class QuestionAnsweringTask(FairseqTask):
                 f"{self.cfg.sentinels}"
             )
         model = super().build_model(cfg, from_checkpoint)
-        check_chunks(model, self.cfg.chunks)
-        for side, limit, taken in zip(
-            ("source", "target"), self.max_positions(), model.max_positions(), strict=True
-        ):
-            if taken < limit:
-                raise MemAttnError(
-                    f"--max-{side}-positions must be at least the {limit} tokens that "
-                    f"--max-{side}-length leads to, but the model takes {taken}"
-                )
         if self.cfg.eval_answers:
             search = Namespace(beam=1, max_len_a=0, max_len_b=self.cfg.max_target_length)
             self.generator = self.build_generator([model], search)
         return model
-
-    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Commands with a criterion read chunked inputs; fairseq-generate reads whole inputs."""
-        self.computes_loss = True
-        return super().build_criterion(cfg, from_checkpoint)
 
     # Data.
 
@@ -160,14 +138,8 @@ class QuestionAnsweringTask(FairseqTask):
         later = {"chunk_overlap": 0, "repeat_question": False}
         names = ("max_source_length", "chunks")
         warn_of_others(kwargs.get("task_cfg"), self.cfg, names, later)
-        paths = utils.split_paths(self.cfg.data)
-        folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
-        questions, contexts, answers = (
-            data_utils.load_indexed_dataset(str(folder / part / split), self.dictionary)
-            for part in ("question", "context", "answer")
-        )
-        if questions is None or contexts is None:
-            raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+        folder = self.folder(epoch, combine)
+        questions, contexts, answers = self.texts(folder, split, "question", "context", "answer")
         listed = folder / "records" / f"{split}.jsonl"
         if not listed.is_file():
             raise MemAttnError(
@@ -193,35 +165,11 @@ class QuestionAnsweringTask(FairseqTask):
             )
         self.datasets[split] = dataset
 
-    def get_batch_iterator(
-        self, dataset: QuestionDataset, *args: Any, **kwargs: Any
-    ) -> iterators.EpochBatchIterator:
-        """fairseq's batches; outside training all questions, without a required multiple."""
-        if not dataset.training:
-            kwargs["required_batch_size_multiple"] = 1
-        whole = not (self.computes_loss or dataset.training)
-        shown = UnchunkedInputs(dataset) if whole else dataset
-        return super().get_batch_iterator(shown, *args, **kwargs)
-
     def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> Any:
         raise MemAttnError(
             "--task question_answering reads questions and contexts that are prepared in a folder; "
             "use fairseq-generate instead of fairseq-interactive"
         )
-
-    # Generation.
-
-    def inference_step(
-        self,
-        generator: Any,
-        models: Sequence[nn.Module],
-        sample: dict[str, Any],
-        prefix_tokens: Tensor | None = None,
-        constraints: Any = None,
-    ) -> Any:
-        """The hypotheses of a batch of whole or chunked inputs, best first."""
-        sample = chunk_inputs(sample, self.options.split, self.options.pad)
-        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     # Validation.
 

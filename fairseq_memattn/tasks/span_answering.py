@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fairseq import utils
-from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.data import Dictionary, iterators
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.roberta import RobertaModel
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from torch import nn
 
 from fairseq_memattn.data.questions.answer_gatherer import AnswerGatherer
@@ -20,6 +19,7 @@ from fairseq_memattn.errors import MemAttnError, check_fields, check_least, opti
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
+from fairseq_memattn.tasks.base import QuestionTask
 from fairseq_memattn.tasks.trained import check_criterion
 from fairseq_memattn.tasks.validation import answers as validation_answers
 
@@ -64,24 +64,20 @@ class SpanAnsweringConfig(FairseqDataclass):
 
 
 @register_task("span_answering", dataclass=SpanAnsweringConfig)
-class SpanAnsweringTask(FairseqTask):
+class SpanAnsweringTask(QuestionTask):
     """Finds answers in contexts, such as those of SQuAD and HotpotQA.
 
     The model is fairseq's roberta or a subclass, such as gmat_bert. A head for spans replaces its
     head for masked words. Use with `--criterion span_answering`.
     """
 
+    writer = "memattn prepare squad --spans"
     cfg: SpanAnsweringConfig
 
     @classmethod
     def setup_task(cls, cfg: SpanAnsweringConfig, **kwargs: Any) -> "SpanAnsweringTask":
         _check(cfg)
-        path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
-        if not path.is_file():
-            raise MemAttnError(
-                f"{path}: there is no such file; `memattn prepare squad --spans` writes it"
-            )
-        dictionary = cls.load_dictionary(str(path))
+        dictionary = cls.question_dictionary(cfg)
         dictionary.add_symbol("<mask>")  # as fairseq's masked_lm does, whose models this finetunes
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary)
@@ -100,14 +96,6 @@ class SpanAnsweringTask(FairseqTask):
         )
         self.gatherers: dict[str, AnswerGatherer] = {}
         self.batches: dict[str, iterators.EpochBatchIterator] = {}  # of validations
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
     def max_positions(self) -> int:
         return self.cfg.window
@@ -147,14 +135,8 @@ class SpanAnsweringTask(FairseqTask):
         Raises FileNotFoundError for a split that does not exist, and MemAttnError for parts that
         are missing or do not fit together.
         """
-        paths = utils.split_paths(self.cfg.data)
-        folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
-        questions, contexts = (
-            data_utils.load_indexed_dataset(str(folder / part / split), self.dictionary)
-            for part in ("question", "context")
-        )
-        if questions is None or contexts is None:
-            raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+        folder = self.folder(epoch, combine)
+        questions, contexts = self.texts(folder, split, "question", "context")
         tokens = int(contexts.sizes.sum()) - len(contexts)
         answers = _read(read_numbers, folder, "answers", split, 2 * len(questions))
         tags = None

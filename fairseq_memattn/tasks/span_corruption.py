@@ -11,12 +11,10 @@ from fairseq import utils
 from fairseq.data import Dictionary, data_utils, iterators
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
-from torch import nn
 
-from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
 from fairseq_memattn.data.corrupted_spans import (
     Noise,
     SpanCorruptionDataset,
@@ -26,6 +24,7 @@ from fairseq_memattn.data.corrupted_spans import (
 )
 from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields, option
+from fairseq_memattn.tasks.base import ChunkedTask
 from fairseq_memattn.tasks.trained import warn_of_others
 
 logger = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class SpanCorruptionConfig(FairseqDataclass):
 
 
 @register_task("span_corruption", dataclass=SpanCorruptionConfig)
-class SpanCorruptionTask(FairseqTask):
+class SpanCorruptionTask(ChunkedTask):
     """Removes spans from a text; an encoder-decoder predicts them (T5's objective).
 
     The data are binarised text of one language, as for masked language models. The spans depend
@@ -100,37 +99,13 @@ class SpanCorruptionTask(FairseqTask):
             chunks=cfg.chunks,
             seed=cfg.seed,
         )
-        self.computes_loss = False
+        self.split = self.options.chunking.split
         self.block_length = self.noise.block_length(cfg.source_length)
         logger.info(f"dictionary: {len(dictionary)} types, {cfg.sentinels} sentinels among them")
 
-    @property
-    def source_dictionary(self) -> Any:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Any:
-        return self.dictionary
-
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
-        """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
-        model = super().build_model(cfg, from_checkpoint)
-        check_chunks(model, self.cfg.chunks)
-        needed = (self.options.chunk_length, self.noise.corrupted(self.block_length)[1])
-        for side, limit, length in zip(
-            ("source", "target"), model.max_positions(), needed, strict=True
-        ):
-            if limit is not None and limit < length:
-                raise MemAttnError(
-                    f"--max-{side}-positions must be at least the {length} tokens that "
-                    f"--source-length {self.cfg.source_length} leads to, but is {limit}"
-                )
-        return model
-
-    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Commands with a criterion read chunked inputs; fairseq-generate reads whole inputs."""
-        self.computes_loss = True
-        return super().build_criterion(cfg, from_checkpoint)
+    def needed(self) -> list[tuple[int, str]]:
+        lengths = (self.options.chunk_length, self.noise.corrupted(self.block_length)[1])
+        return [(length, f"--source-length {self.cfg.source_length}") for length in lengths]
 
     # Data.
 
@@ -139,8 +114,7 @@ class SpanCorruptionTask(FairseqTask):
     ) -> None:
         """Loads a split. `combine` is True for the training set, as fairseq's trainer passes it."""
         warn_of_others(kwargs.get("task_cfg"), self.cfg, ("source_length", "chunks", "seed"))
-        paths = utils.split_paths(self.cfg.data)
-        folder = Path(paths[(epoch - 1) % len(paths) if combine else 0])
+        folder = self.folder(epoch, combine)
         prefix = str(folder / split)
         corpus = data_utils.load_indexed_dataset(prefix, self.dictionary, combine=combine)
         if corpus is None:
@@ -160,30 +134,14 @@ class SpanCorruptionTask(FairseqTask):
     def get_batch_iterator(
         self, dataset: SpanCorruptionDataset, max_tokens: int | None = None, **others: Any
     ) -> iterators.EpochBatchIterator:
-        """fairseq's batches; outside training all blocks, without a required multiple.
-
-        Raises MemAttnError for an example that is longer than --max-tokens.
-        """
-        if not dataset.training:
-            others["required_batch_size_multiple"] = 1
+        """Raises MemAttnError for an example that is longer than --max-tokens."""
         longest = int(dataset.num_tokens_vec(np.arange(len(dataset))).max())
         if max_tokens is not None and longest > max_tokens:
             raise MemAttnError(
                 f"--max-tokens must be at least the {longest} tokens of the longest example, but "
                 f"is {max_tokens}"
             )
-        whole = not (self.computes_loss or dataset.training)
-        shown = UnchunkedInputs(dataset) if whole else dataset
-        return super().get_batch_iterator(shown, max_tokens=max_tokens, **others)
-
-    # Generation and reports.
-
-    def inference_step(
-        self, generator: Any, models: Sequence[nn.Module], sample: dict[str, Any], **options: Any
-    ) -> Any:
-        """The hypotheses of a batch of whole or chunked inputs, best first."""
-        sample = chunk_inputs(sample, self.options.chunking.split, self.options.pad)
-        return super().inference_step(generator, models, sample, **options)
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **others)
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)

@@ -1,0 +1,115 @@
+"""What several tasks have in common: one dictionary, folders in turn, and inputs in chunks."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
+from fairseq_memattn.errors import MemAttnError
+
+
+class OneDictionaryTask(FairseqTask):
+    """A task with one dictionary for source and target."""
+
+    dictionary: Dictionary
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def folder(self, epoch: int, combine: bool) -> Path:
+        """The folder of --data for an epoch of training (`combine`), or the first one."""
+        paths = utils.split_paths(self.cfg.data)
+        return Path(paths[(epoch - 1) % len(paths) if combine else 0])
+
+
+class QuestionTask(OneDictionaryTask):
+    """A task that reads what `memattn prepare squad` writes.
+
+    writer: the command that writes its folders
+    """
+
+    writer: ClassVar[str] = "memattn prepare squad"
+
+    @classmethod
+    def question_dictionary(cls, cfg: Any) -> Dictionary:
+        path = Path(utils.split_paths(cfg.data)[0]) / "question" / "dict.txt"
+        if not path.is_file():
+            raise MemAttnError(f"{path}: there is no such file; `{cls.writer}` writes it")
+        return cls.load_dictionary(str(path))
+
+    def texts(self, folder: Path, split: str, *parts: str) -> list[Any]:
+        """The texts of the parts of a split, None for one that is missing.
+
+        Raises FileNotFoundError without the first two, questions and contexts.
+        """
+        found = [
+            data_utils.load_indexed_dataset(str(folder / part / split), self.dictionary)
+            for part in parts
+        ]
+        if any(one is None for one in found[:2]):
+            raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+        return found
+
+
+class ChunkedTask(OneDictionaryTask):
+    """A task whose inputs are cut into --chunks sequences. A subclass has `split`.
+
+    split: returns the chunks of an input (S,)
+    """
+
+    split: Callable[[Tensor], list[Tensor]]
+    computes_loss = False
+
+    def needed(self) -> list[tuple[int, str]]:
+        """The tokens of the longest source sequence and of the longest target, and their flags."""
+        raise NotImplementedError
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
+        model = super().build_model(cfg, from_checkpoint)
+        check_chunks(model, self.cfg.chunks)
+        sides = zip(("source", "target"), self.needed(), model.max_positions(), strict=True)
+        for side, (length, flags), limit in sides:
+            if limit is not None and limit < length:
+                raise MemAttnError(
+                    f"--max-{side}-positions must be at least the {length} tokens that {flags} "
+                    f"leads to, but is {limit}"
+                )
+        return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Commands with a criterion read chunked inputs; fairseq-generate reads whole inputs."""
+        self.computes_loss = True
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def get_batch_iterator(
+        self, dataset: Any, *args: Any, **kwargs: Any
+    ) -> iterators.EpochBatchIterator:
+        """fairseq's batches; outside training all examples, without a required multiple."""
+        if not dataset.training:
+            kwargs["required_batch_size_multiple"] = 1
+        whole = not (self.computes_loss or dataset.training)
+        shown = UnchunkedInputs(dataset) if whole else dataset
+        return super().get_batch_iterator(shown, *args, **kwargs)
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: Sequence[nn.Module],
+        sample: dict[str, Any],
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        """The hypotheses of a batch of whole or chunked inputs, best first."""
+        sample = chunk_inputs(sample, self.split, self.dictionary.pad())
+        return super().inference_step(generator, models, sample, *args, **options)
