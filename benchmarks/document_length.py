@@ -106,9 +106,8 @@ def by_stream(model: Any, args: Namespace, dictionary: Dictionary, length: int) 
 
     def work() -> object:
         memories = dict.fromkeys(range(args.batch), memory)
-        translate = MemoryGenerator(
-            search, [model], dataset, memories, None, None, torch.device(args.device)
-        )
+        device = torch.device(args.device)
+        translate = MemoryGenerator(search, [model], dataset, None, None, device, memories=memories)
         return translate(last, [[]] * args.batch)
 
     kept = sum(x.nbytes for side in memory[0] for state in side for x in state)

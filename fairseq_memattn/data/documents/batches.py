@@ -1,6 +1,8 @@
-"""Batches of all sentences of a corpus in order, in shards of whole documents."""
+"""Batches of sentences: all of a corpus in order, in shards of documents, or of similar size."""
 
-from typing import Any
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from fairseq.data import iterators
@@ -10,6 +12,8 @@ from fairseq_memattn.data.documents.segments import SegmentDataset
 from fairseq_memattn.data.documents.sentences import SentenceDataset
 from fairseq_memattn.documents.ids import Documents, Indices
 from fairseq_memattn.errors import MemAttnError
+
+Row = TypeVar("Row")
 
 
 def document_batches(
@@ -57,6 +61,27 @@ def single_batches(documents: Documents, shards: int, shard: int) -> list[Indice
     shards, shard: number of shards, and the index of this one
     """
     return list(documents.all_sentences_of(documents.shard(shards, shard)).reshape(-1, 1))
+
+
+def similar_batches(
+    rows: Iterable[Row],
+    size: Callable[[Row], int],
+    max_tokens: int | None,
+    max_rows: int | None = None,
+) -> list[list[Row]]:
+    """Batches of rows of similar size, largest first, as large as the limits of each batch allow.
+
+    size: the tokens of a row, to which those after it in its batch are padded
+    """
+    batches: list[list[Row]] = []
+    limit: float = 0
+    for row in sorted(rows, key=size, reverse=True):
+        if not batches or len(batches[-1]) >= limit:
+            batches.append([])
+            limit = max_tokens // max(size(row), 1) if max_tokens else math.inf
+            limit = min(limit, max_rows or math.inf)
+        batches[-1].append(row)
+    return batches
 
 
 def check_sizes(

@@ -11,6 +11,7 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
+from fairseq_memattn.data.documents.batches import similar_batches
 from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.documents.windows import context_room, target_prefix
@@ -76,12 +77,12 @@ class ContextEnsemble(EnsembleModel):
         return [moved, *super().reorder_encoder_out(outs, new_order)]
 
 
-class ContextGenerator:
-    """Translates sentences of a `DocumentDataset`, given translations of their context.
+class SentenceGenerator:
+    """Translates sentences of a `DocumentDataset`.
 
-    generator: fairseq's generator over a `ContextEnsemble`, or its scorer of references
+    generator: fairseq's generator over an ensemble, or its scorer of references
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
-    references: use the references as target context instead of the given translations
+    references: use the references as target context instead of the translations
     """
 
     def __init__(
@@ -96,8 +97,15 @@ class ContextGenerator:
         references: bool = False,
     ) -> None:
         self.generator, self.models, self.dataset = generator, models, dataset
-        self.max_tokens, self.max_sentences = max_tokens, max_sentences
+        self.limits = max_tokens, max_sentences
         self.device, self.references = device, references
+
+    def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
+
+
+class ContextGenerator(SentenceGenerator):
+    """Translates sentences, given translations of their context. Takes a `ContextEnsemble`."""
 
     def __call__(
         self, sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
@@ -116,7 +124,7 @@ class ContextGenerator:
             else:
                 context = self._reference(sentence) if self.references else context
                 rows.append((sentence, self._prefix(sentence, context)))
-        for batch in self._batches(rows):
+        for batch in similar_batches(rows, self._tokens, *self.limits):
             work = self._score if isinstance(self.generator, SequenceScorer) else self._search
             with torch.no_grad():
                 hypotheses = work(*map(list, zip(*batch, strict=True)))
@@ -151,9 +159,6 @@ class ContextGenerator:
             [_after(hypothesis, len(prefix), torch.mean) for hypothesis in hypotheses]
             for hypotheses, prefix in zip(found, prefixes, strict=True)
         ]
-
-    def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
 
     def _sources(self, sentences: list[int], prefixes: list[Tensor]) -> dict[str, Tensor]:
         dataset = self.dataset
@@ -196,23 +201,10 @@ class ContextGenerator:
         """The largest number of tokens of the prefix and the translation."""
         return min(prefix + self._max_length(sentence), self._max_window())
 
-    def _batches(self, rows: list[tuple[int, Tensor]]) -> list[list[tuple[int, Tensor]]]:
-        """Batches of rows of similar length, as large as the limits allow."""
-
-        def tokens(row: tuple[int, Tensor]) -> int:
-            sentence, prefix = row
-            current = len(self.dataset.source[sentence])
-            return max(self.dataset.num_tokens(sentence), len(prefix) + current)
-
-        batches: list[list[tuple[int, Tensor]]] = []
-        for row in sorted(rows, key=tokens, reverse=True):
-            limit = self.max_sentences or len(rows)
-            if self.max_tokens and batches:
-                limit = min(limit, self.max_tokens // max(tokens(batches[-1][0]), 1))
-            if not batches or len(batches[-1]) >= limit:
-                batches.append([])
-            batches[-1].append(row)
-        return batches
+    def _tokens(self, row: tuple[int, Tensor]) -> int:
+        sentence, prefix = row
+        current = len(self.dataset.source[sentence])
+        return max(self.dataset.num_tokens(sentence), len(prefix) + current)
 
     def _without_prefix(self, hypotheses: Hypotheses, prefix: int) -> Hypotheses:
         alone = [_after(hypothesis, prefix, self._score_of) for hypothesis in hypotheses]

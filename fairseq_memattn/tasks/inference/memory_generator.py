@@ -4,15 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fairseq import utils
-from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
+from fairseq.sequence_generator import EnsembleModel
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.carried import DocumentMemory
-from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.batches import similar_batches
 from fairseq_memattn.documents.decoder import Hypotheses
-from fairseq_memattn.tasks.inference.context_generator import empty_hypothesis
+from fairseq_memattn.tasks.inference.context_generator import SentenceGenerator, empty_hypothesis
 
 EncoderOuts = list[dict[str, Any]]
 # The memories of open documents by their number, one for each model.
@@ -65,32 +64,19 @@ class _Begun(nn.Module):
         return self.model(**inputs, sentences=1, memory=self.memory)
 
 
-class MemoryGenerator:
+class MemoryGenerator(SentenceGenerator):
     """Translates the next sentences of documents, each from the memory of its document.
 
-    A memory holds the sentences before with their best translations, or with `references`.
+    A memory holds the sentences before with their best translations, or with `references`. Takes a
+    `MemoryEnsemble`.
 
-    generator: fairseq's generator over a `MemoryEnsemble`, or its scorer of references
     memories: of the open documents, which a call replaces unless it raises an error; a document
         without one begins
-    max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
     """
 
-    def __init__(
-        self,
-        generator: SequenceGenerator | SequenceScorer,
-        models: Sequence[Any],
-        dataset: DocumentDataset,
-        memories: Memories,
-        max_tokens: int | None,
-        max_sentences: int | None,
-        device: torch.device,
-        *,
-        references: bool = False,
-    ) -> None:
-        self.generator, self.models, self.dataset = generator, models, dataset
-        self.memories, self.device, self.references = memories, device, references
-        self.max_tokens, self.max_sentences = max_tokens, max_sentences
+    def __init__(self, *args: Any, memories: Memories, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.memories = memories
 
     def __call__(
         self, sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
@@ -102,7 +88,8 @@ class MemoryGenerator:
         found: dict[int, Hypotheses] = {}
         after: Memories = {}
         sizes = self.dataset.source_sizes
-        for batch in self._batches([i for i in sentences if sizes[i] > 1]):
+        full = [i for i in sentences if sizes[i] > 1]
+        for batch in similar_batches(full, lambda i: int(sizes[i]), *self.limits):
             with torch.no_grad():
                 hypotheses, memories = self._translate(batch)
             found |= zip(batch, hypotheses, strict=True)
@@ -174,19 +161,3 @@ class MemoryGenerator:
         targets, inputs = self.dataset.collate.targets([[row.cpu()] for row in rows], True)
         moved = self._moved({"targets": targets, "inputs": inputs})
         return moved["targets"], moved["inputs"]
-
-    def _moved(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        return utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
-
-    def _batches(self, sentences: list[int]) -> list[list[int]]:
-        """Batches of sentences of similar length, as large as the limits allow."""
-        sizes = self.dataset.source_sizes
-        batches: list[list[int]] = []
-        for sentence in sorted(sentences, key=lambda i: -sizes[i]):
-            limit = self.max_sentences or len(sentences)
-            if self.max_tokens and batches:
-                limit = min(limit, self.max_tokens // int(sizes[batches[-1][0]]))
-            if not batches or len(batches[-1]) >= limit:
-                batches.append([])
-            batches[-1].append(sentence)
-        return batches

@@ -9,6 +9,7 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
+from fairseq_memattn.data.documents.batches import similar_batches
 from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 
 
@@ -62,7 +63,7 @@ class Scorer:
         self.in_context = [len(window.source) + len(window.target) > 2 for window in windows]
         sizes = [self._size(window) for window in windows]
         scores: list[Tensor] = [torch.empty(0)] * len(pairs)
-        for batch in self._batches(sizes):
+        for batch in similar_batches(range(len(sizes)), sizes.__getitem__, self.max_tokens):
             for number, tokens in zip(batch, self._batch([windows[i] for i in batch]), strict=True):
                 scores[number] = tokens
             if progress:
@@ -93,17 +94,6 @@ class Scorer:
     def _size(self, window: Pair) -> int:
         """The tokens of a window, on its longer side."""
         return max(sum(map(len, side)) for side in window)
-
-    def _batches(self, sizes: Sequence[int]) -> list[list[int]]:
-        """Batches of pairs of similar size, largest first."""
-        batches: list[list[int]] = []
-        limit = 0
-        for number in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-            if not batches or len(batches[-1]) == limit:
-                batches.append([])
-                limit = max(1, self.max_tokens // sizes[number])
-            batches[-1].append(number)
-        return batches
 
     @torch.no_grad()
     def _batch(self, windows: Sequence[Pair]) -> list[Tensor]:

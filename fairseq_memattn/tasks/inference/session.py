@@ -139,7 +139,7 @@ class DocumentSession:
         if not options.stream:
             return ContextGenerator(generator, models, dataset, *limits, references=references)
         translate = MemoryGenerator(
-            generator, models, dataset, self.memories, *limits, references=references
+            *(generator, models, dataset, *limits), memories=self.memories, references=references
         )
 
         def translate_and_close(
