@@ -1,15 +1,29 @@
 """A fairseq data set of examples that are generated on demand."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fairseq_memattn.data.generated_examples import Examples, Integers
 from fairseq_memattn.errors import MemAttnError
+
+Integers = NDArray[np.int64]
+SPLITS = ("train", "valid", "test")
+
+
+class Examples(Protocol):
+    """Examples of one length, each of which depends on the split, its number and the epoch only."""
+
+    @property
+    def length(self) -> int: ...
+
+    def example(self, split: str, number: int, epoch: int) -> tuple[Integers, Integers]:
+        """The symbols (length,) of a sequence and those of its targets."""
+        ...
 
 
 class GeneratedDataset(FairseqDataset):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_memattn.data.generated_examples import SPLITS, Integers
+from fairseq_memattn.data.generated_dataset import SPLITS, Integers
 from fairseq_memattn.errors import MemAttnError
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
+from tqdm import tqdm
 
 from fairseq_memattn.documents.ids import Documents
 
@@ -94,3 +95,27 @@ class _Position:
     def __init__(self, context: int) -> None:
         self.todo: deque[int] = deque()
         self.context: deque[Tensor] = deque(maxlen=context)
+
+
+class DocumentProgress:
+    """Shows on a terminal (stderr) how many sentences are translated and how many documents ended.
+
+    The bar appears after a second, and disappears when all sentences are translated.
+    """
+
+    def __init__(self, sentences: int, documents: int) -> None:
+        self.sentences, self.documents = sentences, documents
+        self.ended = 0
+        self.bar: tqdm | None = None
+
+    def __call__(self, sentences: int, ended: int) -> None:
+        """Counts translated sentences, and the documents that ended with them."""
+        if self.bar is None:
+            self.bar = tqdm(
+                total=self.sentences, unit=" sentences", leave=False, disable=None, delay=1
+            )
+        self.ended += ended
+        self.bar.set_postfix_str(f"{self.ended} of {self.documents} documents", refresh=False)
+        self.bar.update(sentences)
+        if self.bar.n >= self.sentences:
+            self.bar.close()

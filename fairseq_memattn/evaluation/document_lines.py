@@ -1,6 +1,6 @@
 """The documents of a test set, from a file with one document id a line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,3 +74,22 @@ def with_context(
         for _, start, stop in documents
         for index in range(start, stop)
     ]
+
+
+class ScoredTexts(NamedTuple):
+    """Line-aligned sentences: those of each system, the references, the sources, if any.
+
+    documents: empty without --docids
+    more_references: of other translators, each as many lines
+    """
+
+    systems: Mapping[str, list[str]]
+    references: list[str]
+    sources: list[str]
+    documents: list[Document]
+    more_references: list[list[str]]
+
+    @property
+    def all_references(self) -> list[list[str]]:
+        """The lines of each translator."""
+        return [self.references, *self.more_references]

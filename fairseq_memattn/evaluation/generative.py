@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_memattn.evaluation.contrastive_sets.pronouns import WORD
+from fairseq_memattn.evaluation.contrastive_sets.contrapro import WORD
 from fairseq_memattn.evaluation.tables import table
 
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -1,15 +1,17 @@
 """How checkpoints are read and copied, and the errors of those that cannot be."""
 
 import argparse
+import functools
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fairseq_memattn.archive_limits import RefusedArchive
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.host.correctness.checksums import damaged_entry
 
 # Buffers that hold nothing a model reads. fairseq up to 0.12.2 saves those of its sinusoids, which
 # later releases do not have; those of adaptive inputs and outputs are never written to, so that
@@ -187,3 +189,40 @@ def _require_model(path: str | os.PathLike[str], state: Any) -> dict[str, Any]:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+SIGNATURE = b"PK\x03\x04"  # with which torch's archives begin
+
+
+def damaged_entry(path: str | os.PathLike[str]) -> str | None:
+    """The first entry of an archive of torch.save whose content does not have its CRC-32.
+
+    None if there is none, and for other files: remote ones, those of older formats, archives
+    without an index, and those that are saved after `torch.serialization.set_crc32_options(False)`.
+    A file is read once in a process as long as its size and time do not change.
+
+    Raises RefusedArchive for a compressed entry, which may be far larger than the file: torch.save
+    compresses none.
+    """
+    if not os.path.isfile(path):
+        return None
+    status = os.stat(path)
+    return _damaged_entry(os.path.abspath(path), status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _damaged_entry(path: str, size: int, time: int) -> str | None:
+    with open(path, "rb") as stream:
+        if stream.read(len(SIGNATURE)) != SIGNATURE:
+            return None
+        try:
+            archive = zipfile.ZipFile(stream)
+        except zipfile.BadZipFile:  # of which torch tells
+            return None
+        with archive:
+            for entry in archive.infolist():
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    raise RefusedArchive(f"{path}: {entry.filename} is compressed")
+            if not any(entry.CRC for entry in archive.infolist()):
+                return None
+            return archive.testzip()

@@ -7,7 +7,7 @@ kernel attention: `elu_transformer`, `rfa_transformer`, `t2r_transformer`.
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
-from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import Tensor, nn
 
@@ -24,9 +24,30 @@ from fairseq_memattn.models.abc_config import (
     resolve_control,
     set_defaults,
 )
-from fairseq_memattn.models.abc_decoding import ABCDecoding
-from fairseq_memattn.modules.abc_layers import ABCTransformerEncoder
+from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder, ABCTransformerEncoder
 from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
+from fairseq_memattn.modules.low_rank import add_updates
+
+
+class ABCDecoding(TransformerModel):
+    """fairseq's transformer with ABC's decoder; without slots its attention is softmax."""
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "ABCDecoding":
+        model: ABCDecoding = super().build_model(args, task)
+        add_updates(model, args)
+        return model
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        cfg = TransformerConfig.from_namespace(args)
+        return ABCTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def max_positions(self) -> tuple[int, int]:
+        source = self.decoder.max_source_positions(self.encoder.max_positions())
+        return source, self.decoder.max_positions()
 
 
 class ABCTransformer(ABCDecoding):

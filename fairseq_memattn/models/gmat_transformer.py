@@ -21,7 +21,7 @@ from fairseq_memattn.models.abc_config import (
     resolve_control,
     set_defaults,
 )
-from fairseq_memattn.models.abc_decoding import ABCDecoding
+from fairseq_memattn.models.abc_transformer import ABCDecoding
 from fairseq_memattn.models.gmat_config import (
     GMATTransformerConfig,
     check_positions,

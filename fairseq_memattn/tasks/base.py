@@ -1,6 +1,7 @@
-"""What several tasks have in common: one dictionary, folders in turn, and inputs in chunks."""
+"""What several tasks have in common: a dictionary, folders, chunks, and options that must fit."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, flag
 
 
 class OneDictionaryTask(FairseqTask):
@@ -113,3 +114,43 @@ class ChunkedTask(OneDictionaryTask):
         """The hypotheses of a batch of whole or chunked inputs, best first."""
         sample = chunk_inputs(sample, self.split, self.dictionary.pad())
         return super().inference_step(generator, models, sample, *args, **options)
+
+
+logger = logging.getLogger(__name__)
+
+
+def other_options(
+    trained: Any, now: Any, names: Iterable[str], later: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """A message for each option whose value differs from training, by name.
+
+    trained: the options of training, without those that are not known; now: those of this command
+    later: options that did not exist in all versions, and what these did
+    """
+    messages = {}
+    past = dict(later or {}) if trained is not None else {}
+    for name in [*names, *(later or {})]:
+        before, after = getattr(trained, name, past.get(name)), getattr(now, name)
+        if before is not None and before != after:
+            messages[name] = (
+                f"the model was trained with {flag(name)} {before}, but now it is {after}"
+            )
+    return messages
+
+
+def warn_of_others(
+    trained: Any, now: Any, names: Iterable[str], later: Mapping[str, Any] | None = None
+) -> None:
+    """Logs the messages of `other_options`."""
+    for message in other_options(trained, now, names, later).values():
+        logger.warning(message)
+
+
+def check_criterion(cfg: Any, task: str, needed: str) -> None:
+    """Raises MemAttnError for another criterion than the one that the task needs.
+
+    cfg: the options of the criterion, as fairseq passes them to `build_criterion`
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+    if name != needed:
+        raise MemAttnError(f"--task {task} needs --criterion {needed}, but it is {name}")

@@ -30,6 +30,7 @@ from fairseq_memattn.data.documents.splits import Side, check_separator, load_sp
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option
 from fairseq_memattn.host.correctness.workers import replace_batches
+from fairseq_memattn.tasks.base import other_options
 from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, check_generation
 from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble
 from fairseq_memattn.tasks.inference.session import (
@@ -38,7 +39,6 @@ from fairseq_memattn.tasks.inference.session import (
     SessionOptions,
     sentences_of_lines,
 )
-from fairseq_memattn.tasks.trained import other_options
 from fairseq_memattn.tasks.validation import bleu as validation_bleu
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,9 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_memattn.data.generated_dataset import GeneratedDataset
-from fairseq_memattn.data.generated_examples import SPLITS, Examples
+from fairseq_memattn.data.generated_dataset import SPLITS, Examples, GeneratedDataset
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.tasks.base import OneDictionaryTask
-from fairseq_memattn.tasks.trained import check_criterion
+from fairseq_memattn.tasks.base import OneDictionaryTask, check_criterion
 
 EXAMPLES = {"least": 1, "most": 10**8}  # limits of a number of examples
 

@@ -12,13 +12,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 from torch import nn
 
+from fairseq_memattn.data.corrupted_spans import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOptions
-from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields, flag, option
 from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
 from fairseq_memattn.qa.question_sets import read_records
-from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask
-from fairseq_memattn.tasks.trained import warn_of_others
+from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask, warn_of_others
 from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)

@@ -12,15 +12,14 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import register_task
 from torch import nn
 
-from fairseq_memattn.data.questions.answer_gatherer import AnswerGatherer
+from fairseq_memattn.data.questions.span_finder import AnswerGatherer
 from fairseq_memattn.data.questions.span_texts import read_texts
 from fairseq_memattn.data.questions.spans import AROUND, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, option
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
-from fairseq_memattn.tasks.base import QuestionTask
-from fairseq_memattn.tasks.trained import check_criterion
+from fairseq_memattn.tasks.base import QuestionTask, check_criterion
 from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)

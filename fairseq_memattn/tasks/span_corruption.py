@@ -16,16 +16,16 @@ from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
 from fairseq_memattn.data.corrupted_spans import (
+    MOST_SENTINELS,
     Noise,
     SpanCorruptionDataset,
     SpanOptions,
+    add_sentinels,
     natural,
     text_blocks,
 )
-from fairseq_memattn.data.sentinels import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.errors import MemAttnError, check_fields, option
-from fairseq_memattn.tasks.base import ChunkedTask
-from fairseq_memattn.tasks.trained import warn_of_others
+from fairseq_memattn.tasks.base import ChunkedTask, warn_of_others
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from fairseq_memattn.evaluation.contrastive_sets import (
     read_set,
     read_voita_flat,
 )
-from fairseq_memattn.evaluation.contrastive_sets.pronouns import replaced_pronoun
+from fairseq_memattn.evaluation.contrastive_sets.contrapro import replaced_pronoun
 from fairseq_memattn.evaluation.swapped_groups import exchanged, handle_exchanged
 
 VOITA = corpus("voita-consistency-en-ru") / "consistency_testsets"

@@ -9,7 +9,7 @@ from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.contrastive_sets import read_contrapro
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets import read_generative
-from fairseq_memattn.evaluation.generative_sets.ctxpro_sources import sources_of_file
+from fairseq_memattn.evaluation.generative_sets.ctxpro import sources_of_file
 
 CONTRAPRO, CTXPRO = corpus("contrapro-en-de"), corpus("ctxpro-en-de")
 # German lines of two groups, the first candidate of which is correct, and their pronouns.

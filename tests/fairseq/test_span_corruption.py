@@ -22,11 +22,11 @@ from fairseq_memattn.data.corrupted_spans import (
     Noise,
     SpanCorruptionDataset,
     SpanOptions,
+    add_sentinels,
     corrupt,
     random_lengths,
     text_blocks,
 )
-from fairseq_memattn.data.sentinels import add_sentinels
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.span_corruption import SpanCorruptionConfig, SpanCorruptionTask
 

@@ -30,12 +30,10 @@ from harness import (
 from loaded_model import Loaded
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.data.documents.rows import Segment, segment_rows
-from fairseq_memattn.data.documents.segments import SegmentDataset
+from fairseq_memattn.data.documents.segments import Segment, SegmentDataset, segment_rows
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_gates
-from fairseq_memattn.tasks.inference.memory_scorer import MemoryScorer
-from fairseq_memattn.tasks.inference.scorer import Pair
+from fairseq_memattn.tasks.inference.scorer import MemoryScorer, Pair
 
 LONGER = 2  # a translation has at most so many words more than its source
 SHORT = ["--max-len-a", 1, "--max-len-b", LONGER]

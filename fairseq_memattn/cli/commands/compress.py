@@ -153,7 +153,7 @@ def read(args: argparse.Namespace, model: Any, task: Any) -> "tuple[Corpus, Path
     from fairseq.models.roberta import RobertaModel
 
     from fairseq_memattn.compression.corpus import Corpus, documents_of
-    from fairseq_memattn.data.split_files import split_prefix
+    from fairseq_memattn.data.documents.splits import split_prefix
 
     split = Path(args.data) / args.subset
     side = ""

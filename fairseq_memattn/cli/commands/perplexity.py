@@ -210,7 +210,7 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     from fairseq.utils import move_to_cuda
     from tqdm import tqdm
 
-    from fairseq_memattn.evaluation.perplexity.blocks import block_losses
+    from fairseq_memattn.evaluation.perplexity.losses import block_losses
     from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
 
     lines = read_split(args, task)  # the sizes are in a mapped file, which is closed with it
@@ -315,8 +315,8 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
     import torch
     from tqdm import tqdm
 
+    from fairseq_memattn.evaluation.perplexity.losses import stream_scores
     from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
-    from fairseq_memattn.evaluation.perplexity.streams import stream_scores
 
     trained = task.args.tokens_per_sample
     if args.positions == "continue" and len(streams[-1]) > trained:

@@ -350,7 +350,7 @@ def score(
     from fairseq_memattn.cli.scoring.segment_measures import segment_measures
     from fairseq_memattn.cli.scoring.word_measures import word_measures
     from fairseq_memattn.evaluation import scores
-    from fairseq_memattn.evaluation.scored_texts import ScoredTexts
+    from fairseq_memattn.evaluation.document_lines import ScoredTexts
 
     draws, test = bootstrap_resamples(args, len(systems)), args.test or "bootstrap"
     measures = scores.build_measures(

@@ -14,7 +14,7 @@ from fairseq_memattn.evaluation.breakdown import (
     lengths,
     positions,
 )
-from fairseq_memattn.evaluation.scored_texts import ScoredTexts
+from fairseq_memattn.evaluation.document_lines import ScoredTexts
 from fairseq_memattn.evaluation.scores import Measure
 from fairseq_memattn.evaluation.words import tokenise
 from fairseq_memattn.files import replacing

@@ -16,8 +16,7 @@ from fairseq_memattn.evaluation.comet_score import (
     texts_with_context,
     warn_of_cut_texts,
 )
-from fairseq_memattn.evaluation.document_lines import Document, join
-from fairseq_memattn.evaluation.scored_texts import ScoredTexts
+from fairseq_memattn.evaluation.document_lines import Document, ScoredTexts, join
 from fairseq_memattn.evaluation.scores import Measured, build_bleu
 from fairseq_memattn.evaluation.slide import Slide, mean_segment_score, slide_windows
 

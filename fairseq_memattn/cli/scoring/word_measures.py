@@ -14,8 +14,7 @@ from fairseq_memattn.evaluation.consistency import (
     names,
     repeated_words,
 )
-from fairseq_memattn.evaluation.document_lines import Document
-from fairseq_memattn.evaluation.scored_texts import ScoredTexts
+from fairseq_memattn.evaluation.document_lines import Document, ScoredTexts
 from fairseq_memattn.evaluation.text_columns import read_column
 from fairseq_memattn.evaluation.word_alignment import (
     ALIGNER,

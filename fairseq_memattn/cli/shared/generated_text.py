@@ -12,7 +12,7 @@ from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.evaluation.generative import Example
-from fairseq_memattn.evaluation.generative_sets.ctxpro_sources import (
+from fairseq_memattn.evaluation.generative_sets.ctxpro import (
     Source,
     sources_of_documents,
     sources_of_file,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn import files
 from fairseq_memattn.cli.shared.models import check_finite
-from fairseq_memattn.host.checkpoints import forbidden_global
-from fairseq_memattn.host.correctness.checksums import damaged_entry
+from fairseq_memattn.host.checkpoints import damaged_entry, forbidden_global
 
 if TYPE_CHECKING:
     from torch import Tensor

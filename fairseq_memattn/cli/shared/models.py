@@ -317,8 +317,7 @@ def load(args: argparse.Namespace) -> Loaded:
     import torch
 
     from fairseq_memattn.data.documents.collation import WindowOptions
-    from fairseq_memattn.tasks.inference.memory_scorer import MemoryScorer
-    from fairseq_memattn.tasks.inference.scorer import Scorer
+    from fairseq_memattn.tasks.inference.scorer import MemoryScorer, Scorer
 
     check_paths(args.data, args.path)
     check_least(args, "max_tokens", 1, LARGEST)
@@ -406,7 +405,7 @@ def parallel_split(data: str, subset: str, task: Any) -> "tuple[list[Any], Docum
     """
     from fairseq.data.data_utils import load_indexed_dataset
 
-    from fairseq_memattn.data.split_files import split_prefix
+    from fairseq_memattn.data.documents.splits import split_prefix
     from fairseq_memattn.documents.ids import read_docids
 
     languages = (task.cfg.source_lang, task.cfg.target_lang)

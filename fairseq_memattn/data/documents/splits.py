@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import dataset_exists
 
 from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset
-from fairseq_memattn.data.split_files import split_prefix
 from fairseq_memattn.documents.ids import read_docids
 from fairseq_memattn.errors import MemAttnError
 
@@ -82,3 +82,17 @@ def check_separator(dataset: DocumentDataset, symbol: str) -> None:
                     f"the separator {symbol!r}; binarise single sentences, or choose another "
                     "--context-separator"
                 )
+
+
+def split_prefix(
+    folder: Path, split: str, source: str, target: str, dataset_impl: str | None = None
+) -> Path:
+    """`folder/split.SOURCE-TARGET`, with which the names of the split's files begin.
+
+    As in fairseq's translation task, the files may have been binarised for the reverse direction;
+    then it is `folder/split.TARGET-SOURCE`.
+    """
+    given, reverse = (folder / f"{split}.{a}-{b}" for a, b in ((source, target), (target, source)))
+    if dataset_exists(f"{given}.{source}", dataset_impl):
+        return given
+    return reverse if dataset_exists(f"{reverse}.{source}", dataset_impl) else given

@@ -1,5 +1,6 @@
 """Answers to questions as a model of the task span_answering finds them."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from torch import nn
 from tqdm import tqdm
 
+from fairseq_memattn.data.questions.span_texts import SpanTexts
 from fairseq_memattn.data.questions.spans import SpanDataset
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.qa.span_candidates import Candidate, best_spans
+from fairseq_memattn.qa.span_candidates import LONGEST, Candidate, best_spans, best_text
 from fairseq_memattn.qa.span_windows import best_windows
 
 
@@ -119,3 +121,34 @@ def supporting(
     for begin, end in sentences:
         held = np.maximum(places[:, 0], begin) < np.minimum(places[:, 1], end)
         yield bool(held.any() and facts[held].mean() > 0)
+
+
+class AnswerGatherer:
+    """Gives the answer to each question when the last window of its context has been read.
+
+    The model is one of span_answering. Batches have each window once, in any order.
+    """
+
+    def __init__(self, texts: SpanTexts) -> None:
+        self.texts = texts
+        self.finder = SpanFinder(texts.dataset, texts.places, longest=LONGEST, most=1)
+        self.windows = np.bincount(texts.dataset.windows.context)
+        self.forget()
+
+    def forget(self) -> None:
+        """Starts again: no window has been read."""
+        self.found: dict[int, Found] = defaultdict(lambda: Found([], None))
+        self.seen: Counter[int] = Counter()
+
+    def take(self, model: nn.Module, sample: dict[str, Any]) -> dict[int, str]:
+        """The answers to the questions whose last unread window is in a batch, by number."""
+        self.finder.read(model, sample, self.found)
+        numbers = self.texts.dataset.windows.context[sample["id"].cpu().numpy()].tolist()
+        self.seen.update(numbers)
+        complete = [number for number in set(numbers) if self.seen[number] == self.windows[number]]
+        return {number: self._answer(number) for number in complete}
+
+    def _answer(self, number: int) -> str:
+        del self.seen[number]
+        candidates = self.found.pop(number).candidates
+        return best_text(self.texts.answers(number, candidates, most=1))

@@ -13,8 +13,12 @@ from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptio
 from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.data.documents.sentences import SentenceDataset
 from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
-from fairseq_memattn.documents.decoder import DocumentDecoder, Hypotheses, Translate
-from fairseq_memattn.documents.progress import DocumentProgress
+from fairseq_memattn.documents.decoder import (
+    DocumentDecoder,
+    DocumentProgress,
+    Hypotheses,
+    Translate,
+)
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.inference.context_generator import ContextGenerator
 from fairseq_memattn.tasks.inference.memory_generator import Memories, MemoryGenerator

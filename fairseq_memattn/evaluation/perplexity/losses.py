@@ -1,0 +1,100 @@
+"""The losses of long texts: in blocks, or in segments with the memory passed on."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+
+def target_scores(model: Any, features: Tensor, targets: Tensor) -> Tensor:
+    """The log-probability of each target, (N,), a natural logarithm.
+
+    They are those of fairseq's `get_normalized_probs`. With an adaptive softmax this one also
+    allocates the probabilities of the whole vocabulary for every token.
+
+    model: a language model of fairseq, in evaluation mode
+    features: (N, E), the decoder's last states
+    targets: (N,)
+    """
+    adaptive = getattr(model.decoder, "adaptive_softmax", None)
+    if adaptive is None:
+        logits = model.decoder.output_layer(features)
+        log_probs = model.get_normalized_probs((logits, None), log_probs=True)
+        return log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
+    (head, *tails), (first, *others) = adaptive(features, targets)
+    scores = -F.cross_entropy(head.float(), first, reduction="none")
+    for number, (logits, target) in enumerate(zip(tails, others, strict=True)):
+        if logits is not None:
+            of_tail = first.eq(adaptive.cutoff[0] + number)
+            scores[of_tail] -= F.cross_entropy(logits.float(), target, reduction="none")
+    return scores
+
+
+@torch.no_grad()
+def block_losses(model: Any, batch: dict[str, Any], pad: int) -> tuple[Tensor, Tensor]:
+    """The position of each predicted token of a batch, (N,), and its loss in bits, (N,), float64.
+
+    A position is the number of tokens before the token in its block, context included. The losses
+    are those of fairseq-eval-lm, which also computes the probabilities of the whole vocabulary for
+    the context.
+
+    model: a language model of fairseq, in evaluation mode
+    batch: from fairseq's `eval_lm_dataloader`; tokens before `start_indices` of a row are context
+    """
+    targets = batch["target"]
+    starts = targets.new_tensor(batch.get("start_indices", [0] * len(targets)))
+    positions = torch.arange(targets.shape[1], device=targets.device)
+    counted = targets.ne(pad) & (positions >= starts.unsqueeze(1))
+    # fairseq's own transformers require the argument `encoder_out`.
+    features, _ = model.extract_features(batch["net_input"]["src_tokens"], encoder_out=None)
+    scores = target_scores(model, features[counted], targets[counted]).double()
+    return positions.expand_as(counted)[counted], scores / -math.log(2)
+
+
+@torch.no_grad()
+def stream_scores(
+    model: Any,
+    streams: Sequence[Tensor],
+    *,
+    segment: int,
+    eos: int,
+    pad: int,
+    restart_positions: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> list[Tensor]:
+    """For each stream (N,), the log-probability of every token given all tokens before it, (N,).
+
+    Log-probabilities are natural logarithms in float32 on the CPU. Without restart_positions they
+    are those of one pass over the whole stream.
+
+    model: a language model whose attention is a bounded memory, in evaluation mode
+    streams: tokens (N,) each, read in one batch; each starts with an empty memory and eos before
+        its first token
+    segment: the number of tokens that are read at a time; changes only the speed unless
+        restart_positions
+    restart_positions: count positions from 0 in every segment, as in training, not over the stream
+    progress: called with the number of tokens of every segment
+
+    Raises MemAttnError if the model has learned fewer positions than are needed.
+    """
+    device = next(model.parameters()).device
+    targets = pad_sequence(list(streams), batch_first=True, padding_value=pad)
+    first = torch.full((len(targets), 1), eos)
+    inputs = torch.cat([first, targets[:, :-1]], dim=1).masked_fill(targets.eq(pad), pad)
+    memory: dict[str, Any] = {}
+    scores = []
+    for start in range(0, targets.shape[1], segment):
+        part = slice(start, start + segment)
+        given, target = (side[:, part].to(device).contiguous() for side in (inputs, targets))
+        position = 0 if restart_positions else start
+        features = model.decoder.read_on(given, memory, position)
+        found = target_scores(model, features.flatten(0, 1), target.flatten())
+        scores.append(found.view_as(target).float().cpu())
+        if progress is not None:
+            progress(int(target.ne(pad).sum()))
+    together = torch.cat(scores, dim=1)
+    return [row[: len(stream)] for row, stream in zip(together, streams, strict=True)]
