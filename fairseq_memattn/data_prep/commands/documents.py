@@ -2,18 +2,23 @@
 
 import argparse
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
-from fairseq_memattn.data_prep.formats.conversion import Counts, convert_from, convert_to
+from fairseq_memattn.data_prep.formats.document_format import Format, Writer
 from fairseq_memattn.data_prep.pipeline.arguments import add_options, name_and, positive
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
-from fairseq_memattn.data_prep.text.aligned import read_documents
+from fairseq_memattn.data_prep.text.aligned import (
+    Sentence,
+    contiguous,
+    read_documents,
+    refuse_empty,
+)
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -34,6 +39,150 @@ PREFIX.docid with one document id a line. The lines of a document are contiguous
 """
 
 
+@dataclass
+class Counts:
+    """Numbers of documents and sentences, and the longest document, of what `of` has passed on."""
+
+    documents: int = 0
+    sentences: int = 0
+    longest: int = 0
+    longest_id: str = ""
+
+    def of(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        """The same sentences, counted."""
+        current, length = None, 0
+        for sentence in sentences:
+            if sentence.document != current:
+                current, length = sentence.document, 0
+                self.documents += 1
+            self.sentences += 1
+            length += 1
+            if length > self.longest:
+                self.longest, self.longest_id = length, sentence.document
+            yield sentence
+
+    def __str__(self) -> str:
+        return (
+            f"{self.documents} documents, {self.sentences} sentences, "
+            f"the longest document {self.longest} ({self.longest_id})"
+        )
+
+
+def with_text(sentences: Iterable[Sentence], dropped: list[int]) -> Iterator[Sentence]:
+    """The sentences with text in every language; the lines of the others go to `dropped`."""
+    for sentence in sentences:
+        if all(text.strip() for text in sentence.texts):
+            yield sentence
+        else:
+            dropped.append(sentence.line)
+
+
+def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
+    """The same sentences; raises MemAttnError where a language has no text."""
+    for sentence in sentences:
+        for path, text in zip(texts, sentence.texts, strict=True):
+            refuse_empty(path, sentence.line, text)
+        yield sentence
+
+
+def convert_from(
+    form: Format,
+    prefix: str,
+    languages: Sequence[str],
+    output: str,
+    *,
+    boundaries: Path | None = None,
+    drop_empty: bool = False,
+    force: bool = False,
+) -> list[str]:
+    """Convert PREFIX in another format to OUTPUT in ours.
+
+    boundaries: the file of ids or first lines, where it does not have the name of the format
+    drop_empty: leave out and count sentences without text in some language
+    Returns lines to print: the counts, and what was dropped or is unknown. Raises MemAttnError for
+    malformed input, and then writes nothing.
+    """
+    form = form.of(languages)
+    inputs = form.paths(prefix, languages, boundaries)
+    sentences = contiguous(form.read(inputs), inputs[-1])
+    dropped: list[int] = []
+    texts = inputs * len(languages) if form.one_file else inputs[: len(languages)]
+    sentences = with_text(sentences, dropped) if drop_empty else not_empty(sentences, texts)
+    report = write_sentences(sentences, inputs, OURS.write, OURS.paths(output, languages), force)
+    if dropped:
+        report.append(
+            f"note: {len(dropped)} lines without text in some language dropped, "
+            f"the first was line {dropped[0]}"
+        )
+    return report + [f"note: {form.reading}"] * bool(form.reading)
+
+
+def convert_to(
+    form: Format,
+    prefix: str,
+    languages: Sequence[str],
+    output: str,
+    *,
+    boundaries: Path | None = None,
+    max_tokens: int | None = None,
+    force: bool = False,
+) -> list[str]:
+    """Convert PREFIX in our format to OUTPUT in another.
+
+    boundaries: the file of ids or first lines, where it should not have the name of the format
+    max_tokens: replaces the format's limit on the tokens of a line
+    Returns lines to print: the counts, and what the format cannot store. Raises MemAttnError for
+    malformed input and for text that the format cannot store, and then writes nothing.
+    """
+    form = form.of(languages)
+    inputs = OURS.paths(prefix, languages)
+    limit = max_tokens or form.max_tokens
+    write = form.write if limit is None else partial(form.write, max_tokens=limit)
+    sentences = fitting(read_documents(inputs), inputs[:-1], form, limit)
+    outputs = form.paths(output, languages, boundaries)
+    return write_sentences(sentences, inputs, write, outputs, force)
+
+
+def fitting(
+    sentences: Iterable[Sentence], texts: Sequence[Path], form: Format, limit: int | None
+) -> Iterator[Sentence]:
+    """The same sentences; raises MemAttnError for one that the format cannot store."""
+    for sentence in sentences:
+        for path, text in zip(texts, sentence.texts, strict=True):
+            tokens = text.split()
+            marks = form.reserved.intersection([*tokens, *text])
+            if marks:
+                raise MemAttnError(
+                    f"{path}, line {sentence.line}: the text contains {min(marks)!r}, "
+                    "which marks a boundary in this format"
+                )
+            length = len(tokens) + form.marks
+            if limit is not None and length > limit:
+                raise MemAttnError(
+                    f"{path}, line {sentence.line}: --max-tokens must be at least {length} for "
+                    f"this sentence, but is {limit}"
+                )
+        yield sentence
+
+
+def write_sentences(
+    sentences: Iterable[Sentence],
+    inputs: Sequence[Path],
+    write: Writer,
+    outputs: Sequence[Path],
+    force: bool,
+) -> list[str]:
+    """Write everything or nothing; returns the counts and the note of the writer."""
+    refuse_overwriting(inputs, outputs, force)
+    counts = Counts()
+    with write_all_or_nothing(outputs) as files:
+        counted = counts.of(tqdm(sentences, unit=" sentences", disable=None))
+        note = write(counted, files)
+        if counts.sentences == 0:
+            raise MemAttnError(f"{inputs[0]}: no sentences")
+    return [str(counts)] + [f"note: {note}"] * bool(note)
+
+
 def check(prefix: str, languages: Sequence[str]) -> Counts:
     """The counts of PREFIX. Raises MemAttnError for wrong input."""
     inputs = OURS.paths(prefix, languages)
@@ -45,15 +194,7 @@ def check(prefix: str, languages: Sequence[str]) -> Counts:
     return counts
 
 
-def split(
-    prefix: str,
-    languages: Sequence[str],
-    folder: Path,
-    valid_docs: int,
-    test_docs: int,
-    seed: int,
-    force: bool = False,
-) -> dict[str, Counts]:
+def split(args: argparse.Namespace) -> dict[str, Counts]:
     """Split PREFIX by whole documents into FOLDER/{train,valid,test}.
 
     The documents with the smallest SHA-256 of seed and id form the validation set, the next ones
@@ -61,10 +202,11 @@ def split(
     split on every machine, whatever the order of the documents, which each split keeps. Raises
     MemAttnError where no document remains for training.
     """
-    inputs = OURS.paths(prefix, languages)
-    outputs = {name: OURS.paths(str(folder / name), languages) for name in SPLITS}
+    valid_docs, test_docs, seed = args.valid_docs, args.test_docs, args.seed
+    inputs = OURS.paths(args.input, args.langs)
+    outputs = {name: OURS.paths(str(args.output / name), args.langs) for name in SPLITS}
     everything = [path for paths in outputs.values() for path in paths]
-    refuse_overwriting(inputs, everything, force)
+    refuse_overwriting(inputs, everything, args.force)
     documents = list(dict.fromkeys(sentence.document for sentence in read_documents(inputs)))
     if valid_docs + test_docs >= len(documents):
         raise MemAttnError(
@@ -153,15 +295,7 @@ def report(args: argparse.Namespace) -> list[str]:
     if args.command == "check":
         return [str(check(args.input, args.langs))]
     if args.command == "split":
-        counts = split(
-            args.input,
-            args.langs,
-            args.output,
-            args.valid_docs,
-            args.test_docs,
-            args.seed,
-            args.force,
-        )
+        counts = split(args)
         return [f"{name:5} {count}" for name, count in counts.items()]
     form = FORMATS[args.format]
     if args.boundaries and not form.boundaries:

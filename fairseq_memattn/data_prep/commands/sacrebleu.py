@@ -12,21 +12,8 @@ from sacrebleu.dataset import DATASETS
 from sacrebleu.dataset.base import Dataset
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
+from fairseq_memattn.data_prep.formats import sacrebleu_sets as registry
 from fairseq_memattn.data_prep.formats.document_format import DOCID
-from fairseq_memattn.data_prep.formats.sacrebleu_sets import (
-    PACKED,
-    archives,
-    check_pair,
-    default_references,
-    downloaded,
-    find_set,
-    is_reference,
-    known_fields,
-    raw_files,
-    raw_name,
-    read_fields,
-    with_docids,
-)
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
@@ -60,14 +47,14 @@ FOLDER/systems/ONLINE-A.de, ...             translations of systems, from the se
 
 def print_sets(args: argparse.Namespace) -> None:
     """Print the sets with their fields and pairs, those of --set and --langs if given."""
-    dataset = find_set(args.set) if args.set else None
+    dataset = registry.find_set(args.set) if args.set else None
     if dataset and args.langs:
-        check_pair(dataset, args.langs)
+        registry.check_pair(dataset, args.langs)
     rows: dict[tuple[str, str], list[str]] = {}
     for one in [dataset] if dataset else DATASETS.values():
         for pair in sorted(one.langpairs):
             if args.langs in (None, pair):
-                fields = ",".join(known_fields(one, pair))
+                fields = ",".join(registry.known_fields(one, pair))
                 rows.setdefault((one.name, fields), []).append(pair)
     if not rows:
         raise MemAttnError(f"--langs {args.langs}: no set of sacreBLEU has this pair")
@@ -89,13 +76,13 @@ def run(args: argparse.Namespace) -> None:
 @locks_output
 def prepare(args: argparse.Namespace) -> None:
     """From the archive to text."""
-    dataset = find_set(args.set)
-    check_pair(dataset, args.langs)
+    dataset = registry.find_set(args.set)
+    registry.check_pair(dataset, args.langs)
     check_docids(dataset, args.langs, args.without_docids)
     pipeline = Pipeline(args.output, args.langs.split("-"), force=args.force)
     files = unpack(pipeline, dataset, args)
-    fields = read_fields(dataset, args.langs, pipeline.folder / "raw")
-    defaults = default_references(dataset, args.langs)
+    fields = registry.read_fields(dataset, args.langs, pipeline.folder / "raw")
+    defaults = registry.default_references(dataset, args.langs)
     counts = {"lines": len(fields["src"])}
     if args.without_docids:
         fields.pop(DOCID, None)
@@ -110,9 +97,9 @@ def prepare(args: argparse.Namespace) -> None:
 
 def check_docids(dataset: Dataset, pair: str, without: bool) -> None:
     """Raises MemAttnError for a set without document ids, unless they are not wanted."""
-    if without or DOCID in known_fields(dataset, pair):
+    if without or DOCID in registry.known_fields(dataset, pair):
         return
-    sets = ", ".join(with_docids(pair)) or "none; --list shows the other pairs"
+    sets = ", ".join(registry.with_docids(pair)) or "none; --list shows the other pairs"
     raise MemAttnError(
         f"--set {dataset.name}: sacreBLEU has no document ids for it; --without-docids prepares "
         f"its text alone; sets with document ids for {pair}: {sets}"
@@ -121,11 +108,13 @@ def check_docids(dataset: Dataset, pair: str, without: bool) -> None:
 
 def unpack(pipeline: Pipeline, dataset: Dataset, args: argparse.Namespace) -> list[Path]:
     """The raw files of the pair in raw/, the first of which has the source."""
-    wanted = raw_files(dataset, args.langs)
-    needed = archives(dataset, args.langs)
+    wanted = registry.raw_files(dataset, args.langs)
+    needed = registry.archives(dataset, args.langs)
     given = given_paths(dataset, needed, args.archive)
     paths = [
-        obtain(one, path or downloaded(dataset, one), args.output / "archives", args.unchecked)
+        obtain(
+            one, path or registry.downloaded(dataset, one), args.output / "archives", args.unchecked
+        )
         for one, path in zip(needed, given, strict=True)
     ]
     inside = [
@@ -135,7 +124,7 @@ def unpack(pipeline: Pipeline, dataset: Dataset, args: argparse.Namespace) -> li
     if missing:
         raise MemAttnError(f"{' and '.join(map(str, paths))}: no file {missing[0]}")
     for archive, path, files in zip(needed, paths, inside, strict=True):
-        if archive.name.endswith(PACKED):
+        if archive.name.endswith(registry.PACKED):
             pipeline.unpack(path, {name: name for name in files})
         else:
             target = pipeline.folder / "raw" / files[0]
@@ -146,8 +135,8 @@ def unpack(pipeline: Pipeline, dataset: Dataset, args: argparse.Namespace) -> li
 
 def members(dataset: Dataset, archive: Archive, path: Path, wanted: Sequence[str]) -> list[str]:
     """Those of the raw files that an archive contains, or that it is."""
-    if not archive.name.endswith(PACKED):
-        return [raw_name(dataset, archive)]
+    if not archive.name.endswith(registry.PACKED):
+        return [registry.raw_name(dataset, archive)]
     inside = names(path)
     return [name for name in wanted if any(is_at(member, name) for member in inside)]
 
@@ -160,7 +149,9 @@ def given_paths(
         return [*given]
     found: dict[str, Path] = {}
     for path in given:
-        fitting = [one.name for one in needed if path.name in (one.name, raw_name(dataset, one))]
+        fitting = [
+            one.name for one in needed if path.name in (one.name, registry.raw_name(dataset, one))
+        ]
         if not fitting:
             expected = ", ".join(one.name for one in needed)
             raise MemAttnError(f"--archive {path}: the name must be one of {expected}")
@@ -196,14 +187,14 @@ def columns_of(fields: Fields, defaults: Sequence[str]) -> dict[str, Sequence[st
 
     A reference without a name is called ref:unnamed beside others.
     """
-    several = sum(map(is_reference, fields)) > 1
+    several = sum(map(registry.is_reference, fields)) > 1
     first = {DOCID: fields[DOCID]} if DOCID in fields else {}
     first |= {"src": fields["src"], "ref": reference(fields, defaults)}
     rest = {("ref:unnamed" if name == "ref" else name): fields[name] for name in sorted(fields)}
     return first | {
         name: lines
         for name, lines in rest.items()
-        if name not in first and (several or not is_reference(name))
+        if name not in first and (several or not registry.is_reference(name))
     }
 
 
@@ -221,7 +212,7 @@ def text_files(fields: Fields, args: argparse.Namespace, defaults: Sequence[str]
         elif name in ("src", "ref"):
             files[f"text/test.{source if name == 'src' else target}"] = lines
         else:
-            folder = "references" if is_reference(name) else "systems"
+            folder = "references" if registry.is_reference(name) else "systems"
             files[f"{folder}/{label}.{target}"] = lines
     return files
 
@@ -252,7 +243,7 @@ def write(
 def report_references(fields: Fields, defaults: Sequence[str]) -> None:
     """Print with which references sacreBLEU scores, and those that lack text."""
     print(f"references with which sacreBLEU scores: {', '.join(defaults)}")
-    for name in filter(is_reference, sorted(fields)):
+    for name in filter(registry.is_reference, sorted(fields)):
         empty = sum(not line for line in fields[name])
         if empty:
             print(f"note: {empty} of {len(fields[name])} lines of {name} have no text")

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.data_prep.text.lines import raw_lines
@@ -26,19 +25,7 @@ BEGIN = re.compile(r"<seg\b", re.I)
 ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")  # a lone & is allowed
 
 
-class Segment(NamedTuple):
-    """One sentence of a test set, its document, and the line it begins on.
-
-    begins: whether it is the first of a <doc>
-    """
-
-    document: str
-    text: str
-    line: int
-    begins: bool
-
-
-def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
+def read_segments(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
     """The segments of a file, with entities resolved; text outside of <seg> is ignored.
 
     sacreBLEU's reader is not used, because it requires every <seg> to begin a line and to end on
@@ -65,7 +52,7 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
         if BEGIN.search(mark[2]):
             raise MemAttnError(f"{path}, line {line}: a <seg> without </seg>")
         found += 1
-        yield Segment(document, _content(mark[2]), line, begins)
+        yield Sentence((_content(mark[2]),), document, line, begins)
         begins = False
     if found < len(BEGIN.findall(text)):
         raise MemAttnError(f"{path}: the last <seg> has no </seg>")
@@ -177,8 +164,7 @@ def read_segment_rows(paths: Sequence[Path], counts: Counter[str]) -> Iterator[S
                     f"{paths[0]}, line {one.line}: document {one.document}, but {path}, line "
                     f"{other.line}, has document {other.document}"
                 )
-        texts = (one.text, *(other.text for other in others))
-        yield Sentence(texts, one.document, one.line, one.begins)
+        yield one._replace(texts=sum((other.texts for other in others), one.texts))
     if len({len(side) for side in sides}) > 1:
         numbers = ", ".join(f"{p} has {len(s)}" for p, s in zip(paths, sides, strict=True))
         raise MemAttnError(f"the files must have the same number of segments: {numbers}")

@@ -9,8 +9,9 @@ from corpora import corpus, needs
 from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import documents
+from fairseq_memattn.data_prep.commands import prepare as load_and_prepare
+from fairseq_memattn.data_prep.commands.documents import convert_from
 from fairseq_memattn.data_prep.formats import FORMATS
-from fairseq_memattn.data_prep.formats.conversion import convert_from
 from fairseq_memattn.errors import MemAttnError
 
 CONSISTENCY = corpus("voita-consistency-en-ru") / "consistency_testsets/scoring_data"
@@ -355,7 +356,8 @@ def test_a_split_depends_on_seed_and_ids_alone(tmp_path: Path) -> None:
 def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
     prefix = write(tmp_path / "all", documents_of(list(range(7))))
     with pytest.raises(MemAttnError, match="leave at least one of the 7 documents in"):
-        documents.split(str(prefix), ["en", "ru"], tmp_path / "new", 3, 4, seed=1)
+        options = f"split --input {prefix} --output {tmp_path / 'new'} --langs en ru"
+        load_and_prepare("documents", f"{options} --valid-docs 3 --test-docs 4".split())
     assert not (tmp_path / "new").exists()
 
 

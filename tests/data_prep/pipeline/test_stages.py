@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -479,9 +480,9 @@ def test_segments(tmp_path: Path) -> None:
     path.write_text(text.replace("seg", "SEG").replace("two", "\n two"), encoding="utf-8")
     segments = list(read_segments(path, Counter()))
     assert [segment[:2] for segment in segments] == [
-        ("x", "One & two."),
-        ("x", '2 < 3 "é"'),
-        ("y", "3"),
+        (("One & two.",), "x"),
+        (('2 < 3 "é"',), "x"),
+        (("3",), "y"),
     ]
     assert [segment.line for segment in segments] == [6, 8, 12]
 
@@ -497,6 +498,8 @@ def test_segments_are_those_of_sacrebleu(tmp_path: Path) -> None:
     library._convert_meta(str(path), "docid", str(documents))
     found = list(read_segments(path, Counter()))
     assert (
-        [segment.text for segment in found] == lines(texts) == ["One, two.", "Three?", "Vier – 4"]
+        [*chain(*(segment.texts for segment in found))]
+        == lines(texts)
+        == ["One, two.", "Three?", "Vier – 4"]
     )
     assert [segment.document for segment in found] == lines(documents) == ["x", "x", "y"]
