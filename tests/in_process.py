@@ -27,7 +27,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 
-from fairseq_memattn.data_prep.pipeline import binarise
 from fairseq_memattn.host.correctness.hydra_train import prepare_hydra_train
 from fairseq_memattn.host.messages.handler import install_excepthook
 from fairseq_memattn.host.messages.warnings import quiet_known_warnings
@@ -78,7 +77,6 @@ def run_in_process(
         streams[0].write_text(stdin or "", encoding="utf-8")
         stack.enter_context(_state_restored())
         stack.enter_context(mock.patch.dict(os.environ, env, clear=True))
-        stack.enter_context(preprocess_in_process())
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=False))
         stack.enter_context(mock.patch.object(torch.cuda, "device_count", return_value=0))
         stack.enter_context(mock.patch.object(sys, "argv", list(argv)))
@@ -87,20 +85,6 @@ def run_in_process(
             code = _exit_code(main)
         out, err = (stream.read_text(encoding="utf-8") for stream in streams[1:])
     return subprocess.CompletedProcess(list(argv), code, out, err)
-
-
-@contextmanager
-def preprocess_in_process() -> Iterator[None]:
-    """data_prep runs fairseq-preprocess in this process, where it would start one."""
-
-    def run_preprocess(flags: Sequence[str], folder: Path) -> int:
-        argv = ["fairseq-preprocess", *flags]
-        done = run_in_process("fairseq-preprocess", argv, folder, None, os.environ)
-        print(done.stdout, done.stderr, file=sys.stderr)
-        return done.returncode
-
-    with mock.patch.object(binarise, "run_preprocess", run_preprocess):
-        yield
 
 
 def _exit_code(main: Callable[[], object]) -> int:

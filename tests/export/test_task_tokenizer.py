@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +11,6 @@ import pytest
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import load_indexed_dataset
 from full import full
-from in_process import preprocess_in_process
 from preparing import write_gpt2_files
 
 from fairseq_memattn.data_prep.commands import own_corpus
@@ -45,13 +44,6 @@ WORDS = (
     "respondió niños recordar agua pastor reunió tarde reino mil siervo huerto piedra escrito "
     "cosecha vecino pan contra pacto corazón también después señor hijos pueblo",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_this_process() -> Iterator[None]:
-    """Preparations run fairseq-preprocess in this process."""
-    with preprocess_in_process():
-        yield
 
 
 def pairs(split: str) -> Sequence[tuple[str, ...]]:

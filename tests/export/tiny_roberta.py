@@ -9,7 +9,6 @@ import fairseq.models.roberta
 import pytest
 import torch
 from fairseq import options, tasks
-from in_process import preprocess_in_process
 from preparing import prepare as run_preparation
 from transformers import RobertaConfig, RobertaForMaskedLM
 from transformers.models.auto import tokenization_auto
@@ -89,8 +88,7 @@ def prepare(folder: Path) -> Path:
     """A folder of `memattn prepare own-corpus`, data/, and a model for it, model.pt."""
     (folder / "train.en").write_text("\n".join(LINES * 3) + "\n")
     text = f"--text train={folder}/train valid={folder}/train --langs en --vocab-size 20"
-    with preprocess_in_process():
-        assert run_preparation(own_corpus, [*text.split(), "--output", str(folder / "data")]) == 0
+    assert run_preparation(own_corpus, [*text.split(), "--output", str(folder / "data")]) == 0
     argv = [str(folder / "data/bin"), *FLAGS.split()]
     args = options.parse_args_and_arch(options.get_training_parser(), argv)
     task = tasks.setup_task(args)

@@ -21,7 +21,6 @@ from harness import (
     run,
     train,
 )
-from in_process import preprocess_in_process
 from questions import prepare, records
 
 import fairseq_memattn
@@ -122,10 +121,9 @@ def sentence_pairs(corpus, once) -> Path:
                 text = "".join(f"{line}\n" for line in column)
                 Path(f"{prefix}.{part}").write_text(text, encoding="utf-8")
         bin = folder / "bin"
-        with preprocess_in_process():
-            binarise(prefixes, ["input0"], bin / "input0")
-            binarise(prefixes, ["input1"], bin / "input1", dictionary=bin / "input0" / "dict.txt")
-            binarise(prefixes, ["label"], bin / "label")
+        binarise(prefixes, ["input0"], bin / "input0")
+        binarise(prefixes, ["input1"], bin / "input1", dictionary=bin / "input0" / "dict.txt")
+        binarise(prefixes, ["label"], bin / "label")
         return bin
 
     return once("sentence_pairs", binarised)

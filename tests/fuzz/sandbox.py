@@ -23,7 +23,6 @@ from in_process import (
     _exit_code,
     _main,
     _state_restored,
-    preprocess_in_process,
 )
 
 import fairseq_memattn
@@ -144,7 +143,6 @@ def redirect(streams: Sequence[Path]) -> None:
 def call(command: str, argv: Sequence[str], folder: Path) -> int:
     with ExitStack() as stack:
         stack.enter_context(_state_restored())
-        stack.enter_context(preprocess_in_process())
         stack.enter_context(mock.patch.dict(os.environ, ENVIRONMENT))
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=False))
         stack.enter_context(mock.patch.object(torch.cuda, "device_count", return_value=0))

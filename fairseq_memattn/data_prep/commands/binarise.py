@@ -10,7 +10,7 @@ from fairseq_memattn.data_prep.pipeline.outputs import LOCK, locked
 from fairseq_memattn.errors import MemAttnError
 
 DESCRIPTION = """\
-Binarise segmented text with fairseq-preprocess, and keep its document ids.
+Binarise segmented text as fairseq-preprocess does, and keep its document ids.
 
   %(prog)s --text train=pieces/train valid=pieces/valid test=pieces/test --langs en es \\
               --output bin
@@ -21,8 +21,8 @@ Binarise segmented text with fairseq-preprocess, and keep its document ids.
   %(prog)s --text train=pieces/train valid=pieces/valid --langs en --output bin
       one language: data for language modelling (bin/train.bin, bin/dict.txt)
 
-Document ids are needed for all splits or for none. All input is checked before fairseq starts.
-Where fairseq is not installed, this command writes the same data in one process.
+Document ids are needed for all splits or for none. The data is that of fairseq-preprocess byte for
+byte; fairseq is not needed.
 The output folder appears when everything is done. The same input is not binarised again.
 """
 

@@ -1,16 +1,12 @@
 """Conversion of segmented text to fairseq's binary data, with the document ids of each split."""
 
-import importlib.util
 import json
 import os
 import re
 import shutil
-import signal
-import struct
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tqdm import tqdm
@@ -19,6 +15,7 @@ from fairseq_memattn.data_prep.pipeline.binary_data import (
     Symbols,
     count_symbols,
     read_symbols,
+    read_words,
     write_binary,
     write_symbols,
 )
@@ -31,27 +28,13 @@ from fairseq_memattn.data_prep.text.aligned import (
     read_with_ids,
     refuse_empty,
 )
-from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import make_folders
 
 VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
 OWN = re.compile(r"(train|valid|test)[0-9]*\..*(bin|idx|docids)|dict\.(.*\.)?txt")
-HEADER = struct.Struct("<9sQBQ")
-STANDARD_ERROR = 2
-PREPROCESS = """\
-import logging, os, sys
-if not os.environ.get("MEMATTN_TRACEBACK"):
-    sys.excepthook = lambda kind, error, _: print(f"{kind.__name__}: {error}", file=sys.stderr)
-# all options, the folder, which is ".", and advice for speech
-left_out = ("Namespace(", "Wrote preprocessed data to .", "Please install tensorboardX")
-logging.basicConfig(level="INFO", format="fairseq-preprocess: %(message)s")
-for handler in logging.root.handlers:
-    handler.addFilter(lambda record: not str(record.msg).startswith(left_out))
-from fairseq_cli import preprocess
-preprocess.cli_main()
-"""
+LOG = "preprocess.log"
 
 
 def binarise(
@@ -74,8 +57,8 @@ def binarise(
     force: replace data that this function has made before; it never replaces anything else
 
     Returns False if `output` already contains the same data, according to its `binarised.json`,
-    and True otherwise. Raises MemAttnError, before fairseq starts, for wrong input or options, and
-    for an `output` with other contents.
+    and True otherwise. Raises MemAttnError for wrong input or options, and for an `output` with
+    other contents.
     """
     splits = find_splits(text, languages)
     check_options(splits, joined_dictionary, dictionary, workers)
@@ -90,13 +73,9 @@ def binarise(
     if is_done(output, record, force):
         return False
     with replaced_when_done(output) as folder:
-        counts = {split: write_checked(splits, split, folder) for split in text}
-        if importlib.util.find_spec("fairseq") is None:
-            write_data(splits, folder, joined_dictionary, dictionary)
-        else:
-            preprocess(splits, folder, joined_dictionary, dictionary, workers)
-        for split, count in counts.items():
-            check_count(splits, split, folder, count)
+        for split in text:
+            write_checked(splits, split, folder)
+        write_data(splits, folder, joined_dictionary, dictionary, workers)
         sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
         contents = json.dumps({**record, "bytes": sizes}, indent=2, sort_keys=True) + "\n"
         (folder / RECORD).write_text(contents, encoding="utf-8")
@@ -144,7 +123,7 @@ def check_options(
 
 def is_own(path: Path) -> bool:
     """Whether a file has a name that this command gives."""
-    return path.name in (RECORD, "preprocess.log") or OWN.fullmatch(path.name) is not None
+    return path.name in (RECORD, LOG) or OWN.fullmatch(path.name) is not None
 
 
 def forget_other_parts(folder: Path, kept: Collection[str]) -> None:
@@ -215,11 +194,7 @@ def replaced_when_done(output: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(output: Path) -> None:
-    """Remove the folders of runs that were killed, and bring back what one was about to replace.
-
-    Every run has a folder of its own, because fairseq may outlive a killed run and continue to
-    write.
-    """
+    """Remove the folders of runs that were killed, and bring back what one was about to replace."""
     old = output.with_name(f".{output.name}.replaced")
     if old.is_dir() and not output.exists():
         old.rename(output)
@@ -229,15 +204,15 @@ def remove_leftovers(output: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def write_checked(splits: Splits, split: str, folder: Path) -> int:
-    """Check a split and write its document ids; returns the number of lines.
+def write_checked(splits: Splits, split: str, folder: Path) -> None:
+    """Check a split and write its document ids.
 
     Raises MemAttnError at the first wrong line. A pair must have text on both sides, because
     fairseq would train on empty sentences. For one language fairseq joins the lines, and lines may
     be empty.
     """
     paths = splits.texts(split)
-    count = 0
+    sentence = None
     with ExitStack() as stack:
         if splits.documents:
             docids = splits.docids(split)
@@ -247,15 +222,13 @@ def write_checked(splits: Splits, split: str, folder: Path) -> int:
         else:
             sentences = (Sentence(row, "", number) for number, row in aligned_lines(paths))
         for sentence in tqdm(sentences, desc=f"checking {split}", unit=" lines", disable=None):
-            count += 1
             if len(paths) == 2:
                 for path, line in zip(paths, sentence.texts, strict=True):
                     refuse_empty(path, sentence.line, line)
             if splits.documents:
                 file.write(sentence.document + "\n")
-    if count == 0:
+    if sentence is None:
         raise MemAttnError(f"{paths[0]}: no lines")
-    return count
 
 
 def write_data(
@@ -263,17 +236,22 @@ def write_data(
     folder: Path,
     joined_dictionary: bool,
     dictionary: Path | Mapping[str, Path] | None,
+    workers: int,
 ) -> None:
-    """Write what fairseq-preprocess writes, its log excepted."""
+    """Write the dictionaries and the data, and in the log what each file of the data contains."""
     symbols = symbols_by_language(splits, joined_dictionary, dictionary)
     for language in splits.languages:
         name = f"dict.{language}.txt" if len(splits.languages) == 2 else "dict.txt"
         write_symbols(symbols[language], folder / name)
-    for split in splits.text:
-        names = splits.binarised(split, "bin")
-        for language, text, name in zip(splits.languages, splits.texts(split), names, strict=True):
-            content = write_binary(text, symbols[language], folder / name.removesuffix(".bin"))
-            print(f"{text}: {content}", file=sys.stderr)
+    with open(folder / LOG, "w", encoding="utf-8", newline="\n") as log:
+        for split in splits.text:
+            names = splits.binarised(split)
+            for language, text, name in zip(
+                splits.languages, splits.texts(split), names, strict=True
+            ):
+                content = write_binary(text, symbols[language], folder / name, workers)
+                print(f"{text}: {content}", file=sys.stderr)
+                log.write(f"{name}: {content}\n")
 
 
 def symbols_by_language(
@@ -289,70 +267,3 @@ def symbols_by_language(
         return dict.fromkeys(splits.languages, count_symbols(texts))
     pairs = zip(splits.languages, texts, strict=True)
     return {language: count_symbols([text]) for language, text in pairs}
-
-
-def preprocess(
-    splits: Splits,
-    folder: Path,
-    joined_dictionary: bool,
-    dictionary: Path | Mapping[str, Path] | None,
-    workers: int,
-) -> None:
-    """Run fairseq-preprocess; its output goes to standard error.
-
-    Raises MemAttnError if it fails.
-    """
-    # It runs in `folder`, so that its log does not contain a temporary path.
-    flags = ["--destdir", ".", "--workers", str(workers)]
-    if len(splits.languages) == 2:
-        source, target = splits.languages
-        flags += ["--source-lang", source, "--target-lang", target]
-        flags += ["--joined-dictionary"] * joined_dictionary
-        prefixes = {split: str(prefix.absolute()) for split, prefix in splits.text.items()}
-    else:
-        flags += ["--only-source"]
-        prefixes = {split: str(splits.texts(split)[0].absolute()) for split in splits.text}
-    for flag, path in zip(("--srcdict", "--tgtdict"), named(dictionary).values(), strict=False):
-        flags += [flag, str(path.absolute())]
-    for family in ("train", "valid", "test"):
-        members = [split for split in prefixes if split.startswith(family)]
-        if members:
-            members.sort(key=lambda split: (len(split), split))  # valid, valid1, ..., valid10
-            flags += [f"--{family}pref", ",".join(prefixes[split] for split in members)]
-    status = run_preprocess(flags, folder)
-    if status != 0:
-        raise MemAttnError(f"fairseq-preprocess ended with {status}; its message is above")
-
-
-def run_preprocess(flags: Sequence[str], folder: Path) -> int:
-    """Run fairseq-preprocess in a folder; returns its exit status.
-
-    It has a process group of its own. After an exception, such as Ctrl-C, the whole group is
-    killed, so that neither it nor its processes print tracebacks or continue to write. Its own
-    errors are one line, unless MEMATTN_TRACEBACK is set.
-    """
-    # -P keeps a folder `fairseq` in the working directory, such as a checkout, off the path.
-    command = [sys.executable, "-P", "-c", PREPROCESS, *flags]
-    process = subprocess.Popen(command, cwd=folder, stdout=STANDARD_ERROR, process_group=0)
-    try:
-        return process.wait()
-    except BaseException:
-        with suppress(ProcessLookupError):  # it has ended
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-
-
-def check_count(splits: Splits, split: str, folder: Path, count: int) -> None:
-    """Raise MemAttnError unless the binary data has `count` sentences.
-
-    The index of a memory-mapped data set begins with a magic word of 9 bytes, a version, the type
-    of its numbers, and the number of sentences.
-    """
-    for path, name in zip(splits.texts(split), splits.binarised(split, "idx"), strict=True):
-        with open(folder / name, "rb") as file:
-            *_, found = HEADER.unpack(file.read(HEADER.size))
-        if found != count:
-            raise MemAttnError(
-                f"{path}: {count} lines, but the binary data has {found} sentences; try --workers 1"
-            )

@@ -1,4 +1,4 @@
-"""fairseq's binary data without fairseq: the same bytes as fairseq-preprocess writes.
+"""fairseq's dictionaries and binary data: the same bytes as fairseq-preprocess writes.
 
 A data set of N sentences is two files. NAME.bin has the numbers of the tokens. NAME.idx has a
 header, the length of each sentence in tokens (int32) and its first byte in NAME.bin (int64).
@@ -6,14 +6,18 @@ header, the length of each sentence in tokens (int32) and its first byte in NAME
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.dictionary import OVERWRITE, SPECIAL
-from fairseq_memattn.data_prep.text.lines import read_lines
+from fairseq_memattn.data_prep.text.lines import map_lines, read_lines
+from fairseq_memattn.errors import MemAttnError
 
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in every dictionary, and in no file
+OVERWRITE = " #fairseq:overwrite"
 EOS, UNKNOWN = SPECIAL.index("</s>"), SPECIAL.index("<unk>")
 MULTIPLE = 8  # the number of symbols is one, for the sake of GPUs
 HEADER = struct.Struct("<9sQBQ")  # magic word, version, code of the type, number of sentences
@@ -22,6 +26,31 @@ MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 TYPES = ((65_500, np.dtype("<u2"), 8), (4_294_967_295, np.dtype("<u4"), 9))
 
 Symbols = list[tuple[str, int]]  # with their counts
+
+
+def read_words(path: Path) -> set[str]:
+    """The words of a dictionary of fairseq; each line is a word, a space and a count.
+
+    Raises MemAttnError for any other line, for a word that occurs twice or is one of fairseq's own,
+    and for an empty file.
+    """
+    words: set[str] = set()
+    for number, line in enumerate(read_lines(path), start=1):
+        entry = line.rstrip()
+        replaces = entry.endswith(OVERWRITE)
+        word, space, count = entry.removesuffix(OVERWRITE).rpartition(" ")
+        if not space or not count.isdecimal():
+            raise MemAttnError(
+                f"{path}, line {number}: must be a symbol, a space and a count, as in a dictionary "
+                f"of fairseq, but is {line!r}"
+            )
+        if not replaces and (word in words or word in SPECIAL):
+            what = "is one of fairseq's own symbols" if word in SPECIAL else "occurs twice"
+            raise MemAttnError(f"{path}, line {number}: {word!r} {what}; remove this line")
+        words.add(word)
+    if not words:
+        raise MemAttnError(f"{path}: the dictionary has no symbols")
+    return words
 
 
 def count_symbols(texts: Sequence[Path]) -> Symbols:
@@ -51,18 +80,19 @@ def write_symbols(symbols: Symbols, path: Path) -> None:
         file.writelines(f"{word} {count}\n" for word, count in symbols)
 
 
-def write_binary(text: Path, symbols: Symbols, prefix: Path) -> str:
+def write_binary(text: Path, symbols: Symbols, prefix: Path, workers: int) -> str:
     """Writes PREFIX.bin and PREFIX.idx; returns what they contain, in a sentence."""
     words = [*SPECIAL, *(word for word, _ in symbols)]
     numbers = {word: number for number, word in enumerate(words)}
     dtype, code = next((dtype, code) for limit, dtype, code in TYPES if len(words) < limit)
     sizes: list[int] = []
     unknown = 0
+    lines = tqdm(read_lines(text), desc=prefix.name, unit=" lines", disable=None)
     with open(f"{prefix}.bin", "wb") as file:
-        for line in encoded(text, numbers):
-            file.write(np.array(line, dtype).tobytes())
-            sizes.append(len(line))
-            unknown += line.count(UNKNOWN)
+        for tokens, missing in map_lines(partial(encoder, numbers, dtype), lines, workers):
+            file.write(tokens)
+            sizes.append(len(tokens) // dtype.itemsize)
+            unknown += missing
     starts = np.cumsum([0, *sizes[:-1]], dtype="<i8") * dtype.itemsize
     with open(f"{prefix}.idx", "wb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, code, len(sizes)))
@@ -72,7 +102,11 @@ def write_binary(text: Path, symbols: Symbols, prefix: Path) -> str:
     return f"{len(sizes)} sentences, {sum(sizes)} tokens, {share:.3%} of them <unk>"
 
 
-def encoded(text: Path, numbers: dict[str, int]) -> Iterator[list[int]]:
-    """The numbers of each line's tokens, that of the end of the sentence included."""
-    for line in read_lines(text):
-        yield [*(numbers.get(word, UNKNOWN) for word in line.split()), EOS]
+def encoder(numbers: dict[str, int], dtype: np.dtype) -> Callable[[str], tuple[bytes, int]]:
+    """The function from a line to its tokens, the end of the sentence included, and their <unk>."""
+
+    def encode(line: str) -> tuple[bytes, int]:
+        tokens = [*(numbers.get(word, UNKNOWN) for word in line.split()), EOS]
+        return np.array(tokens, dtype).tobytes(), tokens.count(UNKNOWN)
+
+    return encode

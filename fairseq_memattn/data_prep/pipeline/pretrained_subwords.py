@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from fairseq_memattn.data_prep.pipeline.binary_data import read_words
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE
 from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
 from fairseq_memattn.data_prep.text.round_trip import from_sentencepiece

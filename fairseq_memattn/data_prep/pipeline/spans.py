@@ -12,9 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline.binary_data import read_words
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import check_dictionary
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.dictionary import read_words
 from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.passages import Passage
 from fairseq_memattn.data_prep.text.token_offsets import (

@@ -34,12 +34,11 @@ class Splits:
                 files[f"{split}.docid"] = self.docids(split)
         return files
 
-    def binarised(self, split: str, suffix: str) -> list[str]:
-        """fairseq's names for a split's binary data, one a language."""
+    def binarised(self, split: str) -> list[str]:
+        """fairseq's names for a split's binary data, one a language, without their suffixes."""
         if len(self.languages) == 1:
-            return [f"{split}.{suffix}"]
-        pair = "-".join(self.languages)
-        return [f"{split}.{pair}.{language}.{suffix}" for language in self.languages]
+            return [split]
+        return [f"{split}.{'-'.join(self.languages)}.{language}" for language in self.languages]
 
     def sidecar(self, split: str) -> str:
         """The name of a split's document ids beside the binary data."""
@@ -95,8 +94,6 @@ def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
             f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
             f"but is {split}{like(split, ('train', 'valid', 'test'))}"
         )
-    if "," in str(prefix.absolute()):  # fairseq would read two prefixes
-        raise MemAttnError(f"--text {split}={prefix}: the path must not contain a comma")
     _, family, number = match.groups()
     if number:
         before = f"{family}{int(number) - 1 or ''}"

@@ -31,8 +31,6 @@ class Pipeline:
     def __init__(
         self, folder: Path, languages: Sequence[str], *, workers: int = 1, force: bool = False
     ) -> None:
-        if "," in str(folder.absolute()):  # fairseq-preprocess would read two paths
-            raise MemAttnError(f"--output {folder.absolute()}: the path must not contain a comma")
         self.folder = folder
         self.languages = tuple(languages)
         self.workers = workers

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, tee, zip_longest
 from multiprocessing import Pool
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
 
@@ -24,6 +24,7 @@ CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
 BLOCK = 2000  # lines that a process gets at a time
 INTERVAL = 0.5  # seconds
 LineFunction = Callable[[str], str]
+T = TypeVar("T")
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -105,8 +106,8 @@ def rewrite(
 
 
 def map_lines(
-    make: Callable[[], LineFunction], lines: Iterable[str], workers: int
-) -> Iterator[str]:
+    make: Callable[[], Callable[[str], T]], lines: Iterable[str], workers: int
+) -> Iterator[T]:
     """The results of the function for all lines, in order."""
     if workers == 1:
         yield from map(make(), lines)
@@ -130,10 +131,12 @@ def map_lines(
         pool.join()
 
 
-_function: LineFunction
+_function: Callable[[str], Any]
 
 
-def _start(make: Callable[[], LineFunction], parent: int, mask: Iterable[signal.Signals]) -> None:
+def _start(
+    make: Callable[[], Callable[[str], Any]], parent: int, mask: Iterable[signal.Signals]
+) -> None:
     global _function
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent handles it and ends the pool
@@ -159,5 +162,5 @@ def _end(parent: int, worker: int) -> None:
     os._exit(1)
 
 
-def _apply(line: str) -> str:
+def _apply(line: str) -> Any:
     return _function(line)

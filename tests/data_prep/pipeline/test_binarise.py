@@ -15,10 +15,8 @@ from fairseq_memattn.data_prep.pipeline import binarise as script
 from fairseq_memattn.data_prep.pipeline.binarise import (
     RECORD,
     binarise,
-    check_count,
     forget_other_parts,
 )
-from fairseq_memattn.data_prep.pipeline.splits import find_splits
 from fairseq_memattn.errors import MemAttnError
 
 SPLITS = ("train", "valid", "test")
@@ -160,8 +158,8 @@ def test_what_another_program_has_made_is_kept(
 def killed_at(step: str, arguments: list[str]) -> int | None:
     """The exit code of the command in a process that is killed at a step of its work.
 
-    checked: the document ids are written, and fairseq has not started
-    binary: fairseq has written binary data, and its index is not complete
+    checked: the document ids are written, and no data
+    binary: the first data is written
     """
 
     def die(*_: object) -> None:
@@ -169,11 +167,10 @@ def killed_at(step: str, arguments: list[str]) -> int | None:
 
     def work() -> None:
         if step == "checked":
-            script.run_preprocess = die
+            script.write_data = die
         else:
-            from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-
-            MMapIndexedDatasetBuilder.finalize = die
+            write = script.write_binary
+            script.write_binary = lambda *args: die(write(*args))
         sys.exit(prepare(script, arguments))
 
     process = multiprocessing.get_context("fork").Process(target=work)
@@ -242,35 +239,6 @@ def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: 
     assert (tmp_path / "bin" / "train.docids").read_text("utf-8") == "\n".join(IDS) + "\n"
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("own_process")
-def test_a_failure_of_fairseq_is_told_and_leaves_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(script, "read_words", lambda path: set())  # which would find the mistake
-    text = write(tmp_path / "pieces")
-    (tmp_path / "dict.txt").write_text("not a dictionary\n", encoding="utf-8")
-    options = ["--dictionary", str(tmp_path / "dict.txt")]
-    output = tmp_path / "new" / "bin"
-    assert prepare(script, [*map(str, arguments(text, output)), *options]) == 1
-    error = capfd.readouterr().err
-    assert "ValueError: Incorrect dictionary format" in error and "Traceback" not in error
-    assert error.splitlines()[-1] == (
-        "memattn prepare: error: fairseq-preprocess ended with 1; its message is above"
-    )
-    assert not (tmp_path / "new").exists()
-
-
-def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Path]) -> None:
-    text, output = made
-    splits = find_splits(text, ["en", "es"])
-    check_count(splits, "valid", output, 5)
-    with pytest.raises(
-        MemAttnError, match="valid.en: 6 lines, but the binary data has 5 sentences"
-    ):
-        check_count(splits, "valid", output, 6)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -280,10 +248,10 @@ def test_sentences_that_fairseq_lost_are_noticed(made: tuple[dict[str, Path], Pa
         ({"test_en": "", "test_es": "", "test_docid": ""}, "test.en: no lines"),
     ],
 )
-def test_wrong_data_is_refused_before_fairseq_starts(
+def test_wrong_data_is_refused_before_data_is_written(
     changes: dict[str, str | None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script, "preprocess", None)
+    monkeypatch.setattr(script, "write_data", None)
     text = write(tmp_path / "pieces", **changes)
     with pytest.raises(MemAttnError) as error:
         binarise(text, ["en", "es"], tmp_path / "new" / "bin")

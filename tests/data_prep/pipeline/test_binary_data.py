@@ -1,8 +1,10 @@
 """The data that is written without fairseq, byte for byte that of fairseq-preprocess."""
 
+import os
 from pathlib import Path
 
 import pytest
+from in_process import run_in_process
 
 from fairseq_memattn.data_prep.pipeline import binarise as script
 from fairseq_memattn.data_prep.pipeline.splits import find_splits
@@ -26,15 +28,41 @@ def written(folder: Path, text: dict[str, dict[str, list[str]]] = TEXT) -> dict[
     return {split: folder / split for split in text}
 
 
+def preprocess(
+    splits: dict[str, Path],
+    languages: list[str],
+    folder: Path,
+    joined: object,
+    dictionary: object,
+) -> None:
+    """fairseq-preprocess for the same text."""
+    argv = ["fairseq-preprocess", "--destdir", str(folder)]
+    if len(languages) == 2:
+        argv += ["--source-lang", languages[0], "--target-lang", languages[1]]
+        argv += ["--joined-dictionary"] * bool(joined)
+    else:
+        argv += ["--only-source"]
+        splits = {split: Path(f"{prefix}.{languages[0]}") for split, prefix in splits.items()}
+    given = dictionary.values() if isinstance(dictionary, dict) else [dictionary] * bool(dictionary)
+    for flag, path in zip(("--srcdict", "--tgtdict"), given, strict=False):
+        argv += [flag, str(path)]
+    for family in ("train", "valid", "test"):
+        prefixes = ",".join(str(splits[name]) for name in splits if name.startswith(family))
+        argv += [f"--{family}pref", prefixes]
+    done = run_in_process("fairseq-preprocess", argv, None, None, {**os.environ})
+    assert done.returncode == 0, done.stderr
+
+
 def check(splits: dict[str, Path], languages: list[str], folder: Path, **options: object) -> None:
     joined, dictionary = options.get("joined", True), options.get("dictionary")
     ours, theirs = folder / "ours", folder / "theirs"
     found = find_splits(splits, languages)
     ours.mkdir()
     theirs.mkdir()
-    script.write_data(found, ours, joined, dictionary)
-    script.preprocess(found, theirs, joined, dictionary, workers=1)
-    (theirs / "preprocess.log").unlink()
+    script.write_data(found, ours, joined, dictionary, workers=2)
+    preprocess(splits, languages, theirs, joined, dictionary)
+    for folder in (ours, theirs):
+        (folder / "preprocess.log").unlink()
     assert {p.name for p in ours.iterdir()} == {p.name for p in theirs.iterdir()}
     for path in ours.iterdir():
         assert path.read_bytes() == (theirs / path.name).read_bytes(), path.name

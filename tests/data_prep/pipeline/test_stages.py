@@ -299,7 +299,6 @@ def started(work: str, *folders: Path) -> subprocess.Popen[str]:
         "import sys, test_stages\n"
         "from types import SimpleNamespace; from fairseq_memattn import cli\n"
         "from pathlib import Path; from fairseq_memattn.data_prep.text.lines import rewrite\n"
-        "from fairseq_memattn.data_prep.pipeline.binarise import run_preprocess\n"
         f"command = SimpleNamespace(add_arguments=lambda _: None, run=lambda _: {work})\n"
         "cli._load = lambda name: command\n"
         "sys.exit(cli.main(['score']))"
@@ -351,44 +350,6 @@ def test_an_interrupt_ends_in_one_line(
     send(process.pid, stop)
     assert ended(process) == (128 + stop, STOPPED.get(stop, ""))
     assert [path.name for path in tmp_path.iterdir()] == [text.name]
-
-
-FAIRSEQ = """\
-import multiprocessing, os, time
-
-def work(number):
-    print(os.getpid(), flush=True)
-    time.sleep(3600)
-
-def cli_main():
-    with multiprocessing.Pool(1) as pool:
-        pool.map(work, [1])
-"""
-
-
-def runs(process: int) -> bool:
-    """Whether a process has not ended; one that has may wait for its parent."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.full
-def test_an_interrupt_ends_fairseq_and_its_processes(tmp_path: Path) -> None:
-    (tmp_path / "fairseq_cli").mkdir()
-    (tmp_path / "fairseq_cli/preprocess.py").write_text(FAIRSEQ)
-    (tmp_path / "fairseq_cli/__init__.py").touch()
-    process = started(f"run_preprocess([], Path({str(tmp_path)!r}))", tmp_path)
-    assert process.stderr is not None
-    worker = int(process.stderr.readline())
-    assert runs(worker)
-    os.kill(process.pid, signal.SIGTERM)
-    assert ended(process) == (128 + signal.SIGTERM, "")
-    for _ in range(100):
-        if runs(worker):
-            time.sleep(0.1)
-    assert not runs(worker)
 
 
 def test_tokens_and_back() -> None:
