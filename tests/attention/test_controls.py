@@ -174,3 +174,13 @@ def test_slots_begin_with_few_tokens(name, heads):
     # By participation: n equal shares, and zeros, count as n tokens.
     tokens = phi.sum(2).square() / phi.square().sum(2)
     assert tokens.mean() < 16  # of 64
+
+
+def test_linformer_begins_as_in_its_authors_code():
+    """Each head's matrix, slots by positions, is Xavier's with a gain of 2 ** -0.5."""
+    sizes = Sizes(64, 8, heads=2, attention_heads=2, head_dim=32, max_positions=64)
+    weight = make_control("linformer", sizes, linformer_init="paper").weight
+    expected = torch.nn.init.xavier_uniform_(torch.empty(8, 64), gain=2**-0.5)
+    for head in weight.unbind(1):
+        assert_close(head.abs().max(), expected.abs().max(), rtol=0.05, atol=0)
+        assert_close(head.std(), expected.std(), rtol=0.1, atol=0)
