@@ -184,3 +184,16 @@ def test_linformer_begins_as_in_its_authors_code():
     for head in weight.unbind(1):
         assert_close(head.abs().max(), expected.abs().max(), rtol=0.05, atol=0)
         assert_close(head.std(), expected.std(), rtol=0.1, atol=0)
+
+
+def test_random_slots_can_be_drawn_at_each_step():
+    sizes = Sizes(64, 8, heads=2, attention_heads=2, head_dim=32)
+    control, table = (make_control("random", sizes, random_draw=d) for d in ("step", "position"))
+    k, tokens = torch.zeros(50, 2, 40, 32), Tokens(torch.zeros(50, 40, 64))
+    first, again = (control.vectors(k, tokens) for _ in range(2))
+    for phi in (first, again):
+        assert torch.equal(phi.sum(3), torch.ones(50, 2, 40))
+        assert_close(phi.mean((0, 2)), torch.full((2, 8), 1 / 8), rtol=0, atol=0.03)
+    assert (first * again).sum(3).mean() < 0.2  # and not the same slot
+    assert not torch.equal(first[0], first[1])
+    assert torch.equal(control.eval().vectors(k, tokens), table.vectors(k, tokens))
