@@ -94,7 +94,15 @@ def means_of(clusters, k, v):
     return memory[0], memory[1], written
 
 
+def bits(control, key):
+    """On which side of each plane a key is, or without planes the key itself."""
+    if control.planes is None:
+        return key
+    return (torch.cat([key, key.new_ones(1)]) @ control.planes.T > 0).double()
+
+
 def nearest(key, means):
+    """By the Euclidean distance, which of bits is the root of the Hamming distance."""
     distances = [(key - mean).square().sum().item() for mean in means]
     return distances.index(min(distances))
 
@@ -104,8 +112,8 @@ def clustering(control, k, v, x):
     clusters: list[list[list[int]]] = [[[] for _ in range(M)] for _ in range(H)]
     for t in range(k.shape[1]):
         for h in range(H):
-            means = [k[h, members].mean(0) for members in clusters[h] if members]
-            slot = len(means) if len(means) < M else nearest(k[h, t], means)
+            means = [bits(control, k[h, own].mean(0)) for own in clusters[h] if own]
+            slot = len(means) if len(means) < M else nearest(bits(control, k[h, t]), means)
             clusters[h][slot].append(t)
         yield means_of(clusters, k, v)
 
@@ -113,7 +121,8 @@ def clustering(control, k, v, x):
 def k_means(control, k, v, x):
     """Section 3.2 over the whole sentence: Lloyd's algorithm from keys that are far apart."""
     clusters = []
-    for keys in k:
+    for head in k:
+        keys = torch.stack([bits(control, key) for key in head])
         means = [keys[0]]
         while len(means) < M:
             gaps = [min((key - mean).square().sum().item() for mean in means) for key in keys]
@@ -122,6 +131,8 @@ def k_means(control, k, v, x):
             slots = [nearest(key, means) for key in keys]
             members = [[t for t, slot in enumerate(slots) if slot == m] for m in range(M)]
             means = [keys[own].mean(0) if own else means[m] for m, own in enumerate(members)]
+            if control.planes is not None:  # the bits that most members have
+                means = [(mean > 0.5).double() for mean in means]
         clusters.append(members)
     yield means_of(clusters, k, v)
 

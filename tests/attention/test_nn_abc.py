@@ -35,6 +35,7 @@ DESIGNS = {name: Design(name) for name in all_controls()} | {
     "strided": Design("strided", STRIDED),
     "rfa": Design("rfa", dict(slots=4)),
     "rfa, gate": Design("rfa", dict(slots=4, rfa_gate=True)),
+    "clustering, bits": Design("clustering", dict(cluster_bits=5)),
     "mlp, sigmoid": Design("mlp", dict(activation="sigmoid", bias=False)),
     "mlp, one control": Design("mlp", dict(share_control=True)),
     "gated, one control": Design("gated", dict(share_control=True)),
