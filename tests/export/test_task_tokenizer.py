@@ -13,7 +13,6 @@ from fairseq.data.data_utils import load_indexed_dataset
 from full import full
 from preparing import write_gpt2_files
 
-from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import gpt2_subwords, segment
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import moses
@@ -124,7 +123,7 @@ def test_sentencepiece(joined: bool, tmp_path: Path):
     model = pipeline.learn_sentencepiece(
         pipeline.paths("text", "train"), "spm", Training(150, "_eos")
     )
-    own_corpus.segment(pipeline, "text", ["train", "valid", "test"], model)
+    pipeline.apply_sentencepiece("text", model)
     pipeline.binarise(joined_dictionary=joined)
     made, found = check_both_sides(pipeline, tmp_path / "made", from_sentencepiece)
     assert found.files() == [model]
@@ -217,7 +216,7 @@ def test_windows(tmp_path: Path):
     model = pipeline.learn_sentencepiece(
         pipeline.paths("text", "train"), "spm", Training(150, "_sep")
     )
-    own_corpus.segment(pipeline, "text", ["train", "valid", "test"], model)
+    pipeline.apply_sentencepiece("text", model)
     pipeline.binarise()
     data = pipeline.folder / "bin"
     task = task_of(data, context_separator="_eos")

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
-from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.binarise import forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
@@ -18,7 +18,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     find_subwords,
     segment,
 )
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, check_published
 from fairseq_memattn.data_prep.text.lines import raw_lines, write_row
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -170,16 +170,6 @@ def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
     return pipeline.stages.run(f"text-{split}", [source], outputs, work)["examples"]
 
 
-def check_size(name: str, split: str, size: int) -> None:
-    """Raise MemAttnError if the number of examples in a split differs from the published ones."""
-    published = TASKS[name].sizes[split]
-    if size not in published:
-        raise MemAttnError(
-            f"{split} has {size:,} examples, but {split} of {name} has "
-            f"{' or '.join(f'{number:,}' for number in published)}; accept it with --unchecked"
-        )
-
-
 def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
     """The labels as a dictionary of fairseq, in the order of the task and not by frequency."""
     path = pipeline.folder / "labels.txt"
@@ -205,29 +195,15 @@ def run(args: argparse.Namespace) -> None:
     for split, source in zip(task.files, raw.values(), strict=True):
         size = write_text(pipeline, task, split, source)
         if not args.unchecked:
-            check_size(args.task, split, size)
+            published = task.sizes[split]
+            check_published(split, size, "examples", f"{split} of {args.task}", published)
     for split in task.files:
         for part in inputs:
             segment(pipeline, split, part, subwords)
     for part in inputs:
-        binarise_part(pipeline, task, "pieces", part, subwords.dictionary)
-    binarise_part(pipeline, task, "text", LABEL, label_dictionary(pipeline, task))
+        pipeline.binarise("pieces", [*task.files], subwords.dictionary, part=part)
+    pipeline.binarise("text", [*task.files], label_dictionary(pipeline, task), part=LABEL)
     forget_other_parts(pipeline.folder / "bin", [*inputs, LABEL])
-
-
-def binarise_part(pipeline: Pipeline, task: Task, kind: str, part: str, dictionary: Path) -> None:
-    """KIND/*.PART to bin/PART/."""
-    text = {split: pipeline.folder / kind / split for split in task.files}
-    target = pipeline.folder / "bin" / part
-    made = binarise(
-        text,
-        [part],
-        target,
-        dictionary=dictionary,
-        workers=pipeline.workers,
-        force=pipeline.force,
-    )
-    print(f"bin: {target} {'is ready' if made else 'was ready'}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,12 +2,11 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import TextIO
 
 from tqdm import tqdm
 
@@ -55,7 +54,11 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
             for has_text, document in groupby(lines, key=bool):
                 if has_text:
                     counts["documents"] += 1
-                    counts["lines"] += write_document(random.choice(files), document)
+                    file = random.choice(files)
+                    for line in document:
+                        file.write(line + "\n")
+                        counts["lines"] += 1
+                    file.write("\n")
         for target, file in zip(targets, files, strict=True):
             if file.tell() == 0:
                 raise MemAttnError(
@@ -63,16 +66,6 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
                     "choose fewer --shards (an empty line ends a document)"
                 )
     return counts
-
-
-def write_document(file: TextIO, document: Iterable[str]) -> int:
-    """Write a document and the empty line that ends it; returns its lines."""
-    count = 0
-    for line in document:
-        file.write(line + "\n")
-        count += 1
-    file.write("\n")
-    return count
 
 
 @locks_output

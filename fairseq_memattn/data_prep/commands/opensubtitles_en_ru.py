@@ -132,11 +132,7 @@ def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normaliz
             "--sentencepiece",
         )
         for pipeline in sets.values():
-            for split in SPLITS:
-                source, pieces = (pipeline.path(x, split, language) for x in ("text", "pieces"))
-                work = partial(subword.encode, model, [source], pieces.parent)
-                name = f"pieces-{split}-{language}"
-                pipeline.stages.run(name, [source, model], [pieces], work)
+            pipeline.apply_sentencepiece("text", model, languages=[language])
 
 
 @locks_output

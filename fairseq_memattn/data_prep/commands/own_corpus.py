@@ -90,14 +90,6 @@ def rows(
         yield (*sentence.texts, sentence.document) if docids else sentence.texts
 
 
-def segment(pipeline: Pipeline, kind: str, splits: Sequence[str], model: Path) -> None:
-    """KIND/ to pieces/."""
-    for split in splits:
-        inputs, outputs = (pipeline.paths(folder, split) for folder in (kind, "pieces"))
-        work = partial(subword.encode, model, inputs, outputs[0].parent)
-        pipeline.stages.run(f"pieces-{split}", [*inputs, model], outputs, work)
-
-
 def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
     """The user's lines to text/; returns whether they have document ids."""
     found = find_splits(text, pipeline.languages)
@@ -172,7 +164,7 @@ def run(args: argparse.Namespace) -> None:
         pipeline.tokenise(splits)
         kind = "tokens"
     model = pipeline.learn_sentencepiece(pipeline.paths(kind, "train"), "spm", training)
-    segment(pipeline, kind, splits, model)
+    pipeline.apply_sentencepiece(kind, model, splits)
     if documents:
         pipeline.copy_docids(splits)
     else:

@@ -12,7 +12,7 @@ from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
+from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline, check_published
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError
 
@@ -88,16 +88,9 @@ def is_title(line: str) -> bool:
 def check_sizes(corpus: Corpus, name: str, tokens: dict[str, int], vocabulary: int) -> None:
     """Raise MemAttnError if the sizes of the corpus differ from the published ones."""
     for split, expected in corpus.tokens.items():
-        if tokens[split] != expected:
-            raise MemAttnError(
-                f"{split} has {tokens[split]:,} tokens with the ends of lines, but {split} of "
-                f"{name} has {expected:,}; accept it with --unchecked"
-            )
-    if vocabulary != corpus.vocabulary:
-        raise MemAttnError(
-            f"train has {vocabulary:,} words, but train of {name} has {corpus.vocabulary:,}; "
-            "accept it with --unchecked"
-        )
+        unit = "tokens with the ends of lines"
+        check_published(split, tokens[split], unit, f"{split} of {name}", [expected])
+    check_published("train", vocabulary, "words", f"train of {name}", [corpus.vocabulary])
 
 
 def count_words(path: Path) -> int:

@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.binary_data import (
     Symbols,
+    check_dictionary,
     count_symbols,
     read_symbols,
-    read_words,
     write_binary,
     write_symbols,
 )
@@ -116,9 +116,7 @@ def check_options(
             f"--dictionary {dictionary} is for both languages; join the dictionaries"
         )
     for path in named(dictionary).values():
-        if not path.is_file():
-            raise MemAttnError(f"--dictionary {path}: no such file")
-        read_words(path)
+        check_dictionary(path)
 
 
 def is_own(path: Path) -> bool:

@@ -53,6 +53,13 @@ def read_words(path: Path) -> set[str]:
     return words
 
 
+def check_dictionary(path: Path) -> None:
+    """Raise MemAttnError for a file of --dictionary that is not a dictionary of fairseq."""
+    if not path.is_file():
+        raise MemAttnError(f"--dictionary {path}: no such file")
+    read_words(path)
+
+
 def count_symbols(texts: Sequence[Path]) -> Symbols:
     """The symbols of the texts by falling count, then by name."""
     counts: Counter[str] = Counter()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fairseq_memattn.data_prep.pipeline.binary_data import read_words
+from fairseq_memattn.data_prep.pipeline.arguments import add_options
+from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, read_words
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE
@@ -49,18 +50,10 @@ def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder with RoBERTa's encoder.json, vocab.bpe and dict.txt (default: they are "
         "downloaded)",
     )
-    group.add_argument(
-        "--sentencepiece-model",
-        type=Path,
-        metavar="FILE",
-        help="SentencePiece model of a model other than RoBERTa; requires --dictionary",
-    )
-    parser.add_argument(
-        "--dictionary",
-        type=Path,
-        metavar="FILE",
-        help="dictionary of that model, as fairseq writes it (dict.txt)",
-    )
+    of_model = "SentencePiece model of a model other than RoBERTa; requires --dictionary"
+    add_options(group, "--sentencepiece-model", sentencepiece_model={"help": of_model})
+    of_dictionary = "dictionary of that model, as fairseq writes it (dict.txt)"
+    add_options(parser, "--dictionary", dictionary={"help": of_dictionary})
 
 
 def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
@@ -135,13 +128,6 @@ def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
     return Subwords((model,), dictionary, make, from_sentencepiece)
 
 
-def check_dictionary(dictionary: Path) -> None:
-    """Raise MemAttnError for a file that is not a dictionary of fairseq."""
-    if not dictionary.is_file():
-        raise MemAttnError(f"--dictionary {dictionary}: no such file")
-    read_words(dictionary)
-
-
 def sentencepiece_segmenter(model: Path) -> LineFunction:
     """The function from a line to its pieces. Raises MemAttnError as `subword.load` does."""
     processor = load(model, "--sentencepiece-model")
@@ -151,18 +137,10 @@ def sentencepiece_segmenter(model: Path) -> LineFunction:
 def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
     """The stage from text/SPLIT.SUFFIX to pieces/."""
     source, target = (pipeline.path(kind, split, suffix) for kind in ("text", "pieces"))
-    pipeline.stages.run(
-        f"pieces-{split}-{suffix}",
-        [source, *subwords.files, subwords.dictionary],
-        [target],
-        partial(write_pieces, source, target, subwords, pipeline.workers),
-    )
 
+    def work() -> Counter[str]:
+        known = read_words(subwords.dictionary)
+        return rewrite(source, target, subwords.make, pipeline.workers, subwords.restore, known)
 
-def write_pieces(source: Path, target: Path, subwords: Subwords, workers: int) -> Counter[str]:
-    """Segment a file; returns the numbers of lines, of pieces, and of pieces the model lacks.
-
-    Lines that their pieces do not give back are counted as well.
-    """
-    known = read_words(subwords.dictionary)
-    return rewrite(source, target, subwords.make, workers, subwords.restore, known)
+    inputs = [source, *subwords.files, subwords.dictionary]
+    pipeline.stages.run(f"pieces-{split}-{suffix}", inputs, [target], work)

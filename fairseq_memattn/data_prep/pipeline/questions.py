@@ -18,16 +18,16 @@ from fairseq_memattn.data_prep.pipeline.arguments import (
     name_and,
     positive,
 )
-from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.binarise import forget_other_parts
+from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     Subwords,
-    check_dictionary,
     segment,
     sentencepiece_subwords,
 )
 from fairseq_memattn.data_prep.pipeline.splits import check_name
-from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
+from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, check_published
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.lines import write_row
 from fairseq_memattn.errors import MemAttnError
@@ -240,21 +240,34 @@ def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None
         check_dictionary(args.dictionary)
 
 
+def write_texts(
+    pipeline: Pipeline,
+    args: argparse.Namespace,
+    corpus: Corpus,
+    sources: Mapping[str, Path],
+    ask: Callable[[Any], Asked],
+    **options: object,
+) -> list[str]:
+    """All splits as `write_questions`, all or none; returns those with public answers."""
+    answered = []
+    with pipeline.stages.all_or_none():
+        for split, source in sources.items():
+            counts = write_questions(pipeline, corpus, split, source, ask, **options)
+            if not (args.files or args.unchecked):
+                found, name = all_questions(counts), corpus.archives[split].name
+                check_published(split, found, "questions", name, [corpus.sizes[split]])
+            if not counts.get("without a public answer"):
+                answered.append(split)
+    return answered
+
+
 def prepare(args: argparse.Namespace, corpus: Corpus, **options: object) -> None:
     """From JSON to bin/. options: the options that the text depends on."""
     pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
     sources = find_sources(args, corpus)
     check_options(args, sources)
-    answered = []
-    with pipeline.stages.all_or_none():
-        for split, source in sources.items():
-            counts = write_questions(
-                pipeline, corpus, split, source, partial(with_context, corpus), **options
-            )
-            if not (args.files or args.unchecked):
-                check_size(corpus, split, all_questions(counts))
-            if not counts.get("without a public answer"):
-                answered.append(split)
+    ask = partial(with_context, corpus)
+    answered = write_texts(pipeline, args, corpus, sources, ask, **options)
     segment_and_binarise(pipeline, list(sources), answered, find_pieces(pipeline, args))
     pipeline.forget_other_splits(list(sources))
 
@@ -267,7 +280,7 @@ def segment_and_binarise(
         for split in splits:
             segment(pipeline, split, part, subwords)
         if splits:
-            binarise_part(pipeline, part, splits, subwords.dictionary)
+            pipeline.binarise(splits=splits, dictionary=subwords.dictionary, part=part)
     if not answered:
         forget_other_parts(pipeline.folder / "bin", ["question", "context"])
 
@@ -279,29 +292,6 @@ def all_questions(counts: Mapping[str, int]) -> int:
         for what, number in counts.items()
         if what == "questions" or what.endswith("left out")
     )
-
-
-def check_size(corpus: Corpus, split: str, size: int) -> None:
-    """Raise MemAttnError if the number of questions differs from the published one."""
-    published = corpus.sizes[split]
-    if size != published:
-        raise MemAttnError(
-            f"{split} has {size:,} questions, but {corpus.archives[split].name} has "
-            f"{published:,}; accept it with --unchecked"
-        )
-
-
-def binarise_part(pipeline: Pipeline, part: str, splits: Sequence[str], dictionary: Path) -> None:
-    """pieces/*.PART to bin/PART/."""
-    made = binarise(
-        {split: pipeline.folder / "pieces" / split for split in splits},
-        [part],
-        pipeline.folder / "bin" / part,
-        dictionary=dictionary,
-        workers=pipeline.workers,
-        force=pipeline.force,
-    )
-    print(f"bin: {pipeline.folder / 'bin' / part} {'is ready' if made else 'was ready'}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.binary_data import read_words
-from fairseq_memattn.data_prep.pipeline.pretrained_subwords import check_dictionary
+from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, read_words
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.passages import Passage
@@ -154,16 +153,8 @@ def prepare(
     pipeline = Pipeline(args.output, PARTS, workers=args.workers, force=args.force)
     sources = qa_pipeline.find_sources(args, corpus)
     check_options(args, sources)
-    answered = {}
-    with pipeline.stages.all_or_none():
-        for split, source in sources.items():
-            ask = partial(in_passage, corpus.rules, passage)
-            counts = qa_pipeline.write_questions(
-                pipeline, corpus, split, source, ask, spans=True, **options
-            )
-            if not (args.files or args.unchecked):
-                qa_pipeline.check_size(corpus, split, qa_pipeline.all_questions(counts))
-            answered[split] = not counts.get("without a public answer")
+    ask = partial(in_passage, corpus.rules, passage)
+    answered = qa_pipeline.write_texts(pipeline, args, corpus, sources, ask, spans=True, **options)
     files, dictionary, make = find_cut(pipeline, args)
     for split in sources:
         records = pipeline.path("bin/records", split, "jsonl")
@@ -171,11 +162,11 @@ def prepare(
             f"pieces-{split}",
             [records, *files, dictionary],
             outputs_of(pipeline, split),
-            partial(write_pieces, pipeline, split, make, dictionary, answered[split]),
+            partial(write_pieces, pipeline, split, make, dictionary, split in answered),
             cased=args.cased,
         )
     for part in PARTS:
-        qa_pipeline.binarise_part(pipeline, part, list(sources), dictionary)
+        pipeline.binarise(splits=list(sources), dictionary=dictionary, part=part)
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:

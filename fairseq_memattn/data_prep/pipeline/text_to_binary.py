@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -92,7 +92,10 @@ class Pipeline:
             with write_all_or_nothing(outputs) as files:
                 last = None
                 lines = tqdm(rows(counts), desc=f"text/{split}", unit=" lines", disable=None)
-                for row in without_empty(lines, len(self.languages), counts):
+                for row in lines:
+                    if len(self.languages) == 2 and not all(row[:2]):
+                        counts["pairs with an empty side dropped"] += 1
+                        continue
                     write_row(files, row)
                     counts[unit] += 1
                     if documents and row[-1] != last:
@@ -161,6 +164,19 @@ class Pipeline:
         self.stages.run(name, inputs, outputs, learn, **training.record())
         return outputs[0]
 
+    def apply_sentencepiece(
+        self, kind: str, model: Path, splits: Sequence[str] = SPLITS, languages: Sequence[str] = ()
+    ) -> None:
+        """KIND/ to pieces/, all languages or those that are given."""
+        for split in splits:
+            inputs, outputs = (
+                [self.path(folder, split, language) for language in languages or self.languages]
+                for folder in (kind, "pieces")
+            )
+            work = partial(subword.encode, model, inputs, outputs[0].parent)
+            name = "-".join(["pieces", split, *languages])
+            self.stages.run(name, [*inputs, model], outputs, work)
+
     def copy_docids(self, splits: Sequence[str] = SPLITS) -> None:
         """Copy the document ids beside the pieces, where `binarise` reads them."""
         for split in splits:
@@ -188,13 +204,17 @@ class Pipeline:
         splits: Sequence[str] = SPLITS,
         dictionary: Path | Mapping[str, Path] | None = None,
         joined_dictionary: bool = True,
+        part: str = "",
     ) -> None:
-        """KIND/ to bin/, with one dictionary for all languages, or one each; see `binarise`."""
+        """KIND/ to bin/, with one dictionary for all languages, or one each; see `binarise`.
+
+        part: the only language, whose data is in bin/PART/
+        """
         text = {split: self.folder / kind / split for split in splits}
-        target = self.folder / "bin"
+        target = self.folder / "bin" / part
         made = binarise(
             text,
-            self.languages,
+            [part] if part else self.languages,
             target,
             joined_dictionary=joined_dictionary,
             dictionary=dictionary,
@@ -231,12 +251,12 @@ def copy_file(source: Path, target: Path) -> None:
         shutil.copyfileobj(content, file.buffer)
 
 
-def without_empty(
-    rows: Iterable[Sequence[str]], languages: int, counts: Counter[str]
-) -> Iterator[Sequence[str]]:
-    """The rows without pairs that have an empty side; these are counted."""
-    for row in rows:
-        if languages == 1 or all(row[:languages]):
-            yield row
-        else:
-            counts["pairs with an empty side dropped"] += 1
+def check_published(
+    split: str, found: int, unit: str, source: str, published: Sequence[int]
+) -> None:
+    """Raise MemAttnError if the number found in a split is not one of the published ones."""
+    if found not in published:
+        raise MemAttnError(
+            f"{split} has {found:,} {unit}, but {source} has "
+            f"{' or '.join(f'{number:,}' for number in published)}; accept it with --unchecked"
+        )

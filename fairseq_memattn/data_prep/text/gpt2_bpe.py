@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,18 +32,15 @@ class GPT2BPE:
         lines = merges.read_text(encoding="utf-8").split("\n")[1:-1]
         self.ranks = {tuple(line.split()): rank for rank, line in enumerate(lines)}
         self.letters = letters()
-        self.known: dict[str, list[int]] = {}
+        self.known = lru_cache(MOST_KNOWN)(self.encode_token)
 
     def encode(self, text: str) -> list[int]:
         """The numbers of the pieces. Raises KeyError for a piece that has none."""
-        found: list[int] = []
-        for token in TOKEN.findall(text):
-            if token not in self.known:
-                if len(self.known) >= MOST_KNOWN:
-                    self.known.clear()
-                self.known[token] = [self.numbers[piece] for piece in self.pieces(token)]
-            found += self.known[token]
-        return found
+        return [number for token in TOKEN.findall(text) for number in self.known(token)]
+
+    def encode_token(self, token: str) -> list[int]:
+        """The numbers of a token's pieces."""
+        return [self.numbers[piece] for piece in self.pieces(token)]
 
     def pieces(self, token: str) -> list[str]:
         """A token's letters, merged in the order of the merges."""

@@ -1,5 +1,6 @@
 """Tables of words and templates: tab-separated UTF-8 files, the names of the columns first."""
 
+import csv
 from importlib.resources import files
 
 Row = dict[str, str]
@@ -8,20 +9,11 @@ Row = dict[str, str]
 def read_table(package: str, name: str) -> list[Row]:
     """The rows of a table in a package, each a dict from column to cell.
 
-    Empty cells at the end of a row may be left out. Raises ValueError for a row with more cells
-    than the table has columns.
+    Empty cells at the end of a row may be left out.
     """
-    text = files(package).joinpath(name).read_text(encoding="utf-8")
-    header, *lines = text.removesuffix("\n").split("\n")
-    columns = header.split("\t")
-    rows = []
-    for number, line in enumerate(lines, start=2):
-        cells = line.split("\t")
-        missing = len(columns) - len(cells)
-        if missing < 0:
-            raise ValueError(f"{name}, line {number}: {len(cells)} cells in {len(columns)} columns")
-        rows.append(dict(zip(columns, cells + [""] * missing, strict=True)))
-    return rows
+    with files(package).joinpath(name).open(encoding="utf-8") as file:
+        rows = csv.DictReader(file, dialect="excel-tab", quoting=csv.QUOTE_NONE, restval="")
+        return list(rows)
 
 
 def grouped(rows: list[Row], column: str) -> dict[str, list[Row]]:

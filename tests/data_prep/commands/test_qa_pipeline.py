@@ -20,7 +20,7 @@ from question_files import (
 
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.data_prep.pipeline import text_to_binary
 from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
 REAL = corpus("squad/dev-v1.1.json")
@@ -29,7 +29,7 @@ PIECES = "--vocab-size 60"
 
 @pytest.fixture
 def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qa_pipeline, "binarise", lambda *_, **__: True)
+    monkeypatch.setattr(text_to_binary, "binarise", lambda *_, **__: True)
 
 
 def run(script: Any, output: Path, options: str = PIECES, **files: Path) -> int:
@@ -198,10 +198,6 @@ def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     argv = ["--output", str(tmp_path / "out"), "--archive", *archives]
     assert prepare(squad, argv) == 1
     assert "but the official train-v1.1.json has 30288272" in message(capsys.readouterr().err)
-    corpus = qa_pipeline.Corpus("squad", squad.ARCHIVES, squad.SIZES, squad.context)
-    qa_pipeline.check_size(corpus, "valid", 10_570)
-    with pytest.raises(MemAttnError, match="valid has 9 questions, but dev-v1.1.json has 10,"):
-        qa_pipeline.check_size(corpus, "valid", 9)
 
 
 @needs("squad/dev-v1.1.json")

@@ -14,6 +14,7 @@ from question_files import hotpot_record, squad_file, squad_question, write_json
 
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline import text_to_binary
 from fairseq_memattn.data_prep.text.passages import hotpot_passage, squad_passage
 from fairseq_memattn.data_prep.text.token_offsets import bert_cut, cover, sentencepiece_cut
 from fairseq_memattn.errors import MemAttnError
@@ -32,7 +33,7 @@ CONTEXT = "Paragraph  0\nis about a cat."  # question_files.squad_file has it
 
 @pytest.fixture
 def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qa_pipeline, "binarise", lambda *_, **__: True)
+    monkeypatch.setattr(text_to_binary, "binarise", lambda *_, **__: True)
 
 
 def run(script: Any, output: Path, options: str = "--vocab-size 60", **files: Path) -> int:
