@@ -1,42 +1,36 @@
 """Which function makes a model of transformers of which model of fairseq."""
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from transformers import PreTrainedModel
 
-import fairseq_memattn.export
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.export import network_models, transformer_converter
+from fairseq_memattn.models.genbert import GMATGenBert
+from fairseq_memattn.models.gmat_bert import GMATBert
+from fairseq_memattn.models.t5 import T5
 
-# From (model of fairseq, its task) to the same model of transformers, in evaluation mode. It copies
-# the weights as they are: `way_back` finds each of them again, and a model with a weight that is
-# transposed, joined or scaled cannot be imported from the folder.
-Converter = Callable[[Any, Any], PreTrainedModel]
-CONVERTERS: dict[type, Converter] = {}
-
-
-def converts(*classes: type) -> Callable[[Converter], Converter]:
-    """A decorator that registers the converter of classes of models, and of their subclasses."""
-
-    def add(converter: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(classes, converter))
-        return converter
-
-    return add
-
-
-def import_converters() -> None:
-    """Imports the modules of this package, whose converters register themselves."""
-    for module in pkgutil.iter_modules(fairseq_memattn.export.__path__):
-        importlib.import_module(f"{fairseq_memattn.export.__name__}.{module.name}")
+# For each class and its subclasses: from (model of fairseq, its task) to the same model of
+# transformers. It copies the weights as they are: `way_back` finds each of them again, and a model
+# with a weight that is transposed, joined or scaled cannot be imported from the folder.
+CONVERTERS: dict[type, Callable[[Any, Any], PreTrainedModel]] = {
+    GMATBert: network_models.from_gmat_bert,
+    GMATGenBert: network_models.from_gmat_genbert,
+    T5: network_models.from_t5,
+    TransformerModelBase: transformer_converter.translator,
+    TransformerLanguageModel: transformer_converter.language_model,
+    RobertaModel: transformer_converter.masked_language_model,
+}
 
 
 def converted(model: Any, task: Any) -> PreTrainedModel:
     """The model of transformers with the configuration and the weights of a model of fairseq.
 
-    Raises MemAttnError for a model that has no counterpart.
+    It is in evaluation mode. Raises MemAttnError for a model that has no counterpart.
     """
     for cls in type(model).__mro__:
         if cls in CONVERTERS:

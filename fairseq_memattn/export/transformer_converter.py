@@ -4,9 +4,6 @@ import logging
 from dataclasses import asdict
 from typing import Any
 
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModelBase
-from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import (
     AdaptiveInput,
     LearnedPositionalEmbedding,
@@ -17,8 +14,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.controls.registry import control_class
 from fairseq_memattn.attention.nn.control_pool import ControlPool
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.export.converters import converts
-from fairseq_memattn.export.gmat import encoder_options
+from fairseq_memattn.export.network_models import encoder_options, loaded, special_symbols
 from fairseq_memattn.export.task_tokenizer import settings_of
 from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
@@ -46,7 +42,6 @@ ACTIVATIONS = {
 }
 
 
-@converts(TransformerModelBase)
 def translator(model: Any, task: Any) -> BoundedTransformerForConditionalGeneration:
     """An encoder-decoder, whose encoder may have a global memory."""
     encoder, decoder = model.encoder, model.decoder
@@ -54,41 +49,34 @@ def translator(model: Any, task: Any) -> BoundedTransformerForConditionalGenerat
     if isinstance(encoder, GMATEncoder):
         of_encoder = {"gmat": encoder_options(encoder, task.source_dictionary)}
     else:
-        _check_cfg(encoder.cfg, encoder)
-        of_encoder = {"encoder_stack": asdict(_stack(encoder, encoder.cfg.encoder, "encoder"))}
-    _check_cfg(decoder.cfg, decoder)
+        of_encoder = {"encoder_stack": _stack(encoder, "encoder")}
     shared = encoder.embed_tokens is decoder.embed_tokens
     config = BoundedTransformerConfig(
         **of_encoder,
-        decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
+        decoder_stack=_stack(decoder, "decoder"),
         share_all_embeddings=shared,
         share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),
         is_encoder_decoder=True,
         decoder_start_token_id=task.target_dictionary.eos(),
         architectures=["BoundedTransformerForConditionalGeneration"],
-        **_special(task.target_dictionary),
+        **special_symbols(task.target_dictionary),
     )
-    new = BoundedTransformerForConditionalGeneration(config)
-    weights = {f"encoder.{k}": v for k, v in _weights(encoder).items()}
-    weights |= _of_decoder(decoder)
-    return _loaded(new, weights)
+    weights = _weights(encoder, "encoder") | _of_decoder(decoder)
+    return loaded(BoundedTransformerForConditionalGeneration(config), weights)
 
 
-@converts(TransformerLanguageModel)
 def language_model(model: Any, task: Any) -> BoundedTransformerForCausalLM:
     """A decoder without a source."""
     decoder = model.decoder
-    _check_cfg(decoder.cfg, decoder)
     config = BoundedTransformerConfig(
-        decoder_stack=asdict(_stack(decoder, decoder.cfg.decoder, "decoder")),
+        decoder_stack=_stack(decoder, "decoder"),
         share_decoder_embeddings=decoder.share_input_output_embed or _ties_words(decoder),
         architectures=["BoundedTransformerForCausalLM"],
-        **_special(task.target_dictionary) | {"bos_token_id": _start(task)},
+        **special_symbols(task.target_dictionary) | {"bos_token_id": _start(task)},
     )
-    return _loaded(BoundedTransformerForCausalLM(config), _of_decoder(decoder))
+    return loaded(BoundedTransformerForCausalLM(config), _of_decoder(decoder))
 
 
-@converts(RobertaModel)
 def masked_language_model(model: Any, task: Any) -> BoundedTransformerForMaskedLM:
     """RoBERTa with its head for masked tokens."""
     if model.classification_heads:
@@ -98,26 +86,17 @@ def masked_language_model(model: Any, task: Any) -> BoundedTransformerForMaskedL
             "model, which predicts masked tokens"
         )
     encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
-    _check_cfg(encoder.cfg, encoder)
     config = BoundedTransformerConfig(
-        encoder_stack=asdict(_stack(encoder, encoder.cfg.encoder, "encoder")),
+        encoder_stack=_stack(encoder, "encoder"),
         share_all_embeddings=head.weight is encoder.embed_tokens.weight,
         architectures=["BoundedTransformerForMaskedLM"],
-        **_special(task.source_dictionary),
+        **special_symbols(task.source_dictionary),
     )
-    weights = {f"encoder.{k}": v for k, v in _weights(encoder).items()}
+    weights = _weights(encoder, "encoder")
     for name, value in head.state_dict().items():
         own = f"decoder.{name}" if name in ("weight", "bias") else name
         weights[f"lm_head.{own}"] = value
-    return _loaded(BoundedTransformerForMaskedLM(config), weights)
-
-
-def _special(dictionary: Any) -> dict[str, Any]:
-    return {
-        "pad_token_id": dictionary.pad(),
-        "bos_token_id": dictionary.bos(),
-        "eos_token_id": dictionary.eos(),
-    }
+    return loaded(BoundedTransformerForMaskedLM(config), weights)
 
 
 def _start(task: Any) -> int:
@@ -127,9 +106,14 @@ def _start(task: Any) -> int:
     return int(dictionary.bos() if with_bos else dictionary.eos())
 
 
-def _stack(module: Any, side: Any, kind: str) -> StackConfig:
-    """The configuration of an encoder or a decoder, from the modules that it has."""
+def _stack(module: Any, kind: str) -> dict[str, Any]:
+    """The fields of a `StackConfig`, from the modules that an encoder or a decoder has.
+
+    Raises MemAttnError for options of fairseq that have no counterpart.
+    """
     cfg, is_decoder = module.cfg, kind == "decoder"
+    _check_cfg(cfg, module)
+    side = cfg.decoder if is_decoder else cfg.encoder
     layer = module.layers[0]
     cross = getattr(layer, "encoder_attn", None)
     if side.layerdrop:
@@ -148,7 +132,7 @@ def _stack(module: Any, side: Any, kind: str) -> StackConfig:
             )
     adaptive = module.embed_tokens if isinstance(module.embed_tokens, AdaptiveInput) else None
     tokens = module.embed_tokens
-    return StackConfig(
+    stack = StackConfig(
         vocab_size=tokens.cutoff[-1] if adaptive is not None else tokens.num_embeddings,
         pad_token_id=module.padding_idx,
         layers=len(module.layers),
@@ -174,10 +158,10 @@ def _stack(module: Any, side: Any, kind: str) -> StackConfig:
         adaptive_input=None if adaptive is None else _adaptive_input(adaptive),
         adaptive_softmax=_adaptive_softmax(module) if is_decoder else None,
     )
+    return asdict(stack)
 
 
 def _check_cfg(cfg: Any, module: Any) -> None:
-    """Raises MemAttnError for options of fairseq that have no counterpart."""
     refused = {
         "--quant-noise-pq": module.quant_noise is not None,
         "--base-layers": bool(getattr(cfg, "base_layers", 0)),
@@ -259,7 +243,7 @@ def _head_words(head: Any) -> Tensor:
 
 
 def _of_decoder(decoder: Any) -> dict[str, Tensor]:
-    weights = {f"decoder.{name}": value for name, value in _weights(decoder).items()}
+    weights = _weights(decoder, "decoder")
     if decoder.adaptive_softmax is None:
         return weights | {"lm_head.weight": decoder.output_projection.weight}
     return weights | {f"lm_head.{k}": v for k, v in _of_adaptive_softmax(decoder).items()}
@@ -280,24 +264,12 @@ def _of_adaptive_softmax(decoder: Any) -> dict[str, Tensor]:
     return weights
 
 
-def _weights(stack: Any) -> dict[str, Tensor]:
+def _weights(stack: Any, side: str) -> dict[str, Tensor]:
     """The parameters of a stack but those of its outputs, under their names in fairseq."""
     skipped = ("output_projection.", "adaptive_softmax.")
     ignored = ("version", "_float_tensor")
     return {
-        name: value
+        f"{side}.{name}": value
         for name, value in stack.state_dict().items()
         if not name.startswith(skipped) and name.split(".")[-1] not in ignored
     }
-
-
-def _loaded(model: Any, weights: dict[str, Tensor]) -> Any:
-    given = {name: value.float() for name, value in weights.items()}
-    missing, unexpected = model.load_state_dict(given, strict=False)
-    if missing or unexpected:
-        what = (
-            f"its weight {unexpected[0]} has no counterpart" if unexpected else f"no {missing[0]}"
-        )
-        raise MemAttnError(f"the model cannot be exported: {what}")
-    model.tie_weights()
-    return model

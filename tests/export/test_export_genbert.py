@@ -10,7 +10,6 @@ from test_gmat import EOS, MASKABLE, PAD, rows
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
-import fairseq_memattn.export.gmat  # noqa: F401 (registers the converters)
 from fairseq_memattn.export.converters import converted
 
 TASK = SimpleNamespace(source_dictionary=MASKABLE, target_dictionary=MASKABLE)

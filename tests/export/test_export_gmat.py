@@ -12,7 +12,6 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-import fairseq_memattn.export.gmat  # noqa: F401 (registers the converters)
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converted
 from fairseq_memattn.modules.span_head import SpanHead

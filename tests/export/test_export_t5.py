@@ -8,7 +8,6 @@ from test_t5mem import EOS, PAD, SEPARATOR
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
-import fairseq_memattn.export.t5_converter
 import fairseq_memattn.transformers  # noqa: F401
 from fairseq_memattn.export.converters import converted
 from fairseq_memattn.transformers.t5mem_seq2seq import T5MemForConditionalGeneration

@@ -15,7 +15,7 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from fairseq_memattn.attention.controls import CONTROLS, Sizes
 from fairseq_memattn.attention.controls.mlp import MLPControl
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.export.converters import converted, import_converters
+from fairseq_memattn.export.converters import converted
 from fairseq_memattn.export.self_contained import controls_of, write_sources
 from fairseq_memattn.transformers.pieces import WORDS
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
@@ -49,7 +49,6 @@ def own_class(folder, file, auto_class):
 
 @pytest.mark.parametrize("arch", MODELS)
 def test_a_folder_that_needs_no_package(arch, tmp_path):
-    import_converters()
     is_bert = arch == "gmat_bert"
     given = test_gmat.bert("window") if is_bert else abc_models.translator(arch)
     model = converted(given, TASK)

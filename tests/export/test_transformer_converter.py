@@ -15,7 +15,6 @@ from transformers import (
     GenerationConfig,
 )
 
-import fairseq_memattn.export.transformer_converter  # noqa: F401
 import fairseq_memattn.transformers  # noqa: F401
 from fairseq_memattn import register
 from fairseq_memattn.errors import MemAttnError

@@ -9,10 +9,9 @@ from tiny_models import TINY_MODELS
 
 from fairseq_memattn import register
 from fairseq_memattn.export import way_back
-from fairseq_memattn.export.converters import converted, import_converters
+from fairseq_memattn.export.converters import converted
 
 register()
-import_converters()
 WORDS = test_gmat.WORDBOOK
 TASK = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS, args=SimpleNamespace())
 

@@ -16,7 +16,7 @@ from transformers.models.auto import tokenization_auto
 from fairseq_memattn import cli
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.data_prep.commands import own_corpus
-from fairseq_memattn.export.converters import CONVERTERS, import_converters
+from fairseq_memattn.export.converters import CONVERTERS
 from fairseq_memattn.host.messages.warnings import quiet_known_warnings
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
@@ -75,7 +75,6 @@ def stand_in(model, task) -> RobertaForMaskedLM:
 @contextmanager
 def registered() -> Iterator[None]:
     """Roberta is converted by `stand_in`."""
-    import_converters()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CONVERTERS, ROBERTA, stand_in)
         # As the registration of any family of models does.

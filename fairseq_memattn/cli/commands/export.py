@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from fairseq_memattn.export import comparison, folder
-    from fairseq_memattn.export.converters import converted, import_converters
+    from fairseq_memattn.export.converters import converted
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
     from fairseq_memattn.export.translation import set_translation
@@ -102,7 +102,6 @@ def run(args: argparse.Namespace) -> None:
     if not sys.stderr.isatty():
         disable_progress_bar()
     folder.check_new(args.output)
-    import_converters()
     scores = read_scores(args.score_file)
     segmented = given_segmentation(args)
     state, task = open_checkpoint(args.path, args.data)
