@@ -43,7 +43,7 @@ MAY_IMPORT = {
         attention errors""",
     "transformers": "attention networks documents errors white_space",
     "onnx": "attention networks transformers errors",
-    "export": "attention networks transformers models modules tasks data host errors",
+    "export": "attention networks transformers models modules tasks data host errors files",
     "cli": f"""attention archive_limits compression criterions data data_prep
         documents errors evaluation export files host models modules networks onnx qa tasks
         transformers white_space {PACKAGE}""",

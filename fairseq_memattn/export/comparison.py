@@ -96,21 +96,18 @@ def outputs(
     return of_fairseq(model, net_input).float(), logits(converted(**read)).float(), kept
 
 
-def of_fairseq(model: Any, net_input: dict[str, Any]) -> Tensor:
+def of_fairseq(model: Any, net_input: dict[str, Any]) -> Any:
     """The logits of a model of fairseq; with an adaptive softmax the log probabilities."""
-    found = model(**net_input)
+    found: Any = model(**net_input)
     if getattr(getattr(model, "decoder", None), "adaptive_softmax", None) is not None:
-        probabilities: Tensor = model.get_normalized_probs(found, log_probs=True, sample=None)
-        return probabilities
-    whole: Tensor = found[0]
-    return whole
+        return model.get_normalized_probs(found, log_probs=True, sample=None)
+    return found[0]
 
 
-def logits(found: Any) -> Tensor:
+def logits(found: Any) -> Any:
     """The logits of an output, those of spans stacked as `SpanHead` stacks them."""
-    if hasattr(found, "start_logits"):
-        spans = torch.stack([found.start_logits, found.end_logits], dim=-1)
-        facts = getattr(found, "fact_logits", None)
-        return spans if facts is None else torch.cat([spans, facts], dim=-1)
-    whole: Tensor = found.logits
-    return whole
+    if not hasattr(found, "start_logits"):
+        return found.logits
+    spans = torch.stack([found.start_logits, found.end_logits], dim=-1)
+    facts = getattr(found, "fact_logits", None)
+    return spans if facts is None else torch.cat([spans, facts], dim=-1)

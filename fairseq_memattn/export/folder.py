@@ -4,14 +4,19 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fairseq.models import FairseqLanguageModel
+from fairseq.tasks.translation import TranslationTask
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
 from fairseq_memattn.transformers.search import DEFAULTS
+from fairseq_memattn.transformers.translation_settings import TranslationSettings
 
 OPTION = "--output"
 
@@ -74,8 +79,6 @@ def kind_of(model: Any, converted: PreTrainedModel) -> str:
 
     model: of fairseq; converted: the same model of transformers
     """
-    from fairseq.models import FairseqLanguageModel
-
     if converted.config.is_encoder_decoder:
         return "seq2seq"
     return "causal" if isinstance(model, FairseqLanguageModel) else "masked"
@@ -109,3 +112,24 @@ def set_generation(converted: PreTrainedModel, model: Any, dictionary: Any) -> N
         own["max_target_positions"] = limit if isinstance(limit, int) else None
         # transformers reads no unknown names back from generation_config.json.
         converted.config.generation_limits = own
+
+
+def set_translation(converted: PreTrainedModel, model: Any, task: Any) -> None:
+    """Adds `translation` to the configuration, if the task is one that translates.
+
+    model: of fairseq; converted: the same model of transformers
+    """
+    if type(task) not in (TranslationTask, DocumentTranslationTask):
+        return
+    cfg = task.cfg
+    limits = zip(task.max_positions(), model.max_positions(), strict=True)
+    settings = dict(zip(("max_source", "max_target"), map(min, limits), strict=True))
+    settings |= {"source_context": 0, "target_context": 0}
+    if isinstance(task, DocumentTranslationTask):
+        settings |= {
+            "source_context": cfg.source_context,
+            "target_context": cfg.target_context,
+            "separator": cfg.context_separator,
+            "as_sequences": task.takes_sequences,
+        }
+    converted.config.translation = asdict(TranslationSettings(**settings))

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import read_json
 
 HEADER = struct.Struct("<9sQBQ")  # of an .idx file: magic, version, type, number of sentences
 AUTO_CLASSES = (
@@ -67,8 +68,19 @@ class Facts:
 
 def card(model: PreTrainedModel, facts: Facts) -> str:
     """The text of the model card."""
+    count = sum(weight.numel() for weight in model.parameters())
+    sizes = [f"{count:,} ({name})" for name, count in facts.dictionaries.items()]
+    rows = [
+        ["architecture of fairseq", f"`{facts.arch}`"],
+        ["class of transformers", f"`{type(model).__module__}.{type(model).__name__}`"],
+        ["parameters", f"{count:,}"],
+        ["symbols of the dictionaries", ", ".join(sizes)],
+    ]
+    languages = ["language:", *(f"- {json.dumps(name)}" for name in facts.languages)]
+    first_lines = ["---", "library_name: transformers", *(languages if facts.languages else [])]
+    first_lines += ["tags:", "- fairseq-memattn", f"- {json.dumps(facts.arch)}", "---"]
     parts = [
-        front_matter(facts),
+        "\n".join(first_lines),
         f"# {facts.name}",
         f"`{facts.arch}`, trained with fairseq and fairseq-memattn, and converted by `memattn "
         f"export` of version {facts.version}. Its license is for its author to state: add "
@@ -76,7 +88,7 @@ def card(model: PreTrainedModel, facts: Facts) -> str:
         "## Use",
         usage(model, facts),
         "## Model",
-        table(["", ""], model_rows(model, facts)),
+        table(["", ""], rows),
         "## Data",
         data_statement(facts),
         "## Training",
@@ -86,13 +98,6 @@ def card(model: PreTrainedModel, facts: Facts) -> str:
     if facts.scores:
         parts += ["## Scores", table(["measure", "score", "measured"], facts.scores)]
     return "\n\n".join(parts) + "\n"
-
-
-def front_matter(facts: Facts) -> str:
-    lines = ["---", "library_name: transformers"]
-    if facts.languages:
-        lines += ["language:", *(f"- {json.dumps(name)}" for name in facts.languages)]
-    return "\n".join([*lines, "tags:", "- fairseq-memattn", f"- {json.dumps(facts.arch)}", "---"])
 
 
 def usage(model: PreTrainedModel, facts: Facts) -> str:
@@ -118,23 +123,14 @@ def usage(model: PreTrainedModel, facts: Facts) -> str:
 
 def auto_classes(model: PreTrainedModel) -> list[str]:
     """The names of the Auto classes that load the model."""
-    return [auto.__name__ for auto in AUTO_CLASSES if _loads(auto, model)]
-
-
-def _loads(auto: Any, model: PreTrainedModel) -> bool:
-    loaded = auto._model_mapping.get(type(model.config), None)
-    return type(model) in (loaded if isinstance(loaded, tuple) else (loaded,))
-
-
-def model_rows(model: PreTrainedModel, facts: Facts) -> list[list[str]]:
-    count = sum(weight.numel() for weight in model.parameters())
-    rows = [
-        ["architecture of fairseq", f"`{facts.arch}`"],
-        ["class of transformers", f"`{type(model).__module__}.{type(model).__name__}`"],
-        ["parameters", f"{count:,}"],
+    loaded: dict[str, Any] = {
+        auto.__name__: auto._model_mapping.get(type(model.config), None) for auto in AUTO_CLASSES
+    }
+    return [
+        name
+        for name, found in loaded.items()
+        if type(model) in (found if isinstance(found, tuple) else (found,))
     ]
-    sizes = [f"{count:,} ({name})" for name, count in facts.dictionaries.items()]
-    return [*rows, ["symbols of the dictionaries", ", ".join(sizes)]]
 
 
 def data_statement(facts: Facts) -> str:
@@ -148,8 +144,7 @@ def data_statement(facts: Facts) -> str:
     parts = [f"Binarised by fairseq-preprocess in `{facts.data}`:"]
     if rows:
         parts.append(table(["file", "sentences", "bytes"], rows))
-    settings = preparation(folder)
-    if settings:
+    if settings := preparation(folder):
         parts += ["Settings of the preparation:", table(["stage", "options"], settings)]
     return "\n\n".join(parts)
 
@@ -186,8 +181,8 @@ def recorded_languages(folder: Path) -> list[str]:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = read_json(path)
+    except (OSError, MemAttnError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -5,13 +5,14 @@ fairseq's data.
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import read_json
 from fairseq_memattn.transformers.pieces import (
     GPT2,
     SENTENCEPIECE,
@@ -93,16 +94,11 @@ def kind_of(path: Path) -> str:
 
     Raises MemAttnError for any other file.
     """
-    try:
-        SentencePieces(path)
+    if _is_sentencepiece(path):
         return SENTENCEPIECE
-    except MemAttnError:
-        pass
-    try:
-        if isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
+    with suppress(MemAttnError):
+        if isinstance(read_json(path), dict):
             return GPT2
-    except (ValueError, RecursionError):
-        pass
     try:
         check_codes(path)
     except MemAttnError:
@@ -130,7 +126,8 @@ def find(data: Path, suffixes: Mapping[str, str]) -> Segmented:
     for parent in (folder.parent, folder.parent.parent):
         if (parent / "stages").is_dir():
             return Prepared(parent).segmented(suffixes)
-    models = [path for place in (folder, folder.parent) for path in _models_in(place)]
+    files = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.model"))]
+    models = [*filter(_is_sentencepiece, files)]
     if len(models) == 1:
         return given(models, moses=False)
     found = f"finds {', '.join(map(str, models))}" if models else "finds none"
@@ -141,13 +138,11 @@ def find(data: Path, suffixes: Mapping[str, str]) -> Segmented:
     )
 
 
-def _models_in(folder: Path) -> Iterable[Path]:
-    for path in sorted(folder.glob("*.model")):
-        try:
-            SentencePieces(path)
-        except MemAttnError:
-            continue
-        yield path
+def _is_sentencepiece(path: Path) -> bool:
+    try:
+        return bool(SentencePieces(path))
+    except MemAttnError:
+        return False
 
 
 class Prepared:
@@ -162,15 +157,12 @@ class Prepared:
 
     def segmented(self, suffixes: Mapping[str, str]) -> Segmented:
         """The segmentation of the text with these suffixes, one for each side."""
+        texts = [name for name in self.made_by if name.startswith(("pieces/", "text/"))]
+        own = next((Path(name).suffix[1:] for name in texts if "docid" not in name), "")
         found = Segmented()
-        for side, suffix in (suffixes or {"src": self._first_suffix()}).items():
+        for side, suffix in (suffixes or {"src": own}).items():
             self._follow(found, side, suffix)
         return found
-
-    def _first_suffix(self) -> str:
-        """The language of text in one language."""
-        texts = [name for name in self.made_by if name.startswith(("pieces/", "text/"))]
-        return next((Path(name).suffix[1:] for name in texts if "docid" not in name), "")
 
     def _follow(self, found: Segmented, side: str, suffix: str) -> None:
         """Adds what has made a side's text, from the last stage to the first."""
@@ -235,17 +227,13 @@ def _is_text(label: str, suffix: str, folders: Sequence[str] = TEXTS) -> bool:
     return len(path.parts) == 2 and path.parts[0] in folders and path.suffix == f".{suffix}"
 
 
-def _is_relative(label: str) -> bool:
-    return bool(Path(label).parts) and not Path(label).is_absolute()
-
-
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        record: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        record = None
-    record = record if isinstance(record, dict) else None
-    parts = [record.get(name, {}) for name in ("inputs", "outputs")] if record else [None]
-    if not all(isinstance(part, dict) and all(map(_is_relative, part)) for part in parts):
-        raise MemAttnError(f"{path}: not a record of `memattn prepare`; give {OPTION}")
-    return record
+    record: Any = None
+    with suppress(MemAttnError):
+        record = read_json(path)
+    parts = [record.get(x, {}) for x in ("inputs", "outputs")] if isinstance(record, dict) else [0]
+    for part in parts:
+        labels = [Path(label) for label in part] if isinstance(part, dict) else [Path()]
+        if any(label.is_absolute() or not label.parts for label in labels):
+            raise MemAttnError(f"{path}: not a record of `memattn prepare`; give {OPTION}")
+    return dict(record)

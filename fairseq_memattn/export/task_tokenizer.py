@@ -14,7 +14,7 @@ from fairseq_memattn.transformers.vocabulary import SPECIAL, Vocabulary
 
 MASK = "<mask>"
 ADDED = re.compile(r"<mask>|<extra_id_\d+>")  # what tasks add to dictionaries, and find in text
-PADDING = re.compile(r"madeupword\d{4}")
+EXTRA = re.compile(rf"{ADDED.pattern}|madeupword\d{{4}}")
 LEAST_KNOWN = 0.9  # of a dictionary's symbols are pieces of its segmentation
 
 
@@ -69,7 +69,7 @@ def check_segmentation(segmented: Segmented, source: Vocabulary, target: Vocabul
     """Raises MemAttnError if the dictionaries have other symbols than the segmentation gives."""
     files = " ".join(map(str, segmented.files()))
     for side, vocabulary in {"source": source, "target": target}.items():
-        symbols = [x for x in vocabulary.symbols[len(SPECIAL) :] if not _is_extra(x)]
+        symbols = [x for x in vocabulary.symbols[len(SPECIAL) :] if not EXTRA.fullmatch(x)]
         if segmented.kind == SENTENCEPIECE:
             models = [SentencePieces(path) for path in dict.fromkeys(segmented.pieces.values())]
             known = [any(symbol in model for model in models) for symbol in symbols]
@@ -88,10 +88,6 @@ def check_segmentation(segmented: Segmented, source: Vocabulary, target: Vocabul
                 f"{OPTION} {files} is not the segmentation of the data: the symbols of the {side} "
                 f"dictionary must be its pieces, but {what}"
             )
-
-
-def _is_extra(symbol: str) -> bool:
-    return bool(ADDED.fullmatch(symbol) or PADDING.fullmatch(symbol))
 
 
 def settings_of(task: Any) -> Any:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.converters import converted
+from fairseq_memattn.transformers.tokenizer import FILES
 from fairseq_memattn.transformers.vocabulary import Vocabulary
 
 FILE = "fairseq.json"
@@ -130,8 +132,6 @@ def restored(content: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[
 
 def options_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a checkpoint, with fairseq's defaults for the training."""
-    from fairseq.dataclass.configs import FairseqConfig
-
     cfg: Any = OmegaConf.to_container(
         OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True
     )
@@ -160,8 +160,6 @@ def check_embeddings(weights: Mapping[str, Tensor], folder: Path) -> None:
 
 def _vocabulary_file(folder: Path, side: str) -> Path:
     """The dictionary of a side, which is the source's where the target has none of its own."""
-    from fairseq_memattn.transformers.tokenizer import FILES
-
     target = folder / FILES["tgt_vocab_file"]
     separate = side == "target" and target.is_file()
     return target if separate else folder / FILES["src_vocab_file"]

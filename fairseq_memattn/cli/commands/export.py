@@ -95,7 +95,6 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.export.converters import converted
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
-    from fairseq_memattn.export.translation import set_translation
     from fairseq_memattn.modules.low_rank import merge_updates
     from fairseq_memattn.onnx import onnx_export
 
@@ -115,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
     kind = folder.kind_of(model, made)
     segmented = segmented or found_segmentation(args, suffixes(task, kind == "seq2seq"))
     folder.set_generation(made, model, task.target_dictionary)
-    set_translation(made, model, task)
+    folder.set_translation(made, model, task)
     with folder.new_folder(args.output) as unfinished, TemporaryDirectory() as files:
         names = folder.save_weights(made, unfinished)
         write_way_back(args, state, model, task, names, unfinished)
