@@ -86,7 +86,7 @@ class GPT2Pieces:
     encoder, merges: the files encoder.json and vocab.bpe
     """
 
-    def __init__(self, encoder: Path, merges: Path) -> None:
+    def __init__(self, encoder: Any, merges: Path) -> None:
         from tokenizers import Tokenizer
         from tokenizers.decoders import ByteLevel as Bytes
         from tokenizers.models import BPE
@@ -183,40 +183,25 @@ class Lowercased:
         return self.pieces.join(pieces)
 
 
-def segmentation(
-    kind: str,
-    file: Path | None,
-    encoder: Path | None,
-    *,
-    language: str | None = None,
-    moses: bool = False,
-    truecase: Path | None = None,
-    printable_only: bool = False,
-    lowercase: bool = False,
-) -> Segmentation:
-    """The segmentation of a side.
+def segmentation(kind: str, file: Path | None, encoder: Path | None) -> Segmentation:
+    """The segmentation of a kind: sentencepiece, subword-nmt, gpt2 or words.
 
-    kind: sentencepiece, subword-nmt, gpt2 or words
     file: the SentencePiece model, the codes of subword-nmt or the merges of GPT-2
     encoder: GPT-2's encoder.json
     Raises MemAttnError for files that are missing or of another kind, and for packages that are not
     installed.
     """
-    made: Segmentation = Words() if kind == WORDS else _of_files(kind, file, encoder)
-    if moses:
-        made = MosesTokens(made, language or "en", truecase, printable_only)
-    return Lowercased(made) if lowercase else made
-
-
-def _of_files(kind: str, file: Path | None, encoder: Path | None) -> Segmentation:
-    makers: dict[str, Any] = {SENTENCEPIECE: SentencePieces, SUBWORD_NMT: SubwordNMT}
-    if kind not in (*makers, GPT2):
-        kinds = ", ".join((*makers, GPT2, WORDS))
+    if kind == WORDS:
+        return Words()
+    makers: dict[str, Any] = {
+        SENTENCEPIECE: SentencePieces,
+        SUBWORD_NMT: SubwordNMT,
+        GPT2: lambda merges: GPT2Pieces(encoder, merges),
+    }
+    if kind not in makers:
+        kinds = ", ".join((*makers, WORDS))
         raise MemAttnError(f"`pieces` of a tokenizer must be one of {kinds}, but is {kind!r}")
     if file is None or (kind == GPT2 and encoder is None):
         raise MemAttnError(f"the tokenizer lacks the file of its segmentation, {kind}")
-    if kind == GPT2:
-        assert encoder is not None
-        return GPT2Pieces(encoder, file)
     made: Segmentation = makers[kind](file)
     return made

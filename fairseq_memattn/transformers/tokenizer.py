@@ -6,10 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformers import AddedToken, PreTrainedTokenizer
+from transformers import PreTrainedTokenizer
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.transformers.pieces import SENTENCEPIECE, Segmentation, segmentation
+from fairseq_memattn.transformers.pieces import (
+    SENTENCEPIECE,
+    Lowercased,
+    MosesTokens,
+    Segmentation,
+    segmentation,
+)
 from fairseq_memattn.transformers.vocabulary import SPECIAL, Vocabulary
 
 FILES = {
@@ -21,7 +27,14 @@ FILES = {
     "tgt_truecase_file": "truecase.target.txt",
     "encoder_file": "encoder.json",
 }
-SIDES = {"src": "source", "tgt": "target"}
+# What `PreTrainedTokenizer` is given, if nothing else is.
+DEFAULTS: dict[str, Any] = {
+    "bos_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "clean_up_tokenization_spaces": False,
+}
 
 
 class MemAttnTokenizer(PreTrainedTokenizer):
@@ -57,11 +70,6 @@ class MemAttnTokenizer(PreTrainedTokenizer):
         self,
         src_vocab_file: str,
         tgt_vocab_file: str | None = None,
-        src_pieces_file: str | None = None,
-        tgt_pieces_file: str | None = None,
-        src_truecase_file: str | None = None,
-        tgt_truecase_file: str | None = None,
-        encoder_file: str | None = None,
         *,
         pieces: str = SENTENCEPIECE,
         src_lang: str | None = None,
@@ -71,26 +79,16 @@ class MemAttnTokenizer(PreTrainedTokenizer):
         lowercase: bool = False,
         tgt_padding_side: str = "right",
         special_tokens_pattern: str = "eos",
-        bos_token: str = "<s>",
-        eos_token: str = "</s>",
-        unk_token: str = "<unk>",
-        pad_token: str = "<pad>",
         **kwargs: Any,
     ) -> None:
         if src_vocab_file is None:
             raise MemAttnError(f"the folder of the tokenizer has no {FILES['src_vocab_file']}")
-        named: dict[str, str | None] = {
-            "src_vocab_file": src_vocab_file,
-            "tgt_vocab_file": tgt_vocab_file,
-            "src_pieces_file": src_pieces_file,
-            "tgt_pieces_file": tgt_pieces_file,
-            "src_truecase_file": src_truecase_file,
-            "tgt_truecase_file": tgt_truecase_file,
-            "encoder_file": encoder_file,
-        }
+        given = {"src_vocab_file": src_vocab_file, "tgt_vocab_file": tgt_vocab_file}
+        named = {name: kwargs.pop(name, None) for name in FILES} | given
         self.files = {name: Path(path) for name, path in named.items() if path}
-        self.source = Vocabulary.load(Path(src_vocab_file))
-        self.target = Vocabulary.load(Path(tgt_vocab_file)) if tgt_vocab_file else self.source
+        self.source = self.target = Vocabulary.load(Path(src_vocab_file))
+        if tgt_vocab_file:
+            self.target = Vocabulary.load(Path(tgt_vocab_file))
         options: dict[str, Any] = {
             "pieces": pieces,
             "src_lang": src_lang,
@@ -99,21 +97,16 @@ class MemAttnTokenizer(PreTrainedTokenizer):
             "printable_only": printable_only,
             "lowercase": lowercase,
         }
-        self.segmentations = {side: self._segmentation(side, options) for side in SIDES}
+        self.segmentations = {side: self._segmentation(side, options) for side in ("src", "tgt")}
         self.tgt_padding_side = tgt_padding_side
         self._encodes_target = False
         self._symbols = re.compile("(?!)")
-        kwargs.setdefault("clean_up_tokenization_spaces", False)
         super().__init__(
             **named,
             **options,
             tgt_padding_side=tgt_padding_side,
             special_tokens_pattern=special_tokens_pattern,
-            bos_token=bos_token,
-            eos_token=eos_token,
-            unk_token=unk_token,
-            pad_token=pad_token,
-            **kwargs,
+            **DEFAULTS | kwargs,
         )
         # transformers saves what is listed here, from which it leaves this option out.
         self.init_kwargs["special_tokens_pattern"] = special_tokens_pattern
@@ -122,16 +115,11 @@ class MemAttnTokenizer(PreTrainedTokenizer):
         def of_side(name: str) -> Path | None:
             return self.files.get(f"{side}_{name}_file", self.files.get(f"src_{name}_file"))
 
-        return segmentation(
-            options["pieces"],
-            of_side("pieces"),
-            self.files.get("encoder_file"),
-            language=options[f"{side}_lang"],
-            moses=options["moses"],
-            truecase=of_side("truecase"),
-            printable_only=options["printable_only"],
-            lowercase=options["lowercase"],
-        )
+        made = segmentation(options["pieces"], of_side("pieces"), self.files.get("encoder_file"))
+        if options["moses"]:
+            language = options[f"{side}_lang"] or "en"
+            made = MosesTokens(made, language, of_side("truecase"), options["printable_only"])
+        return Lowercased(made) if options["lowercase"] else made
 
     # Sides.
 
@@ -164,8 +152,14 @@ class MemAttnTokenizer(PreTrainedTokenizer):
 
         transformers calls it when tokens are added.
         """
-        found = [token for token in self._added_tokens_decoder.values() if _is_found(token)]
-        parts = [_pattern(token) for token in sorted(found, key=_length, reverse=True)]
+        patterns = {
+            token.content: rf"(?<!\S){re.escape(token.content)}(?!\S)"
+            if token.single_word
+            else re.escape(token.content)
+            for token in self._added_tokens_decoder.values()
+            if token.content not in SPECIAL
+        }
+        parts = [patterns[content] for content in sorted(patterns, key=len, reverse=True)]
         self._symbols = re.compile("|".join(parts) or "(?!)")
 
     def tokenize(self, text: str, *args: Any, **kwargs: Any) -> list[str]:
@@ -236,19 +230,6 @@ class MemAttnTokenizer(PreTrainedTokenizer):
                 shutil.copyfile(path, target)
             saved.append(str(target))
         return tuple(saved)
-
-
-def _is_found(token: AddedToken) -> bool:
-    return token.content not in SPECIAL
-
-
-def _length(token: AddedToken) -> int:
-    return len(token.content)
-
-
-def _pattern(token: AddedToken) -> str:
-    escaped = re.escape(token.content)
-    return rf"(?<!\S){escaped}(?!\S)" if token.single_word else escaped
 
 
 def _with_spaces(texts: list[str]) -> str:
