@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 from fairseq_memattn.attention.controls import ControlOptions, OptionError, control_class
+from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.attention.controls.registry import all_controls, options_by_name
 from fairseq_memattn.errors import MemAttnError, flag
 
@@ -34,9 +35,10 @@ def set_control_defaults(args: Any, control: str | None = None) -> None:
     control: the name of the control whose defaults have priority; None if a flag chooses it
     """
     for name, of_controls in options_by_name(_first(control)).items():
-        default = of_controls[0][1].default
         if getattr(args, f"abc_{name}", None) is None:
-            setattr(args, f"abc_{name}", _as_flag(default))
+            owner, entry = of_controls[0]
+            own = control_class(owner).Options.flag_defaults if owner == control else {}
+            setattr(args, f"abc_{name}", _as_flag(own.get(name, entry.default)))
 
 
 def control_options(args: Any, control: str) -> ControlOptions:
@@ -45,8 +47,9 @@ def control_options(args: Any, control: str) -> ControlOptions:
     Raises OptionError for a value out of range.
     """
     cls = control_class(control).Options
-    values = {}
-    for name, kind in get_type_hints(cls).items():
+    values, kinds = {}, get_type_hints(cls)
+    for name in option_fields(cls):
+        kind = kinds[name]
         value = getattr(args, f"abc_{name}")
         values[name] = _positions(name, value) if kind == tuple[int, ...] else kind(value)
     return cls(**values)

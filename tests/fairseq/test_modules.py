@@ -1,6 +1,7 @@
 """The models with random weights: every way through them gives the same numbers."""
 
 import copy
+import re
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -167,9 +168,22 @@ def test_lengths_that_a_control_cannot_tell_apart_are_the_model_s_limit():
     assert translator(control="linformer", **limits).max_positions() == (12, 12)
     model = translator(control="global", abc_stride=4, **limits)
     assert model.max_positions() == (20, 12)
-    assert translator(control="global", abc_causal_slots=0, **limits).max_positions() == (10, 64)
+    model = translator(control="global", abc_causal_slots=0, abc_stride=2, **limits)
+    assert model.max_positions() == (10, 64)
     assert translator(**limits).max_positions() == (40, 64)
     assert language_model(control="global", abc_stride=5).max_positions() == 15
+
+
+@pytest.mark.parametrize("control", ["global", "local_global"])
+def test_global_tokens_cover_the_model_s_positions_unless_a_checkpoint_says_otherwise(control):
+    """Those of version 1.0 have a stride of 2."""
+    model = translator(control=control, max_source_positions=40)
+    assert model.max_positions() == (40, 64)
+    assert re.search(r"GlobalControl\(.*max_length=\d\d\)", repr(model))
+    source, target = translator(
+        control=control, max_source_positions=40, abc_stride=2
+    ).max_positions()
+    assert source <= 10 and target <= 6
 
 
 @variants()

@@ -1,5 +1,6 @@
 """Local-to-global attention (ABC paper, appendix A.1): a few tokens that every query sees."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,14 +15,21 @@ from fairseq_memattn.attention.controls.registry import register_control
 
 @dataclass(frozen=True)
 class GlobalOptions(ControlOptions):
+    flag_defaults: ClassVar[Mapping[str, Any]] = {"stride": 0}
+
     stride: int = option(
         2,
-        "the distance between global tokens, of which there are as many as slots",
-        at_least=1,
+        "the distance between global tokens, of which there are as many as slots; 0 is the least "
+        "that covers the model's maximum of positions",
+        at_least=0,
     )
     global_positions: tuple[int, ...] = option(
         (), "positions of the global tokens, from 0, in the place of every stride-th position"
     )
+
+    def stride_of(self, sizes: Sizes) -> int:
+        """The stride, with its default."""
+        return self.stride or -(-sizes.max_positions // sizes.slots)
 
     def check(self, sizes: Sizes) -> None:
         super().check(sizes)
@@ -58,10 +66,11 @@ class GlobalControl(PositionControl):
     def __init__(self, sizes: Sizes, options: GlobalOptions) -> None:
         super().__init__(sizes, options)
         self.heads = 1
-        every = range(0, self.slots * options.stride, options.stride)
+        stride = options.stride_of(sizes)
+        every = range(0, self.slots * stride, stride)
         self.positions = tuple(sorted(options.global_positions)) or tuple(every)
         if not options.global_positions:
-            self.max_length = self.slots * options.stride
+            self.max_length = self.slots * stride
         places = self.table().to(torch.get_default_device())
         self.register_buffer("places", places, persistent=False)
 
@@ -91,6 +100,10 @@ class GlobalControl(PositionControl):
                 f"there are {int(positions.max()) + 1}; raise `slots` or `stride`, or list "
                 "`global_positions`"
             ) from None
+
+    def extra_repr(self) -> str:
+        covered = f", max_length={self.max_length}" if self.max_length else ""
+        return f"{super().extra_repr()}{covered}"
 
     def slots_of(self, positions: Tensor) -> Tensor:
         """The slot of each position, and one past the slots where it is not global."""

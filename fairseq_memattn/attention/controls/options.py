@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 KINDS = ("causal", "cross", "encoder")
 LARGEST = 2**31 - 1
@@ -57,7 +57,12 @@ class ControlOptions:
 
     The fields are made by `option`. fairseq's flags, their help and the arguments of
     `ABCAttention` are generated from them.
+
+    flag_defaults: of flags, where they differ from the arguments', which weights of layers saved
+        without their options depend on
     """
+
+    flag_defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
         types = get_type_hints(type(self))
