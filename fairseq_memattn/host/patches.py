@@ -209,7 +209,7 @@ PATCHES = (
     *(
         Patch(
             f"fairseq.sequence_generator:{generator}.generate",
-            "each sentence has the largest length that it has in a batch of its own",
+            "each sentence has the limits of its length that it has in a batch of its own",
             _limit_each_sentence,
         )
         for generator in ("SequenceGenerator", "SequenceGeneratorWithAlignment")

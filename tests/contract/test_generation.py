@@ -16,7 +16,12 @@ GENERATING = (*TRANSLATING, "language_model")
 BEAM = 3
 COMMON = ["--required-batch-size-multiple", 1, "--beam", BEAM]
 # Tokens of a translation, and of a line with its continuation.
-MAX_LENGTHS = {"translation": 7, "documents": 7, "language_model": 12}
+# Those of a language model are more than most prompts have, in a search that prefers few.
+SEARCH = {
+    "translation": {"max_len_b": 7},
+    "documents": {"max_len_b": 7},
+    "language_model": {"max_len_b": 12, "min_len": 9, "lenpen": 0},
+}
 DOCUMENTS = "--task document_translation --source-context 2 --target-context 2".split()
 TASKS = {
     "translation": [],
@@ -45,9 +50,14 @@ def assert_same(ours, theirs):
             assert scores == pytest.approx(other_scores, abs=3e-4), number
 
 
+def search(case):
+    flags = {name.replace("_", "-"): value for name, value in SEARCH[case.kind].items()}
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
 def generate(case, model, *flags, best=1, **options):
     path = ["--path", model.checkpoint, "--gen-subset", "test", *TASKS[case.kind]]
-    given = [*COMMON, "--max-len-b", MAX_LENGTHS[case.kind], *flags]
+    given = [*COMMON, *search(case), *flags]
     done = run("fairseq-generate", model.data, *PLUGGED, *path, *given, **options)
     return shown(done.stdout, best)
 
@@ -164,8 +174,7 @@ def typed(case):
 def test_interactive_is_generated(case, models, generated):
     """In another order, with buffers that cut documents in parts."""
     model, (lines, places) = models(case), typed(case)
-    flags = ["--path", model.checkpoint, *TASKS[case.kind], "--beam", BEAM]
-    flags += ["--max-len-b", MAX_LENGTHS[case.kind]]
+    flags = ["--path", model.checkpoint, *TASKS[case.kind], "--beam", BEAM, *search(case)]
     done = run(
         "fairseq-interactive", model.data, *PLUGGED, *flags, "--buffer-size", 5, "--batch-size", 3,
         stdin="".join(f"{line}\n" for line in lines),
@@ -190,7 +199,7 @@ def from_pretrained(case, model, **options):
 @each_case(*GENERATING, every=50, first=2)
 def test_from_pretrained_is_generated(case, models, generated):
     model, (lines, places) = models(case), typed(case)
-    search = {"beam": BEAM, "max_len_b": MAX_LENGTHS[case.kind]}
-    said = from_pretrained(case, model).translate(lines, **search)
+    options = {"beam": BEAM, **SEARCH[case.kind]}
+    said = from_pretrained(case, model).translate(lines, **options)
     texts = [rows[0][0] for rows in generated(case).values()]
     assert [said[place] for place in places] == texts

@@ -1,4 +1,4 @@
-"""Each sentence has its own limit: alone and in a batch, its hypotheses are the same."""
+"""Each sentence has its own limits: alone and in a batch, its hypotheses are the same."""
 
 import shlex
 from argparse import Namespace
@@ -152,16 +152,21 @@ def test_constraints_that_do_not_fit(models, sources):
         generator.generate(models["abc"], batch_of(sources), **constraints_of(range(len(LENGTHS))))
 
 
-def test_language_model():
+@pytest.mark.parametrize("least", [1, 8])
+def test_language_model(least):
+    """Also a prompt without a word, for which the others are no reason to end at once."""
     torch.manual_seed(5)
     model = language_model("abc_mlp_transformer_lm")
-    rows = [torch.randint(4, len(WORDS), (length,)) for length in LENGTHS]
+    ends = torch.nn.functional.one_hot(torch.tensor(EOS), len(WORDS)) * 9.0
+    model.decoder.output_projection.register_forward_hook(lambda *call: call[-1] + ends)
+    lengths = [*LENGTHS, 0]
+    rows = [torch.randint(4, len(WORDS), (length,)) for length in lengths]
     prefixes = collate_tokens(rows, PAD)
 
     def more(numbers):
-        return {"prefix_tokens": prefixes[numbers, : max(LENGTHS[n] for n in numbers)]}
+        return {"prefix_tokens": prefixes[numbers, : max(lengths[n] for n in numbers)]}
 
-    limit = {"max_len_a": 1.5, "max_len_b": 2}
+    limit = {"max_len_a": 1.5, "max_len_b": 2, "min_len": least}
     found = assert_alone_as_together([model], rows, left=False, more=more, **limit)
     for hypotheses, row in zip(found, rows, strict=True):
         assert hypotheses[0]["tokens"][: len(row)].equal(row)

@@ -1,8 +1,9 @@
-"""A largest number of tokens for each sentence of a batch, in fairseq's search.
+"""Lengths of each sentence of a batch, in fairseq's search.
 
 fairseq computes one limit for a batch from --max-len-a, --max-len-b and the padded width of the
-sources. A sentence that reaches its limit has another translation in another batch. Here each
-sentence has the limit that it has in a batch of its own.
+sources. A sentence that reaches its limit has another translation in another batch. It also leaves
+--min-len out for all sentences while the longest prefix of the batch lasts. Here each sentence has
+the limits that it has in a batch of its own.
 """
 
 import copy
@@ -27,9 +28,12 @@ def limit_each_sentence(
     if isinstance(self.search, LimitedSearch):
         return generate(self, models, sample, **options)
     limits = own_limits(self, sample)
+    limited = with_limits(self, limits)
     if options.get("prefix_tokens") is not None:
-        options["prefix_tokens"] = _cut(options["prefix_tokens"], limits, self.pad)
-    return generate(with_limits(self, limits), models, sample, **options)
+        prefixes = _cut(options["prefix_tokens"], limits, self.pad)
+        options["prefix_tokens"] = prefixes
+        limited.search.require(self.min_len, prefixes.ne(self.pad).sum(dim=1).cpu())
+    return generate(limited, models, sample, **options)
 
 
 def own_limits(generator: SequenceGenerator, sample: Mapping[str, Any]) -> Tensor:
@@ -106,13 +110,23 @@ class LimitedSearch(nn.Module):
         self.supports_constraints = search.supports_constraints
         self.stop_on_max_len = search.stop_on_max_len
         self.rows = torch.arange(len(limits))
+        self.least, self.prefixes = 0, torch.zeros_like(limits)
+
+    def require(self, least: int, prefixes: Tensor) -> None:
+        """At least `least` tokens, those of the prefix included, which may end earlier itself.
+
+        prefixes: (B,), the lengths of the prefixes, on the CPU
+        """
+        self.least, self.prefixes = least, prefixes
 
     def init_constraints(self, constraints: Tensor | None, beam_size: int) -> None:
         self.search.init_constraints(constraints, beam_size)
 
     def prune_sentences(self, kept: Tensor) -> None:
         self.search.prune_sentences(kept)
-        self.limits, self.rows = self.limits[kept.cpu()], self.rows[kept.cpu()]
+        kept = kept.cpu()
+        self.limits, self.rows = self.limits[kept], self.rows[kept]
+        self.prefixes = self.prefixes[kept]
 
     def update_constraints(self, active: Tensor) -> None:
         self.search.update_constraints(active)
@@ -123,10 +137,14 @@ class LimitedSearch(nn.Module):
     def step(
         self, step: int, log_probs: Tensor, scores: Tensor, tokens: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The step of the strategy, after eos alone is left for sentences at their limit.
+        """The step of the strategy, with eos alone for sentences at their limit.
+
+        Sentences with a prefix have no eos between it and the smallest length.
 
         log_probs: (B, K, V) for K hypotheses of each sentence; changed in place
         """
+        if step < self.least:
+            log_probs[self.prefixes <= step, :, self.eos] = -math.inf
         full = self.limits <= step
         if full.any():
             log_probs[full, :, : self.eos] = -math.inf
