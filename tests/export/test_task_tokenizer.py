@@ -16,7 +16,7 @@ from preparing import write_gpt2_files
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import gpt2_subwords, segment
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import moses
-from fairseq_memattn.data_prep.text.round_trip import from_sentencepiece
+from fairseq_memattn.data_prep.text.lines import from_sentencepiece
 from fairseq_memattn.data_prep.text.subword import Training
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.prepared import Prepared, find, given

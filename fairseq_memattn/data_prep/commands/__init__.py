@@ -34,12 +34,10 @@ PREPARATIONS = {
 
 
 def load(name: str) -> ModuleType:
-    """The module of a preparation."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def make_parser(name: str) -> ArgumentParser:
-    """The parser of a preparation."""
     module = load(name)
     parser = ArgumentParser(
         prog=f"memattn prepare {name}",

@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the command line."""
     text = dict(args.text)
     if len(text) < len(args.text):
         raise MemAttnError("--text names a split twice")

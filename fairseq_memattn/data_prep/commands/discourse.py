@@ -118,7 +118,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """Generate the corpus, unless it is there."""
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
     check(options)
     outputs = [args.output / name for name in output_names()]

@@ -228,7 +228,6 @@ def split(args: argparse.Namespace) -> dict[str, Counts]:
 
 
 def formats_help() -> str:
-    """Every format with its example."""
     rows = (f"  {name:15} {form.example}" for name, form in FORMATS.items())
     return "formats (| is the end of a line):\n" + "\n".join(rows)
 
@@ -317,5 +316,4 @@ def report(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the command line."""
     print("\n".join(report(args)))

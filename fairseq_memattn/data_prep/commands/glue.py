@@ -184,7 +184,6 @@ def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From the archive to bin/."""
     task = TASKS[args.task]
     inputs = [f"input{number}" for number in range(len(task.sentences))]
     downloads = args.output / "archives"

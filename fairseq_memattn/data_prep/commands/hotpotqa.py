@@ -65,7 +65,6 @@ def context(question: HotpotQuestion, titles: bool = False) -> str:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From JSON to bin/."""
     corpus = qa_pipeline.Corpus(
         HOTPOTQA, SETTINGS[args.setting], SIZES, partial(context, titles=args.titles)
     )
@@ -77,7 +76,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
-    """From JSON to data for span_answering."""
     if args.titles:
         raise MemAttnError("--titles is not needed with --spans, which includes the titles")
     if args.gold_separated and args.setting == "fullwiki" and not args.files:

@@ -117,7 +117,6 @@ def test_rows(
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From the archive to bin/."""
     pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
     archive = obtain(ARCHIVE, args.archive, args.output / "archives", args.unchecked)
     raw = pipeline.unpack(inner_archive(pipeline, archive), wanted_files())

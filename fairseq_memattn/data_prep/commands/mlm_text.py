@@ -70,7 +70,6 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From text to bin/."""
     pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
     subwords = find_subwords(args, args.output / "archives")
     shards = [f"train{number}" for number in range(args.shards)]

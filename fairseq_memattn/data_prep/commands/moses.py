@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the command line."""
     refuse_overwriting([args.input], [args.output])
     make = partial(detokeniser, args.lang, args.capitalise)
     counts = rewrite(args.input, args.output, make, args.workers)

@@ -101,7 +101,6 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """Generate the corpus and binarise it."""
     check_least(args, "reuse", 0, 1)
     check_least(args, "largest", SMALLEST_LARGEST)
     check_least(args, "sentences", FEWEST_SENTENCES, MOST_SENTENCES)

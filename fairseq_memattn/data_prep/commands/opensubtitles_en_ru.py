@@ -41,7 +41,6 @@ FOLDER/SET/bin/       fairseq's data, with document ids
 def sentence_rows(
     files: Sequence[Path], lowercase: bool, counts: Counter[str]
 ) -> Iterator[tuple[str, ...]]:
-    """The pairs as released."""
     for row in raw_pairs(files, counts):
         yield tuple(line.lower() if lowercase else line for line in row)
 
@@ -81,7 +80,6 @@ def group_rows(
 
 
 def write_texts(pipeline: Pipeline, archive: Path, name: str, args: argparse.Namespace) -> None:
-    """A set from the archive to text/."""
     members = {
         (split, language): args.layout.format(
             set=name, language=language, split=RELEASED_SPLITS[split]
@@ -115,7 +113,6 @@ def learn_codes(pipeline: Pipeline, merges: int, each: bool) -> Mapping[str, Pat
 
 
 def segment_with_bpe(sets: Mapping[str, Pipeline], merges: int, each: bool) -> None:
-    """text/ to pieces/ of both sets."""
     codes = learn_codes(sets[AGNOSTIC], merges, each)
     for pipeline in sets.values():
         pipeline.apply_bpe("text", codes)
@@ -137,7 +134,6 @@ def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normaliz
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From the archive to bin/ of both sets."""
     if args.normalization != subword.IDENTITY and not args.sentencepiece:
         raise MemAttnError(f"--normalization {args.normalization} needs --sentencepiece")
     if args.sentencepiece and (args.bpe or args.bpe_merges):

@@ -16,8 +16,8 @@ from fairseq_memattn.data_prep.pipeline.arguments import (
     add_options,
     name_and,
 )
+from fairseq_memattn.data_prep.pipeline.binarise import check_languages, check_name, find_splits
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.splits import check_languages, check_name, find_splits
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.aligned import (
@@ -140,7 +140,6 @@ def warn_of_training_text(pipeline: Pipeline, splits: Sequence[str]) -> None:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From the user's files to bin/."""
     text = dict(args.text)
     if len(text) < len(args.text):
         raise MemAttnError("--text names a split twice")

@@ -63,7 +63,6 @@ def print_sets(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the sets, or prepare one."""
     missing = [f"--{name}" for name in ("set", "langs", "output") if getattr(args, name) is None]
     if args.list:
         print_sets(args)
@@ -75,7 +74,6 @@ def run(args: argparse.Namespace) -> None:
 
 @locks_output
 def prepare(args: argparse.Namespace) -> None:
-    """From the archive to text."""
     dataset = registry.find_set(args.set)
     registry.check_pair(dataset, args.langs)
     check_docids(dataset, args.langs, args.without_docids)

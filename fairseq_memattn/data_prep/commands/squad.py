@@ -1,6 +1,7 @@
 """SQuAD 1.1 (Rajpurkar et al., 2016) for the tasks question_answering and span_answering."""
 
 import argparse
+from operator import attrgetter
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
@@ -8,7 +9,6 @@ from fairseq_memattn.data_prep.pipeline.download import official
 from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.text.passages import squad_passage
 from fairseq_memattn.qa.answer_scores import SQUAD
-from fairseq_memattn.qa.question_sets import SquadQuestion
 
 DESCRIPTION = """\
 SQuAD 1.1 for --task question_answering; valid is the development set.
@@ -29,15 +29,9 @@ ARCHIVES = {"train": official("train-v1.1.json"), "valid": official("dev-v1.1.js
 SIZES = {"train": 87_599, "valid": 10_570}
 
 
-def context(question: SquadQuestion) -> str:
-    """The paragraph that the question is about."""
-    return question.context
-
-
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From JSON to bin/."""
-    corpus = qa_pipeline.Corpus(SQUAD, ARCHIVES, SIZES, context)
+    corpus = qa_pipeline.Corpus(SQUAD, ARCHIVES, SIZES, attrgetter("context"))
     if args.spans:
         qa_spans.prepare(args, corpus, squad_passage)
         return

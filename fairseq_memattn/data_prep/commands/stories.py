@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.data_prep.commands.squad import context
 from fairseq_memattn.data_prep.generated.generated_examples import (
     SPLITS,
     add_size_arguments,
@@ -155,7 +155,6 @@ def word_segmenter() -> LineFunction:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raise MemAttnError for options that are wrong or do not fit together."""
     check_least(args, "sentences", max(args.facts) + 1, MOST_SENTENCES)
     examples = sum(split_sizes(args).values())
     if args.sentences == 2 and examples > MOST_OF_TWO:
@@ -173,13 +172,12 @@ def check_options(args: argparse.Namespace) -> None:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """Generate the corpus and binarise it."""
     check_options(args)
     pipeline = Pipeline(args.output, qa_pipeline.PARTS, workers=args.workers, force=args.force)
     drawn = {"sentences": args.sentences, "kinds": sorted(args.facts), "apart": args.apart}
     drawn["least_sentences"] = args.least_sentences or args.sentences
     write_json(pipeline, split_sizes(args), args.seed, **drawn)
-    corpus = qa_pipeline.Corpus(SQUAD, {}, {}, context)
+    corpus = qa_pipeline.Corpus(SQUAD, {}, {}, attrgetter("context"))
     for split in SPLITS:
         ask = partial(qa_pipeline.with_context, corpus)
         qa_pipeline.write_questions(pipeline, corpus, split, json_path(pipeline, split), ask)

@@ -103,7 +103,6 @@ def count_words(path: Path) -> int:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From the archive to bin/."""
     corpus = CORPORA[args.corpus]
     pipeline = Pipeline(args.output, [LANGUAGE], workers=args.workers, force=args.force)
     archive = obtain(corpus.archive, args.archive, args.output / "archives", args.unchecked)

@@ -102,7 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the command line."""
     if args.command == "make":
         count = make(
             args.input, args.langs, args.output, args.sentences, args.separator, args.force

@@ -62,7 +62,6 @@ def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[st
 
 
 def test_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The pairs of a test set."""
     for row in read_segment_rows(files, counts):
         yield row.texts
 
@@ -91,7 +90,6 @@ def clean(
 
 
 def write_texts(pipeline: Pipeline, raw: Mapping[str, Path]) -> None:
-    """raw/ to text/."""
     train = [raw[f"{key}.{language}"] for key in TRAIN for language in LANGUAGES]
     pipeline.write_text("train", train, partial(train_rows, train), documents=False)
     for split, names in TEST_SETS.items():
@@ -101,7 +99,6 @@ def write_texts(pipeline: Pipeline, raw: Mapping[str, Path]) -> None:
 
 @locks_output
 def run(args: argparse.Namespace) -> None:
-    """From the archives to bin/."""
     pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
     found = obtain_all(
         list(ARCHIVES.values()), args.archive, args.output / "archives", args.unchecked

@@ -72,7 +72,6 @@ class Format:
 
 
 def by_document(sentences: Iterable[Sentence]) -> Iterator[tuple[str, Iterator[Sentence]]]:
-    """Each document's id and its sentences."""
     return groupby(sentences, key=lambda sentence: sentence.document)
 
 

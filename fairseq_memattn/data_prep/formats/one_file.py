@@ -88,7 +88,6 @@ def read_jsonl(
 
 
 def the_keys(entry: Iterable[str]) -> str:
-    """The keys of an object, in a message."""
     return f"the keys are {', '.join(entry) or 'none':.200}"
 
 
@@ -150,7 +149,6 @@ def read_json_sentences(paths: Sequence[Path], languages: Sequence[str]) -> Iter
 def write_json_sentences(
     sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]
 ) -> str:
-    """One object a sentence."""
     for sentence in sentences:
         entry = {DOCID: sentence.document, **dict(zip(languages, sentence.texts, strict=True))}
         files[0].write(json.dumps(entry, ensure_ascii=False) + "\n")
@@ -201,7 +199,6 @@ def texts_of(value: object, where: str) -> list[str]:
 def write_json_documents(
     sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]
 ) -> str:
-    """One object a document."""
     for docid, document in by_document(sentences):
         columns = zip(*(sentence.texts for sentence in document), strict=True)
         entry = {DOCID: docid, **dict(zip(languages, map(list, columns), strict=True))}

@@ -97,7 +97,6 @@ def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) ->
 
 
 def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
-    """The id, the first line and the content of each document."""
     marks = [mark for mark in XML_MARK.finditer(text) if mark[1] is not None]
     outside = XML_MARK.search(text, 0, marks[0].start() if marks else len(text))
     if outside:
@@ -147,7 +146,6 @@ def _sides(
 
 
 def _content(text: str) -> str:
-    """The text of a segment, with entities resolved and single spaces."""
     return " ".join(ENTITY.sub(lambda entity: html.unescape(entity[0]), text).split())
 
 

@@ -38,7 +38,8 @@ BROKEN = (
     NotImplementedError,  # a zip's compression that Python does not know
     RuntimeError,  # a zip with a password
 )
-Member = tuple[str, Callable[[], IO[bytes]]]
+Stream = Callable[[], IO[bytes]]
+Member = tuple[str, Stream]
 
 
 def names(archive: Path) -> list[str]:
@@ -121,7 +122,7 @@ def _opened(archive: Path) -> Iterator[Iterator[Member]]:
 def _folder_members(folder: Path) -> Iterator[Member]:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            yield path.relative_to(folder).as_posix(), partial(_file_stream, path)
+            yield path.relative_to(folder).as_posix(), cast(Stream, partial(open, path, "rb"))
 
 
 def _zip_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
@@ -141,7 +142,7 @@ def _tar_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
             name = safe_path(info.name)
             budget.take(name, info.size)
             if info.isfile():
-                yield name, partial(_tar_stream, content, info)
+                yield name, cast(Stream, partial(content.extractfile, info))  # not None
             elif not info.isdir():
                 yield name, partial(_refuse, name)
         stream = cast(IO[bytes], content.fileobj)
@@ -151,11 +152,3 @@ def _tar_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
 
 def _refuse(name: str) -> NoReturn:
     raise refuse_special(name)
-
-
-def _file_stream(path: Path) -> IO[bytes]:
-    return open(path, "rb")
-
-
-def _tar_stream(content: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    return cast(IO[bytes], content.extractfile(info))  # not None, as it is a file

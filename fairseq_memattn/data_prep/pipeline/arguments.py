@@ -9,14 +9,12 @@ from fairseq_memattn.data_prep.text.subword import IDENTITY, LONGEST, MODEL_TYPE
 
 
 def positive(value: str) -> int:
-    """An integer of at least 1."""
     if not value.isdecimal() or int(value) < 1:
         raise ArgumentTypeError(f"must be an integer of at least 1, but is {value!r}")
     return int(value)
 
 
 def separator_token(value: str) -> str:
-    """One token."""
     if value.split() != [value]:
         raise ArgumentTypeError(f"must be one token without spaces, but is {value!r}")
     return value
@@ -142,7 +140,6 @@ def add_options(parser: ArgumentParser | _ArgumentGroup, *names: str, **changes:
 
 
 def add_numbers(parser: ArgumentParser, options: dict[str, tuple[Any, Any, str]]) -> None:
-    """Add options of numbers, each with its type, its default and its meaning."""
     for name, (kind, default, meaning) in options.items():
         help = f"{meaning} (default: %(default)s)"
         parser.add_argument(name, type=kind, default=default, metavar="N", help=help)

@@ -82,7 +82,6 @@ def read_symbols(path: Path) -> Symbols:
 
 
 def write_symbols(symbols: Symbols, path: Path) -> None:
-    """A dictionary of fairseq."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{word} {count}\n" for word, count in symbols)
 

@@ -117,7 +117,6 @@ def check(path: Path, archive: Archive) -> None:
 
 
 def digest(path: Path, kind: str = "sha256") -> str:
-    """The checksum of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 

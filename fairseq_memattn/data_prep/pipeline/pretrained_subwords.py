@@ -13,8 +13,7 @@ from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, rea
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE
-from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
-from fairseq_memattn.data_prep.text.round_trip import from_sentencepiece
+from fairseq_memattn.data_prep.text.lines import LineFunction, from_sentencepiece, rewrite
 from fairseq_memattn.data_prep.text.subword import load
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.white_space import with_spaces
@@ -41,7 +40,6 @@ class Subwords:
 
 
 def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose the segmentation."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--gpt2-bpe-dir",
@@ -121,7 +119,6 @@ def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
 
 
 def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
-    """The segmentation of a SentencePiece model."""
     load(model, "--sentencepiece-model")
     check_dictionary(dictionary)
     make = partial(sentencepiece_segmenter, model)
@@ -135,7 +132,6 @@ def sentencepiece_segmenter(model: Path) -> LineFunction:
 
 
 def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
-    """The stage from text/SPLIT.SUFFIX to pieces/."""
     source, target = (pipeline.path(kind, split, suffix) for kind in ("text", "pieces"))
 
     def work() -> Counter[str]:

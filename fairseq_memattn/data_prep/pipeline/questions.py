@@ -18,7 +18,7 @@ from fairseq_memattn.data_prep.pipeline.arguments import (
     name_and,
     positive,
 )
-from fairseq_memattn.data_prep.pipeline.binarise import forget_other_parts
+from fairseq_memattn.data_prep.pipeline.binarise import check_name, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
@@ -26,7 +26,6 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     segment,
     sentencepiece_subwords,
 )
-from fairseq_memattn.data_prep.pipeline.splits import check_name
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, check_published
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.lines import write_row
@@ -174,7 +173,6 @@ def _pieces_of(sources: Sequence[Path]) -> Iterator[str]:
 
 
 def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
-    """A SentencePiece model of the training text."""
     sample = write_sample(pipeline, args.subword_lines, args.seed)
     return pipeline.learn_sentencepiece([sample], "spm", subword.Training.of(args))
 
@@ -295,7 +293,6 @@ def all_questions(counts: Mapping[str, int]) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that the corpora share."""
     add_options(
         parser,
         *("--archives", "--unchecked", *COMMON, "--sentencepiece-model", "--dictionary"),

@@ -2,11 +2,12 @@
 
 import argparse
 import json
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -16,16 +17,12 @@ from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, rea
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.passages import Passage
-from fairseq_memattn.data_prep.text.token_offsets import (
-    Cut,
-    bert_cut,
-    cover,
-    sentencepiece_cut,
-)
+from fairseq_memattn.data_prep.text.subword import load
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.qa.question_sets import Question
 from fairseq_memattn.qa.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
+from fairseq_memattn.white_space import with_spaces
 
 PARTS = ("question", "context")
 LAYOUT = """\
@@ -33,6 +30,81 @@ Data for --task span_answering. FOLDER/bin has question/ and context/, fairseq's
 characters of each piece of the contexts; answers/, the pieces of each answer; tags/, the pieces in
 supporting facts; and records/SPLIT.jsonl, the original texts.
 """
+UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
+
+
+class Pieces(NamedTuple):
+    """The pieces of a text, and the half-open range of characters that each piece covers.
+
+    A range excludes white space around the piece. It is empty for a piece that covers no
+    character, which normalisation may create.
+    """
+
+    pieces: list[str]
+    places: list[tuple[int, int]]
+
+
+Cut = Callable[[str], Pieces]
+
+
+def sentencepiece_cut(model: Path) -> Cut:
+    processor = load(model, "--sentencepiece-model")
+
+    def cut(text: str) -> Pieces:
+        found = processor.encode(with_spaces(text), return_type="offset_mapping")
+        return _pieces(text, found["pieces"], found["offsets"])
+
+    return cut
+
+
+def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
+    """BERT's segmentation, with its vocab.txt. Raises MemAttnError for another file."""
+    from tokenizers import BertWordPieceTokenizer
+
+    try:
+        tokenizer = BertWordPieceTokenizer(
+            str(vocabulary), lowercase=lower_case, strip_accents=lower_case
+        )
+    except Exception as error:  # the library has no narrower one for a file that is not UTF-8
+        raise MemAttnError(
+            f"--bert-vocab {vocabulary}: not a vocabulary of BERT ({error})"
+        ) from None
+
+    def cut(text: str) -> Pieces:
+        found = tokenizer.encode(text, add_special_tokens=False)
+        pieces = ["<unk>" if piece == UNKNOWN else piece for piece in found.tokens]
+        return _pieces(text, pieces, found.offsets)
+
+    return cut
+
+
+def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
+    places = []
+    for begin, end in offsets:
+        begin = end - len(text[begin:end].lstrip())
+        places.append((begin, begin + len(text[begin:end].rstrip())))
+    for piece in pieces:
+        if piece.split() != [piece]:
+            raise MemAttnError(
+                f"the piece {piece!r} contains white space, at which fairseq would split it"
+            )
+    return Pieces(pieces, places)
+
+
+def cover(places: list[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int] | None:
+    """The first and the last piece that overlap a range of characters; None for no piece.
+
+    places: the ranges of the pieces, in the order of the text
+    """
+    begin, end = extent
+    first = bisect_right(places, begin, key=lambda place: place[1])
+    behind = bisect_left(places, end, key=lambda place: place[0])
+    inside = [
+        number
+        for number in range(first, behind)
+        if max(begin, places[number][0]) < min(end, places[number][1])
+    ]
+    return (inside[0], inside[-1]) if inside else None
 
 
 def in_passage(
@@ -138,7 +210,6 @@ def write_pieces(
 
 
 def outputs_of(pipeline: Pipeline, split: str) -> list[Path]:
-    """The files that `write_pieces` writes."""
     numbers = [pipeline.folder / "bin" / name / split for name in NUMBERS]
     return [*pipeline.paths("pieces", split), *numbers]
 
@@ -170,7 +241,6 @@ def prepare(
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    """Raise MemAttnError for options that do not fit together."""
     if not args.bert_vocab:
         if args.cased:
             raise MemAttnError("--cased requires --bert-vocab")

@@ -10,7 +10,7 @@ from pathlib import Path
 from fairseq_memattn.data_prep.pipeline.download import digest
 from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import make_folders, write_all_or_nothing
+from fairseq_memattn.files import make_folders, write_json
 
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
@@ -64,7 +64,7 @@ class Stages:
             for label in set(self._made(record)) - wanted:
                 (self.folder / label).unlink(missing_ok=True)
             folders = make_folders(record.parent)
-            self._write(record, made_from)
+            write_json(record, made_from)
             try:
                 counts = work() or {}
             except Exception:
@@ -72,7 +72,7 @@ class Stages:
                 raise
             state = "done"
             made = {self._label(path): self._digest(path) for path in outputs}
-            self._write(record, {**made_from, "counts": counts, "outputs": made})
+            write_json(record, {**made_from, "counts": counts, "outputs": made})
             self._finished.append(name)
         told = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         print(f"{name}: {told or state}", flush=True)
@@ -164,10 +164,6 @@ class Stages:
                 f"{there[0]} exists, but no stage has made it (no {record}); choose another "
                 "--output, or replace it with --force"
             )
-
-    def _write(self, record: Path, contents: Mapping[str, object]) -> None:
-        with write_all_or_nothing([record]) as [file]:
-            file.write(json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
 
     def _label(self, path: Path) -> str:
         """A name that does not change when the folder is moved."""

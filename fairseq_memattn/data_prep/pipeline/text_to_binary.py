@@ -13,8 +13,7 @@ from fairseq_memattn.data_prep.pipeline.archives import extract, sources
 from fairseq_memattn.data_prep.pipeline.binarise import binarise
 from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
 from fairseq_memattn.data_prep.text import bpe, moses, subword
-from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite, write_row
-from fairseq_memattn.data_prep.text.round_trip import from_bpe
+from fairseq_memattn.data_prep.text.lines import LineFunction, from_bpe, rewrite, write_row
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -42,7 +41,6 @@ class Pipeline:
         return self.folder / kind / f"{split}.{suffix}"
 
     def paths(self, kind: str, split: str) -> list[Path]:
-        """A split in every language."""
         return [self.path(kind, split, language) for language in self.languages]
 
     def unpack(
@@ -246,7 +244,6 @@ class Pipeline:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file as a whole."""
     with write_all_or_nothing([target]) as [file], open(source, "rb") as content:
         shutil.copyfileobj(content, file.buffer)
 

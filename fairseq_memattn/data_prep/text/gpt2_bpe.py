@@ -39,7 +39,6 @@ class GPT2BPE:
         return [number for token in TOKEN.findall(text) for number in self.known(token)]
 
     def encode_token(self, token: str) -> list[int]:
-        """The numbers of a token's pieces."""
         return [self.numbers[piece] for piece in self.pieces(token)]
 
     def pieces(self, token: str) -> list[str]:

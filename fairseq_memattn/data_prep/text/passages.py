@@ -99,7 +99,6 @@ def hotpot_passage(
 
 
 def joined(text: str, more: str) -> str:
-    """Two texts with white space between them."""
     apart = text[-1:].isspace() or more[:1].isspace() or not more
     return text + more if apart else f"{text} {more}"
 

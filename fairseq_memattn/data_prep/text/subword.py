@@ -12,8 +12,7 @@ from typing import Any
 import sentencepiece
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.lines import read_lines
-from fairseq_memattn.data_prep.text.round_trip import RoundTrip, from_sentencepiece
+from fairseq_memattn.data_prep.text.lines import RoundTrip, from_sentencepiece, read_lines
 from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.white_space import WHITE, with_spaces

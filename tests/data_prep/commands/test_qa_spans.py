@@ -15,8 +15,8 @@ from question_files import hotpot_record, squad_file, squad_question, write_json
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import text_to_binary
+from fairseq_memattn.data_prep.pipeline.spans import bert_cut, cover, sentencepiece_cut
 from fairseq_memattn.data_prep.text.passages import hotpot_passage, squad_passage
-from fairseq_memattn.data_prep.text.token_offsets import bert_cut, cover, sentencepiece_cut
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import (
     HotpotQuestion,

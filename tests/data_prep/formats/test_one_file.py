@@ -12,7 +12,7 @@ from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.data_prep.formats.one_file import READERS, find_columns, find_files
-from fairseq_memattn.data_prep.pipeline.splits import check_languages
+from fairseq_memattn.data_prep.pipeline.binarise import check_languages
 from fairseq_memattn.errors import MemAttnError
 
 PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"

@@ -7,7 +7,7 @@ import pytest
 from in_process import run_in_process
 
 from fairseq_memattn.data_prep.pipeline import binarise as script
-from fairseq_memattn.data_prep.pipeline.splits import find_splits
+from fairseq_memattn.data_prep.pipeline.binarise import find_splits
 
 ODD = ["a  b\tc", "", "b </s> <unk> b", "ü\u00a0e\u0301 \x1c b", " 中 文 ", "a <pad> <s>"]
 TEXT = {

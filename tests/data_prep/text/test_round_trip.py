@@ -10,10 +10,9 @@ from fairseq.tokenizer import tokenize_line
 from official_archives import lines
 from preparing import prepare
 
+from fairseq_memattn.data_prep.pipeline.spans import sentencepiece_cut
 from fairseq_memattn.data_prep.text import bpe, subword
-from fairseq_memattn.data_prep.text.lines import rewrite
-from fairseq_memattn.data_prep.text.round_trip import from_bpe, from_sentencepiece
-from fairseq_memattn.data_prep.text.token_offsets import sentencepiece_cut
+from fairseq_memattn.data_prep.text.lines import from_bpe, from_sentencepiece, rewrite
 from fairseq_memattn.host.patches import prepare_fairseq
 from fairseq_memattn.transformers.pieces import SentencePieces
 

@@ -71,7 +71,6 @@ def fill(template: str, side: str, words: Bindings) -> str:
 
 
 def render(line: Line, words: Bindings) -> Pair:
-    """Both sides of a line."""
     return Pair(fill(line.en, "en", words), fill(line.ru, "ru", words))
 
 
@@ -179,6 +178,5 @@ def plural_only(base: str, genitive: str, dative: str) -> dict[str, str]:
 
 
 def article(english: str) -> str:
-    """A word with `a` or `an`."""
     begins_with_a_vowel = english[0] in "aeiou" and not english.startswith(("us", "uni"))
     return f"an {english}" if begins_with_a_vowel else f"a {english}"

@@ -23,12 +23,10 @@ ANIMATE = ("animal", "person")  # classes whose nouns are animate
 
 
 def rows(name: str) -> list[Row]:
-    """The rows of words/NAME.tsv."""
     return read_table(__package__, f"words/{name}.tsv")
 
 
 def phrase(row: Row) -> Word:
-    """A phrase that has one form."""
     return Word({"": row["english"]}, {"": row["russian"]})
 
 
@@ -54,12 +52,10 @@ def starts_with_cluster(word: str) -> bool:
 
 
 def english_noun(base: str, mass: bool = False) -> dict[str, str]:
-    """A noun with its articles."""
     return {"": base, "a": f"some {base}" if mass else article(base), "the": f"the {base}"}
 
 
 def noun_word(row: Row) -> Word:
-    """A noun of words/nouns.tsv."""
     notes, kind, gender = row["notes"].split(), row["class"], row["gender"]
     return Word(
         english_noun(row["english"], "mass" in notes),
@@ -84,13 +80,11 @@ def synonym_pair(row: Row) -> tuple[Word, Word]:
 
 
 def person(english: str, russian: str, gender: str, notes: str = "") -> Word:
-    """A first name."""
     forms = russian_noun(russian, gender, notes.split(), animate=True)
     return Word({"": english, "poss": f"{english}'s"}, forms, GENDERS.index(gender))
 
 
 def name_pair(row: Row) -> tuple[Word, Word]:
-    """A first name with a Russian and a foreign form."""
     english, gender = row["english"], row["gender"]
     return (
         person(english, row["russian"], gender, row["notes"]),
@@ -107,7 +101,6 @@ def surname(origin: int, index: int, gender: int) -> Word:
 
 
 def verb_word(row: Row) -> Word:
-    """A verb with the forms that the templates use."""
     forms = {"inf": row["infinitive"], "fut": row["future"]}
     forms |= {f"past.{gender}": form for gender, form in past(row["masculine past"]).items()}
     return Word({"base": row["english"], "past": row["past"]}, forms)

@@ -142,17 +142,14 @@ KINDS: tuple[Callable[[World], Answered], ...] = (
 
 
 def agents(world: World) -> list[str]:
-    """Every agent, once, in the order of the passage."""
     return list(dict.fromkeys(agent for agent, _ in world.holdings))
 
 
 def entities(world: World) -> list[Entity]:
-    """Every entity, once, in the order of the passage."""
     return list(dict.fromkeys(entity for _, entity in world.holdings))
 
 
 def holders(world: World, entity: Entity) -> dict[str, int]:
-    """Who has how many of an entity."""
     return {agent: count for (agent, other), count in world.holdings.items() if other == entity}
 
 

@@ -41,7 +41,6 @@ class Passage:
         self._plain: dict[str, bool] = {}
 
     def tell(self) -> None:
-        """Add a sentence."""
         templates = ANYTIME + (SPENDING if self.spendable() else ())
         events = self.rng.choice(templates)(self)
         for event in events:
@@ -61,15 +60,12 @@ class Passage:
         return used[-1]
 
     def agent(self, *others: str) -> str:
-        """An agent other than `others`."""
         return self.word("agent", AGENTS, others)
 
     def place(self) -> str:
-        """A place."""
         return self.word("place", PLACES)
 
     def verb(self, kind: str) -> Verb:
-        """A verb of a kind."""
         return self.word(kind, [verb for verb in VERBS if verb.kind == kind])
 
     def entity(self, avoid: Container[Entity]) -> Entity:
@@ -101,7 +97,6 @@ class Passage:
 
 
 def sentence(events: Sequence[Event]) -> str:
-    """The events as one sentence."""
     parts = [fill("first clause", agent=events[0].agent, clause=clause(events[0]))]
     for before, event in pairwise(events):
         if event.agent != before.agent:
@@ -115,7 +110,6 @@ def sentence(events: Sequence[Event]) -> str:
 
 
 def clause(event: Event) -> str:
-    """An event without its subject."""
     name = f"{event.verb.kind} somewhere" if event.place else event.verb.kind
     return fill(name, **{**event._asdict(), "verb": event.verb.past})
 

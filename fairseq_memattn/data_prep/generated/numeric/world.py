@@ -65,7 +65,6 @@ class World:
         self.holdings: dict[tuple[str, Entity], int] = {}
 
     def add(self, event: Event) -> None:
-        """Add an event."""
         self.events.append(event)
         sign = -1 if event.verb.kind in ("lose", "give") else 1
         self._change(event.agent, event.entity, sign * event.amount)
@@ -76,5 +75,4 @@ class World:
         self.holdings[agent, entity] = self.holdings.get((agent, entity), 0) + amount
 
     def of(self, agent: str) -> dict[Entity, int]:
-        """The holdings of an agent."""
         return {entity: count for (who, entity), count in self.holdings.items() if who == agent}

@@ -45,7 +45,6 @@ class Simulation:
             self.read(number, event)
 
     def read(self, number: int, event: Event) -> None:
-        """Read the sentence with a number, which says an event."""
         person, what = event.person, event.what
         if event.kind == "move":
             self.people[person] = Stay(what, frozenset([number]))
@@ -59,7 +58,6 @@ class Simulation:
         self._bring(what, person, number)
 
     def held_by(self, person: str) -> Iterable[str]:
-        """The objects that a person holds."""
         return [thing for thing, (holder, _) in self.holders.items() if holder == person]
 
     def before(self, thing: str, place: str) -> Stay | None:

@@ -94,7 +94,6 @@ class Example(NamedTuple):
 
     @property
     def passage(self) -> str:
-        """The story."""
         return " ".join(self.sentences)
 
     @property
@@ -132,7 +131,6 @@ def draw_example(
 
 
 def draw_events(rng: Random, number: int) -> list[Event]:
-    """The events of a story."""
     people = rng.sample(PEOPLE, PEOPLE_OF_A_STORY)
     things = rng.sample(OBJECTS, OBJECTS_OF_A_STORY)
     known = Simulation()
@@ -162,5 +160,4 @@ def draw_event(rng: Random, known: Simulation, person: str, things: Sequence[str
 
 
 def tell(rng: Random, event: Event) -> str:
-    """The event as a sentence."""
     return rng.choice(TEMPLATES[event.kind]).format(person=event.person, what=event.what)
