@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from full import others_in_full
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(ROOT.glob("recipes/*/*.yaml"))
@@ -55,6 +56,13 @@ def test_overrides_are_options(row):
 
     fairseq_memattn.register()
     check_model_options(composed(*row))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_the_batch_of_an_update_does_not_depend_on_the_machine(recipe):
+    """fairseq takes all GPUs, each with a batch of the size that the recipe states."""
+    assert OmegaConf.load(recipe).distributed_training.distributed_world_size == 1
+    assert re.search(r"distributed_world_size: 1  # [\d,]+ (tokens|sequences) an", recipe.read_text())
 
 
 def test_the_softmax_model_of_wikitext_103_is_the_papers():
