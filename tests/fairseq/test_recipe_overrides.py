@@ -62,7 +62,8 @@ def test_overrides_are_options(row):
 def test_the_batch_of_an_update_does_not_depend_on_the_machine(recipe):
     """fairseq takes all GPUs, each with a batch of the size that the recipe states."""
     assert OmegaConf.load(recipe).distributed_training.distributed_world_size == 1
-    assert re.search(r"distributed_world_size: 1  # [\d,]+ (tokens|sequences) an", recipe.read_text())
+    stated = r"distributed_world_size: 1  # [\d,]+ (tokens|sequences) an update"
+    assert re.search(stated, recipe.read_text(encoding="utf-8"))
 
 
 def test_the_softmax_model_of_wikitext_103_is_the_papers():
