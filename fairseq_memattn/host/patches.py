@@ -140,8 +140,9 @@ PATCHES = (
     ),
     Patch(
         "fairseq.trainer:Trainer.load_checkpoint",
-        "a dictionary with other symbols than that of the checkpoint's training is a warning",
-        trained_options.warn_of_other_dictionaries,
+        "a training begins with a checkpoint's weights only where its options give them the same "
+        "meaning; a dictionary with other symbols is a warning",
+        trained_options.check_beginning,
     ),
     Patch(
         "fairseq.utils:load_align_dict",

@@ -13,7 +13,7 @@ from harness import Trained, generate, hypotheses
 from fairseq_memattn.cli import main
 
 
-def checkpoint(seed=0, updates=1, arch="transformer", **weights):
+def checkpoint(seed=0, updates=1, arch="transformer", options=None, **weights):
     torch.manual_seed(seed)
     embedding = torch.randn(7, 5)
     model = OrderedDict(
@@ -31,7 +31,7 @@ def checkpoint(seed=0, updates=1, arch="transformer", **weights):
     model.update(weights)
     return {
         "args": None,
-        "cfg": {"model": Namespace(_name=arch)},
+        "cfg": {"model": Namespace(_name=arch, **{"abc_activation": "exp", **(options or {})})},
         "model": model,
         "optimizer_history": [{"num_updates": updates}],
         "extra_state": {"updates": updates},
@@ -186,6 +186,7 @@ def test_folder_errors(tmp_path, folder, capsys, options, message):
     "changed, message",
     [
         ({"arch": "lstm"}, "their architectures are transformer and lstm"),
+        ({"options": {"abc_activation": "relu"}}, "--abc-activation is exp and relu"),
         ({"more": torch.ones(1)}, "only {b} has `more`"),
         ({"embed": torch.ones(7, 6)}, "`embed` has the shapes (7, 5) and (7, 6)"),
         ({"half": torch.ones(9)}, "`half` has the dtypes torch.float16 and torch.float32"),
@@ -218,3 +219,15 @@ def test_the_average_of_a_training_with_itself_generates_the_same(translator, tm
     averaged = Trained(translator.data, tmp_path / "averaged.pt", "")
     search = ["--beam", 1, "--max-len-b", 5]
     assert hypotheses(generate(averaged, *search)) == hypotheses(generate(translator, *search))
+
+
+def test_other_dictionaries(tmp_path, save, capsys):
+    paths = []
+    for name in "ab":
+        state = checkpoint()
+        state["cfg"]["task"] = {"data": str(tmp_path / name)}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dict.txt").write_text(f"the 2\n{name} 1\n")
+        paths.append(save(f"{name}.pt", state))
+    error = error_of(capsys, "--inputs", *paths, "--output", tmp_path / "out.pt")
+    assert "/b/dict.txt has other symbols than " in error

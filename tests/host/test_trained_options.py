@@ -62,3 +62,41 @@ def test_blocks_of_the_length_of_the_training(language_model):
     given = run("fairseq-eval-lm", language_model.data, *flags, "--tokens-per-sample", 32).stdout
     *_, perplexity = of_training.splitlines()
     assert perplexity.partition("Loss")[2] == given.splitlines()[-1].partition("Loss")[2] != ""
+
+
+OTHERS = {
+    "--abc-activation relu": "exp",
+    "--arch abc_compressive_transformer": "abc_mlp_transformer",
+    "--encoder-attention-heads 4 --abc-phi-heads shared": "2 and separate",
+    "--dropout 0.3": "",
+}
+
+
+@pytest.mark.parametrize("flags", OTHERS)
+@pytest.mark.parametrize("begins", ["resumed", full("further")])
+def test_other_options_that_fit_the_same_weights(begins, flags, translator, tmp_path):
+    given = [translator.data, *TRANSLATOR, *flags.split(), "--save-dir", tmp_path]
+    if begins == "resumed":
+        given += ["--restore-file", translator.checkpoint, "--max-update", 70]
+    else:
+        given += ["--finetune-from-model", translator.checkpoint, "--max-update", 1]
+    done = attempt("fairseq-train", *given)
+    sentence = f"the training has {flags.replace(' --', ' and --')}, but {translator.checkpoint} "
+    sentence += f"was trained with {OTHERS[flags]}: its weights fit both"
+    assert (sentence in done.stderr) == bool(OTHERS[flags])
+    assert (done.returncode == 0) != bool(OTHERS[flags])
+
+
+def test_other_options_on_purpose(translator, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMATTN_OTHER_OPTIONS", "1")
+    flags = ["--abc-activation", "relu", "--finetune-from-model", translator.checkpoint]
+    run(
+        "fairseq-train",
+        translator.data,
+        *TRANSLATOR,
+        *flags,
+        "--max-update",
+        1,
+        "--save-dir",
+        tmp_path,
+    )

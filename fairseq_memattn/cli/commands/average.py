@@ -22,7 +22,10 @@ from tqdm import tqdm
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.models import check_finite
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
+from fairseq_memattn.errors import flag
 from fairseq_memattn.host.checkpoints import architecture, read_checkpoint
+from fairseq_memattn.host.correctness.same_model import differences, part
+from fairseq_memattn.host.correctness.trained_options import other_dictionaries
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
@@ -170,12 +173,18 @@ def check_content(path: Path, state: dict[str, Any]) -> None:
 def check_same_model(
     path: Path, state: dict[str, Any], other_path: Path, other: dict[str, Any]
 ) -> None:
-    """Raise ValueError unless architectures and the names, shapes and dtypes of weights match."""
+    """Raises ValueError unless options, dictionaries and names, shapes and dtypes match."""
     pair = f"{path} and {other_path} cannot be averaged"
     if architecture(state) != architecture(other):
         raise ValueError(
             f"{pair}: their architectures are {architecture(state)} and {architecture(other)}"
         )
+    before, now = (part((one.get("cfg") or {}).get("model")) for one in (state, other))
+    for option, first, second in differences(before, now):
+        raise ValueError(f"{pair}: {flag(option)} is {first} and {second}")
+    trained, data = (part((one.get("cfg") or {}).get("task")) for one in (state, other))
+    for text in other_dictionaries(str(path), trained, data.get("data")):
+        raise ValueError(f"{pair}: {text.partition(':')[0]}")
     weights, others = state["model"], other["model"]
     for name in [*weights, *others]:
         if name not in weights or name not in others:

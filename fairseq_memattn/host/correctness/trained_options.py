@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_memattn.errors import MemAttnError, like
 from fairseq_memattn.host.checkpoints import check_registered
 from fairseq_memattn.host.correctness.model_options import option_types
+from fairseq_memattn.host.correctness.same_model import check_trained_options, part
 from fairseq_memattn.host.safety.literals import LiteralError, read_literal
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def check_models(cfg: Any, command: str) -> None:
             continue
         check_registered(path, {"cfg": saved})  # fairseq's error for others is an IndexError
         _check_overrides(overrides, path, saved)
-        trained = _part(saved.get("task"))
+        trained = part(saved.get("task"))
         _warn_of_dictionaries(path, trained, cfg.task)
         if command == "eval_lm":
             if not given and isinstance(trained.get("tokens_per_sample"), int):
@@ -60,19 +61,18 @@ def saved_options(path: str) -> Mapping[str, Any]:
 
     The file is mapped into memory, so that its tensors are not read.
     """
+    return _saved(path).get("cfg") or {}
+
+
+def _saved(path: str) -> Mapping[str, Any]:
     import torch
 
     with suppress(Exception):  # which has words of its own when the model is loaded
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return state.get("cfg") or {}
+        state: Mapping[str, Any] = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=True
+        )
+        return state
     return {}
-
-
-def _part(options: Any) -> Mapping[str, Any]:
-    """A part of a configuration, which may be a namespace."""
-    if options is None or isinstance(options, str):
-        return {}
-    return options if isinstance(options, Mapping) else vars(options)
 
 
 def _check_overrides(overrides: Mapping[str, Any], path: str, saved: Mapping[str, Any]) -> None:
@@ -89,8 +89,8 @@ def _names(saved: Mapping[str, Any]) -> Iterator[str]:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     for options in saved.values():
-        yield from _part(options)
-    kind = ARCH_MODEL_REGISTRY.get(_part(saved.get("model")).get("_name"))
+        yield from part(options)
+    kind = ARCH_MODEL_REGISTRY.get(part(saved.get("model")).get("_name"))
     if kind is not None:
         yield from option_types(kind)
 
@@ -131,7 +131,7 @@ def other_dictionaries(path: str, trained: Any, data: str | None) -> list[str]:
 
     path: of the checkpoint; trained: the options of its task
     """
-    recorded, now = (split_paths(one) for one in (_part(trained).get("data"), data))
+    recorded, now = (split_paths(one) for one in (part(trained).get("data"), data))
     if not recorded or not now:
         return []
     return [
@@ -152,13 +152,21 @@ def _symbols(dictionary: Path) -> list[bytes]:
     return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
 
 
-def warn_of_other_dictionaries(
-    load_checkpoint: Callable[..., Any], self: Any, filename: str, *args: Any, **kwargs: Any
+def check_beginning(
+    load_checkpoint: Any,
+    trainer: Any,
+    filename: str,
+    reset_optimizer: bool = False,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
-    """`Trainer.load_checkpoint`, which compares the dictionaries of a training it begins with."""
-    loaded = load_checkpoint(self, filename, *args, **kwargs)
+    """`Trainer.load_checkpoint`, which compares options and dictionaries with the checkpoint's."""
+    state = _saved(filename)
+    if state:
+        check_trained_options(filename, state, trainer, further=reset_optimizer)
+    loaded = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     if loaded is not None:
-        _warn_of_dictionaries(filename, saved_options(filename).get("task"), self.cfg.task)
+        _warn_of_dictionaries(filename, (state.get("cfg") or {}).get("task"), trainer.cfg.task)
     return loaded
 
 

@@ -1,0 +1,97 @@
+"""Options that change what a model's weights compute, where other values fit the same weights."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fairseq_memattn.errors import MemAttnError, flag
+
+GO_ON = "MEMATTN_OTHER_OPTIONS"  # an environment variable; 1: another value is no error
+
+# Options of a model on which depends what its weights compute, and those of them on which that
+# depends in training alone, or never.
+MEANING = re.compile(
+    r"^(abc|gmat|t5|t5mem|no|scale|adaptive|tie)_|attention_heads$|activation_fn$|_before$|_pos$"
+)
+FREE = re.compile(
+    r"dropout|initial|^no_(progress|save|epoch|last|seed)|_init$|transfer|^abc_(control|stream)$"
+)
+# A model may be trained further with other values of these, which is how it gets a longer
+# context, a memory or updates of low rank.
+FURTHER = {"abc_low_rank", "abc_document_gate", "abc_max_length", "gmat_chunk"}
+FURTHER |= {"gmat_memory", "gmat_compress_after", "gmat_memory_layers", "gmat_memory_positions"}
+FURTHER |= {"t5mem_sequences", "t5mem_slots", "gmat_lsh_buckets"}
+# Of a task, whose values a training keeps while it lasts.
+TASK = ("source_context", "target_context", "context_separator", "stream")
+
+
+def differences(before: Any, now: Any) -> Iterator[tuple[str, str, str]]:
+    """The options whose values differ between two models, and both values.
+
+    before, now: options of models, as mappings; an option that one lacks is left out
+    """
+    for option in now:
+        if option in before and MEANING.search(option) and not FREE.search(option):
+            first, second = _plain(before[option]), _plain(now[option])
+            if first != second and str(first) != str(second):
+                yield option, str(first), str(second)
+
+
+def _plain(value: Any) -> Any:
+    """A value without its kind of list or of choice, which a file and a command line differ in."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return list(value) if is_list else getattr(value, "value", value)
+
+
+def _architecture(options: Any) -> str:
+    return str(options.get("_name") or options.get("arch"))
+
+
+def check_trained_options(path: str, state: Mapping[str, Any], trainer: Any, further: bool) -> None:
+    """Compares the options of a training with those of the checkpoint that it begins with.
+
+    state: the checkpoint
+    further: whether a new training begins with the weights, and none is resumed
+
+    Raises MemAttnError for options that change what the weights mean, unless GO_ON is set.
+    """
+    saved, cfg = state.get("cfg") or {}, trainer.cfg
+    before, now = part(saved.get("model")), part(cfg.model)
+    if not before or os.environ.get(GO_ON) == "1":
+        return
+    found = [one for one in differences(before, now) if not (further and one[0] in FURTHER)]
+    weights = {name for name, _ in trainer.get_model().named_parameters()}
+    if weights <= set(state["model"]) and not _same_kind(_architecture(before), _architecture(now)):
+        found.insert(0, ("arch", _architecture(before), _architecture(now)))
+    before, now = part(saved.get("task")), part(cfg.task)
+    if not further:
+        found += [
+            (name, before[name], now[name])
+            for name in TASK
+            if name in before and name in now and before[name] != now[name]
+        ]
+    if found:
+        given = " and ".join(f"{flag(name)} {now}" for name, _, now in found)
+        trained = " and ".join(str(value) for _, value, _ in found)
+        raise MemAttnError(
+            f"the training has {given}, but {path} was trained with {trained}: its weights fit "
+            f"both and mean something else; set {GO_ON}=1 to go on all the same"
+        )
+
+
+def _same_kind(before: str, now: str) -> bool:
+    """Whether a model is made to begin with the weights of another."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    old, new = ARCH_MODEL_REGISTRY.get(before), ARCH_MODEL_REGISTRY[now]
+    return old is None or issubclass(new, old) or hasattr(new, "starts_from")
+
+
+def part(options: Any) -> Mapping[str, Any]:
+    """A part of a configuration, which may be a namespace."""
+    if options is None or isinstance(options, str):
+        return {}
+    return options if isinstance(options, Mapping) else vars(options)
