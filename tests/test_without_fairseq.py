@@ -51,7 +51,7 @@ PROGRAMS = {
     ),
     "transformers": (
         "import fairseq_memattn.transformers\n"
-        "from fairseq_memattn.transformers.auto_classes import register\n"
+        "from fairseq_memattn.transformers import register\n"
         "print(register.__name__)",
         "register",
     ),

@@ -5,6 +5,7 @@ After it, the Auto classes of transformers load a folder that `memattn export` w
 """
 
 from importlib.util import find_spec
+from typing import Any
 
 if find_spec("transformers") is None:
     raise ImportError(
@@ -13,15 +14,21 @@ if find_spec("transformers") is None:
     )
 
 from transformers import (  # noqa: E402
+    AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.models.auto.modeling_auto import (  # noqa: E402
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 )
 
-from fairseq_memattn.transformers.auto_classes import register  # noqa: E402
 from fairseq_memattn.transformers.gmat_genbert import (  # noqa: E402
     GenBERTConfig,
     GenBERTForConditionalGeneration,
@@ -37,6 +44,7 @@ from fairseq_memattn.transformers.t5mem_config import T5MemConfig  # noqa: E402
 from fairseq_memattn.transformers.t5mem_seq2seq import (  # noqa: E402
     T5MemForConditionalGeneration,
 )
+from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer  # noqa: E402
 from fairseq_memattn.transformers.transformer_config import (  # noqa: E402
     BoundedTransformerConfig,
 )
@@ -45,6 +53,21 @@ from fairseq_memattn.transformers.transformer_models import (  # noqa: E402
     BoundedTransformerForConditionalGeneration,
     BoundedTransformerForMaskedLM,
 )
+
+
+def register(config: type[PreTrainedConfig], models: dict[Any, type[PreTrainedModel]]) -> None:
+    """Registers a configuration, its tokenizer, and its model with each Auto class that loads it.
+
+    models: for example {AutoModelForCausalLM: ABCForCausalLM}
+    """
+    AutoConfig.register(config.model_type, config, exist_ok=True)
+    AutoTokenizer.register(config, MemAttnTokenizer, exist_ok=True)
+    for auto_class, model in models.items():
+        auto_class.register(config, model, exist_ok=True)
+        if auto_class is AutoModelForCausalLM:
+            # By these names Trainer knows that labels are one position later (label smoothing).
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type] = model.__name__
+
 
 register(
     BoundedTransformerConfig,

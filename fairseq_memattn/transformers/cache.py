@@ -31,11 +31,10 @@ class MemoryLayer(CacheLayerMixin):
         self.memory: Any = None
         self.length = 0
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        raise NotImplementedError("a layer of a MemoryCache is written by its attention alone")
-
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("a layer of a MemoryCache is written by its attention alone")
+
+    lazy_initialization = update
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0
@@ -53,9 +52,6 @@ class MemoryLayer(CacheLayerMixin):
         self.state, self.memory = (
             None if x is None else x.reorder(beam_idx) for x in (self.state, self.memory)
         )
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        self.reorder_cache(indices)
 
 
 class MemoryCache(Cache):

@@ -135,7 +135,9 @@ class FairseqSearch:
             kwargs["attention_mask"] = source.ne(self.config.pad_token_id)
         self._mask_inputs(kwargs)
         is_known = source is not None or any(kwargs.get(name) is not None for name in ENCODED)
-        if is_known and not self._is_limited(kwargs) and (a is not None or b is not None):
+        own = (self._option(name, kwargs) for name in ("max_new_tokens", "max_length"))
+        is_limited = any(limit is not None for limit in own)
+        if is_known and not is_limited and (a is not None or b is not None):
             lengths = (a or 0) * self._lengths(source, kwargs).double() + (b or 0)
             self._limit(lengths.long(), limits.get("max_target_positions"), kwargs)
         given = (kwargs.pop(name, None) for name in named)
@@ -168,11 +170,6 @@ class FairseqSearch:
         """(B,), the tokens of each source, for `max_len_a`."""
         return attention_mask.sum(dim=1)
 
-    def _is_limited(self, kwargs: dict[str, Any]) -> bool:
-        """Whether the call, or a `GenerationConfig` that it follows, has transformers' limits."""
-        limits = ("max_new_tokens", "max_length")
-        return any(self._option(name, kwargs) is not None for name in limits)
-
     def _option(self, name: str, kwargs: dict[str, Any]) -> Any:
         """An option of the call, of the `GenerationConfig` that it is given, or of the model's."""
         configs = (kwargs.get("generation_config"), self.generation_config)
@@ -187,7 +184,12 @@ class FairseqSearch:
         eos = self._option("eos_token_id", kwargs)
         if eos is None:
             eos = self.config.eos_token_id
-        self._check_eos(eos)
+        ids = torch.empty(0) if eos is None else torch.as_tensor(eos)
+        if not ids.numel() or (ids < 0).any():
+            raise ValueError(
+                "`eos_token_id` must be ids from 0 for a search that ends by `max_len_a` and "
+                f"`max_len_b`, but is {eos}; set `max_new_tokens` to search without an end."
+            )
         prompt = kwargs.get("decoder_input_ids")
         started = 1 if prompt is None else prompt.shape[1]
         least = (self._option("min_length", kwargs) or 0) - started
@@ -209,12 +211,3 @@ class FairseqSearch:
             config = copy.deepcopy(kwargs["generation_config"])
             config.max_new_tokens = kwargs.pop("max_new_tokens")
             kwargs["generation_config"] = config
-
-    def _check_eos(self, eos: Any) -> None:
-        """Raises ValueError where no token ends a row."""
-        ids = torch.empty(0) if eos is None else torch.as_tensor(eos)
-        if not ids.numel() or (ids < 0).any():
-            raise ValueError(
-                "`eos_token_id` must be ids from 0 for a search that ends by `max_len_a` and "
-                f"`max_len_b`, but is {eos}; set `max_new_tokens` to search without an end."
-            )

@@ -51,17 +51,8 @@ class T5MemConfig(PreTrainedConfig):
     max_source_positions, max_target_positions: fairseq's limits. Positions are relative, so that
         this model works beyond them
     slots: M, memory tokens in front of each sequence; 0 is a T5 without memory, which takes one
-        sequence and ignores the options below
-    max_sequences: the largest K, sequences of an input, the current one included
-    separate_slot_output: whether memory tokens have an output projection of their own (2Linear)
-    separate_slot_ffn: whether memory tokens have a feed-forward layer of their own (2FFN)
-    mem_attention: whether sequences attend to each other's slots; if not, each is encoded alone
-    selector: whether the decoder attends to mixtures of the sequences that a selector weighs; if
-        not, it attends to the slots alone
-    selector_query: "embedding", of the previous token, or "layer", each layer's self-attention
-        output
-    context_separator_id: the symbol between two sentences of a target; None where a target is one
-        sentence
+        sequence and ignores the options below, which are those of `networks.T5MemSizes`
+    max_sequences, context_separator_id: its `sequences` and `separator`
 
     Raises StrictDataclassError of huggingface_hub, whose message has the reason, for a value of
     another type, an unknown selector query, and buckets that do not fit together.

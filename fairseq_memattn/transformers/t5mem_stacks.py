@@ -48,17 +48,23 @@ class T5DecoderLayer(GradientCheckpointingLayer, t5_layers.T5DecoderLayer):
     """A layer of a decoder."""
 
 
-class T5Encoder(t5.T5Encoder):
-    """T5's encoder of one sequence."""
+class EncoderOfConfig(t5.T5Encoder):
+    """What the encoders add to those of `networks`."""
 
     main_input_name = "input_ids"
+    layer_class: Any = T5EncoderLayer
 
     def __init__(self, config: T5MemConfig) -> None:
         super().__init__(config.sizes("encoder"))
         self.config = config
 
     def build_layer(self) -> nn.Module:
-        return T5EncoderLayer(self.sizes)
+        layer: nn.Module = self.layer_class(self.sizes)
+        return layer
+
+
+class T5Encoder(EncoderOfConfig):
+    """T5's encoder of one sequence."""
 
     def forward(  # type: ignore[override]
         self,
@@ -81,17 +87,10 @@ class T5Encoder(t5.T5Encoder):
         return output_of(super().forward(input_ids, padding, hidden_states=collected), states)
 
 
-class T5MemEncoder(t5mem_encoder.T5MemEncoder):
+class T5MemEncoder(EncoderOfConfig, t5mem_encoder.T5MemEncoder):
     """T5Mem's encoder of K sequences, each with a slot of M memory tokens in front."""
 
-    main_input_name = "input_ids"
-
-    def __init__(self, config: T5MemConfig) -> None:
-        super().__init__(config.sizes("encoder"))  # type: ignore[arg-type]
-        self.config = config
-
-    def build_layer(self) -> nn.Module:
-        return T5MemEncoderLayer(self.sizes)
+    layer_class = T5MemEncoderLayer
 
     def forward(  # type: ignore[override]
         self,

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from fairseq_memattn.data_prep.text.subword import Training, train
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.transformers.auto_classes import register
+from fairseq_memattn.transformers import register
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 from fairseq_memattn.transformers.vocabulary import SPECIAL, Vocabulary
 
