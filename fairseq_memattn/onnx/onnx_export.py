@@ -42,13 +42,11 @@ def write_onnx(model: Model, folder: Path) -> None:
     model.eval()
     from fairseq_memattn.onnx.translations import TRANSLATIONS
 
-    graphs: dict[str, ExportedProgram] = {STEP: export_step(model)}
-    names = {STEP: step_names(StepGraph(model).parts)}
+    graphs = {STEP: (export_step(model), *step_names(StepGraph(model).parts))}
     if isinstance(model, BoundedTransformerForConditionalGeneration):
-        graphs[ENCODER] = export_encoder(model)
-        names[ENCODER] = encoder_names(EncoderGraph(model).parts)
-    for file, program in graphs.items():
-        inputs, outputs = names[file]
+        memories = [name for part in EncoderGraph(model).parts for name in part.names()]
+        graphs[ENCODER] = (export_encoder(model), ["tokens", "mask"], memories)
+    for file, (program, inputs, outputs) in graphs.items():
         with _quiet():
             torch.onnx.export(
                 program,
@@ -91,8 +89,9 @@ def check(model: Any) -> None:
 def export_encoder(model: BoundedTransformerForConditionalGeneration) -> ExportedProgram:
     """`EncoderGraph` by `torch.export`, for batches and sources of any size."""
     graph = EncoderGraph(model)
-    axes = {0: _dim("batch"), 1: _dim("source", longest_source(model))}
-    size = (TRACED["batch"], min(TRACED["source"], longest_source(model) or TRACED["source"]))
+    longest = longest_source(model)
+    axes = {0: Dim("batch"), 1: Dim("source", max=longest)}
+    size = (TRACED["batch"], min(TRACED["source"], longest or TRACED["source"]))
     tokens = torch.full(size, model.config.eos_token_id)
     return _exported(graph, (tokens, torch.ones_like(tokens)), {"tokens": axes, "mask": axes})
 
@@ -102,7 +101,7 @@ def export_step(model: Model) -> ExportedProgram:
     """`StepGraph` by `torch.export`, for batches of any size."""
     graph, rows = StepGraph(model), TRACED["batch"]
     token, read = (torch.zeros(size, dtype=torch.long) for size in ((rows, 1), rows))
-    dims = {name: _dim(name) for name in TRACED}
+    dims = {name: Dim(name) for name in TRACED}
     every = {0: dims["batch"]}
     axes = [
         {axis: dims[name] for axis, name in named.items()}
@@ -125,23 +124,18 @@ def start_states(parts: Sequence[Part], sizes: dict[str, int] = TRACED) -> list[
     return states
 
 
-def _dim(name: str, largest: int | None = None) -> Any:
-    return Dim(name) if largest is None else Dim(name, max=largest)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Leaves out what torch and onnx_ir log and warn of about their own code."""
-    logs = [logging.getLogger(name) for name in LOGS]
-    levels = [log.level for log in logs]
-    for log in logs:
+    levels = {log: log.level for log in map(logging.getLogger, LOGS)}
+    for log in levels:
         log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for log, level in zip(logs, levels, strict=True):
+        for log, level in levels.items():
             log.setLevel(level)
 
 
@@ -150,7 +144,7 @@ def _exported(graph: nn.Module, inputs: tuple[Any, ...], axes: dict[str, Any]) -
         return torch.export.export(graph.eval(), inputs, dynamic_shapes=axes)
 
 
-def longest_source(model: BoundedTransformerForConditionalGeneration) -> int | None:
+def longest_source(model: Any) -> int | None:
     """The longest source, if there is a limit."""
     pools = (model.encoder.controls, model.decoder.cross_controls)
     return _longest(model.config.stack("encoder"), *pools)
@@ -168,10 +162,6 @@ def _longest(stack: StackConfig, *pools: nn.ModuleList | None) -> int | None:
     return min((int(limit) for limit in limits if limit is not None), default=None)
 
 
-def encoder_names(parts: Sequence[Part]) -> tuple[list[str], list[str]]:
-    return ["tokens", "mask"], [name for part in parts for name in part.names()]
-
-
 def step_names(parts: Sequence[Part]) -> tuple[list[str], list[str]]:
     """The inputs and the outputs of the step."""
     inputs = [name for part in parts for name in part.names()]
@@ -182,10 +172,18 @@ def step_names(parts: Sequence[Part]) -> tuple[list[str], list[str]]:
 
 def description(model: Model) -> dict[str, Any]:
     """The content of onnx.json."""
-    parts = StepGraph(model).parts
-    source = None
-    if isinstance(model, BoundedTransformerForConditionalGeneration):
-        source = longest_source(model)
+    entries: dict[str, list[dict[str, Any]]] = {STATE: [], MEMORY: []}
+    for part in StepGraph(model).parts:
+        for name, x, axes in zip(part.names(), part.tensors(part.start), part.axes(), strict=True):
+            shape = [axes.get(axis, size) for axis, size in enumerate(x.shape)]
+            entry: dict[str, Any] = {
+                "name": name,
+                "shape": shape,
+                "dtype": str(x.dtype).removeprefix("torch."),
+            }
+            entries[part.kind].append(entry)
+            if part.kind == STATE:
+                entry["start"] = _start(name, x)
     config = model.config
     limits = config.generation_limits or {}
     return {
@@ -194,32 +192,13 @@ def description(model: Model) -> dict[str, Any]:
         "pad_token_id": config.pad_token_id,
         "eos_token_id": config.eos_token_id,
         "decoder_start_token_id": config.decoder_start_token_id,
-        "max_len_a": limits.get("max_len_a"),
-        "max_len_b": limits.get("max_len_b"),
-        "max_target_positions": limits.get("max_target_positions"),
+        **{x: limits.get(x) for x in ("max_len_a", "max_len_b", "max_target_positions")},
         "min_new_tokens": model.generation_config.min_new_tokens or 0,
-        "longest_source": source,
+        "longest_source": longest_source(model) if config.is_encoder_decoder else None,
         "longest_target": longest_target(model),
-        "states": [entry for part in parts if part.kind == STATE for entry in _described(part)],
-        "memories": [entry for part in parts if part.kind == MEMORY for entry in _described(part)],
+        "states": entries[STATE],
+        "memories": entries[MEMORY],
     }
-
-
-def _described(part: Part) -> list[dict[str, Any]]:
-    """Name, shape and dtype of each tensor, and the number that a state is full of at the start."""
-    entries = []
-    named = zip(part.names(), part.tensors(part.start), part.axes(), strict=True)
-    for name, x, axes in named:
-        shape = [axes.get(axis, size) for axis, size in enumerate(x.shape)]
-        entry: dict[str, Any] = {
-            "name": name,
-            "shape": shape,
-            "dtype": str(x.dtype).removeprefix("torch."),
-        }
-        if part.kind == STATE:
-            entry["start"] = _start(name, x)
-        entries.append(entry)
-    return entries
 
 
 def _start(name: str, x: Tensor) -> float | int | bool:
