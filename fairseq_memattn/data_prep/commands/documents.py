@@ -85,30 +85,22 @@ def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[
         yield sentence
 
 
-def convert_from(
-    form: Format,
-    prefix: str,
-    languages: Sequence[str],
-    output: str,
-    *,
-    boundaries: Path | None = None,
-    drop_empty: bool = False,
-    force: bool = False,
-) -> list[str]:
-    """Convert PREFIX in another format to OUTPUT in ours.
+def convert_from(form: Format, args: argparse.Namespace) -> list[str]:
+    """Convert --input in another format to --output in ours.
 
-    boundaries: the file of ids or first lines, where it does not have the name of the format
-    drop_empty: leave out and count sentences without text in some language
     Returns lines to print: the counts, and what was dropped or is unknown. Raises MemAttnError for
     malformed input, and then writes nothing.
     """
-    form = form.of(languages)
-    inputs = form.paths(prefix, languages, boundaries)
+    inputs = form.paths(args.input, args.langs, args.boundaries)
     sentences = contiguous(form.read(inputs), inputs[-1])
     dropped: list[int] = []
-    texts = inputs * len(languages) if form.one_file else inputs[: len(languages)]
-    sentences = with_text(sentences, dropped) if drop_empty else not_empty(sentences, texts)
-    report = write_sentences(sentences, inputs, OURS.write, OURS.paths(output, languages), force)
+    if args.drop_empty:
+        sentences = with_text(sentences, dropped)
+    else:
+        texts = inputs * len(args.langs) if form.one_file else inputs[: len(args.langs)]
+        sentences = not_empty(sentences, texts)
+    outputs = OURS.paths(args.output, args.langs)
+    report = write_sentences(sentences, inputs, OURS.write, outputs, args.force)
     if dropped:
         report.append(
             f"note: {len(dropped)} lines without text in some language dropped, "
@@ -117,30 +109,18 @@ def convert_from(
     return report + [f"note: {form.reading}"] * bool(form.reading)
 
 
-def convert_to(
-    form: Format,
-    prefix: str,
-    languages: Sequence[str],
-    output: str,
-    *,
-    boundaries: Path | None = None,
-    max_tokens: int | None = None,
-    force: bool = False,
-) -> list[str]:
-    """Convert PREFIX in our format to OUTPUT in another.
+def convert_to(form: Format, args: argparse.Namespace) -> list[str]:
+    """Convert --input in our format to --output in another.
 
-    boundaries: the file of ids or first lines, where it should not have the name of the format
-    max_tokens: replaces the format's limit on the tokens of a line
     Returns lines to print: the counts, and what the format cannot store. Raises MemAttnError for
     malformed input and for text that the format cannot store, and then writes nothing.
     """
-    form = form.of(languages)
-    inputs = OURS.paths(prefix, languages)
-    limit = max_tokens or form.max_tokens
+    inputs = OURS.paths(args.input, args.langs)
+    limit = args.max_tokens or form.max_tokens
     write = form.write if limit is None else partial(form.write, max_tokens=limit)
     sentences = fitting(read_documents(inputs), inputs[:-1], form, limit)
-    outputs = form.paths(output, languages, boundaries)
-    return write_sentences(sentences, inputs, write, outputs, force)
+    outputs = form.paths(args.output, args.langs, args.boundaries)
+    return write_sentences(sentences, inputs, write, outputs, args.force)
 
 
 def fitting(
@@ -287,33 +267,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     splitting.add_argument("--test-docs", required=True, type=positive, metavar="N")
 
 
-def report(args: argparse.Namespace) -> list[str]:
-    """Run the command line; returns the lines to print."""
-    if len(set(args.langs)) < len(args.langs):
-        raise MemAttnError(f"--langs must name each language once, but is {' '.join(args.langs)}")
-    if args.command == "check":
-        return [str(check(args.input, args.langs))]
-    if args.command == "split":
-        counts = split(args)
-        return [f"{name:5} {count}" for name, count in counts.items()]
-    form = FORMATS[args.format]
+def convert(form: Format, args: argparse.Namespace) -> list[str]:
+    """Convert from a format or to it. Raises MemAttnError for options that it does not have."""
     if args.boundaries and not form.boundaries:
         raise MemAttnError(f"--boundaries {args.boundaries}: {args.format} has no such file")
-    if args.command == "from" and args.columns:
+    if args.command == "to":
+        if args.max_tokens and not form.max_tokens:
+            raise MemAttnError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
+        return convert_to(form.of(args.langs), args)
+    if args.columns:
         if args.format != "tsv":
             raise MemAttnError("--columns requires the format tsv")
         form = replace(form, read=partial(form.read, columns=args.columns))
-    places = (form, args.input, args.langs, args.output)
-    if args.command == "from":
-        return convert_from(
-            *places, boundaries=args.boundaries, drop_empty=args.drop_empty, force=args.force
-        )
-    if args.max_tokens and not form.max_tokens:
-        raise MemAttnError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
-    return convert_to(
-        *places, boundaries=args.boundaries, max_tokens=args.max_tokens, force=args.force
-    )
+    return convert_from(form.of(args.langs), args)
 
 
 def run(args: argparse.Namespace) -> None:
-    print("\n".join(report(args)))
+    if len(set(args.langs)) < len(args.langs):
+        raise MemAttnError(f"--langs must name each language once, but is {' '.join(args.langs)}")
+    if args.command == "check":
+        lines = [str(check(args.input, args.langs))]
+    elif args.command == "split":
+        lines = [f"{name:5} {count}" for name, count in split(args).items()]
+    else:
+        lines = convert(FORMATS[args.format], args)
+    print("\n".join(lines))

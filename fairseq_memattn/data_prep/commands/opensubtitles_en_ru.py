@@ -112,12 +112,6 @@ def learn_codes(pipeline: Pipeline, merges: int, each: bool) -> Mapping[str, Pat
     }
 
 
-def segment_with_bpe(sets: Mapping[str, Pipeline], merges: int, each: bool) -> None:
-    codes = learn_codes(sets[AGNOSTIC], merges, each)
-    for pipeline in sets.values():
-        pipeline.apply_bpe("text", codes)
-
-
 def segment_with_sentencepiece(sets: Mapping[str, Pipeline], size: int, normalization: str) -> None:
     """text/ to pieces/ of both sets, with a SentencePiece model for each language."""
     for language in LANGUAGES:
@@ -150,7 +144,9 @@ def run(args: argparse.Namespace) -> None:
     if args.sentencepiece:
         segment_with_sentencepiece(sets, args.sentencepiece, args.normalization)
     else:
-        segment_with_bpe(sets, args.bpe_merges or 32_000, args.bpe == "each")
+        codes = learn_codes(sets[AGNOSTIC], args.bpe_merges or 32_000, args.bpe == "each")
+        for pipeline in sets.values():
+            pipeline.apply_bpe("text", codes)
     for pipeline in sets.values():
         pipeline.copy_docids()
     made = sets[AGNOSTIC].folder / "bin"

@@ -8,10 +8,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from ssl import SSLError
-from typing import cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -158,7 +157,8 @@ def _receive(request: Request, part: Path, note: Path) -> None:
         with urlopen(request, timeout=TIMEOUT) as response:
             part.parent.mkdir(parents=True, exist_ok=True)
             have = part.stat().st_size if response.status == 206 else 0
-            size = _whole_size(response, have)
+            length = response.headers["Content-Length"]
+            size = None if length is None else have + int(length)
             version = response.headers["ETag"] or response.headers["Last-Modified"] or ""
             note.write_text(json.dumps({"version": version, "size": size}), encoding="utf-8")
             with (
@@ -190,8 +190,3 @@ def _receive(request: Request, part: Path, note: Path) -> None:
         raise MemAttnError(f"{url}: the connection failed ({error!r}); {again}") from None
     if size is not None and part.stat().st_size != size:
         raise MemAttnError(f"{url}: ended after {part.stat().st_size} of {size} bytes; {again}")
-
-
-def _whole_size(response: HTTPResponse, have: int) -> int | None:
-    length = response.headers["Content-Length"]
-    return None if length is None else have + int(cast(str, length))

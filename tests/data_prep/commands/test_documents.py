@@ -10,8 +10,6 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import documents
 from fairseq_memattn.data_prep.commands import prepare as load_and_prepare
-from fairseq_memattn.data_prep.commands.documents import convert_from
-from fairseq_memattn.data_prep.formats import FORMATS
 from fairseq_memattn.errors import MemAttnError
 
 CONSISTENCY = corpus("voita-consistency-en-ru") / "consistency_testsets/scoring_data"
@@ -276,7 +274,10 @@ def test_malformed_input_is_refused_and_nothing_is_written(tmp_path: Path) -> No
     for number, (form, files, message) in enumerate(MALFORMED):
         theirs = write(tmp_path / str(number) / "theirs", {"en": EN, "ru": RU} | files)
         with pytest.raises(MemAttnError, match=re.escape(message)):
-            convert_from(FORMATS[form], str(theirs), ["en", "ru"], str(theirs.parent / "new/back"))
+            options = (
+                f"from {form} --langs en ru --input {theirs} --output {theirs.parent}/new/back"
+            )
+            load_and_prepare("documents", options.split())
         assert not (theirs.parent / "new").exists()
 
 

@@ -4,7 +4,7 @@ Holdings in questions are those at the end of the passage.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 from random import Random
 from typing import NamedTuple
@@ -106,25 +106,20 @@ def extreme_group(world: World) -> Answered:
             yield fill("smallest group", agent=agent), min(counts)
 
 
-def question(name: str, event: Event) -> str:
-    """A question about the events like this one."""
-    return fill(name, **{**event._asdict(), "verb": event.verb.base})
-
-
 def done(world: World) -> Answered:
-    sums: Counter[str] = Counter()
-    for event in world.events:
-        if event.verb.kind != "have":
-            sums[question("done", event)] += event.amount
-    yield from sums.items()
+    yield from sums("done", [event for event in world.events if event.verb.kind != "have"])
 
 
 def done_somewhere(world: World) -> Answered:
-    sums: Counter[str] = Counter()
-    for event in world.events:
-        if event.place:
-            sums[question("done somewhere", event)] += event.amount
-    yield from sums.items()
+    yield from sums("done somewhere", [event for event in world.events if event.place])
+
+
+def sums(name: str, events: Sequence[Event]) -> Answered:
+    """The questions about events like these, and how many people they concern together."""
+    found: Counter[str] = Counter()
+    for event in events:
+        found[fill(name, **{**event._asdict(), "verb": event.verb.base})] += event.amount
+    yield from found.items()
 
 
 KINDS: tuple[Callable[[World], Answered], ...] = (
