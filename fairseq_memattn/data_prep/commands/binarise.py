@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.binarise import binarise
-from fairseq_memattn.data_prep.pipeline.outputs import LOCK, locked
+from fairseq_memattn.data_prep.pipeline.stages import LOCK, locked
 from fairseq_memattn.errors import MemAttnError
 
 DESCRIPTION = """\

@@ -13,8 +13,7 @@ from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
 )
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.stages import Stages
+from fairseq_memattn.data_prep.pipeline.stages import Stages, locks_output
 from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -74,14 +73,6 @@ def corpus_files(options: Options) -> list[str]:
     return [*contents, json.dumps(record, indent=2) + "\n"]
 
 
-def check(options: Options) -> None:
-    """Raise MemAttnError for options that do not go together."""
-    if len(set(options.distances)) < len(options.distances):
-        raise MemAttnError(f"--distances must differ, but are {options.distances}")
-    check_least(options, "min_sentences", options.context + 1)
-    check_least(options, "max_sentences", options.min_sentences)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     of_groups = (
         "contrastive groups of each phenomenon, rounded up to balanced sets (a multiple of twice "
@@ -119,7 +110,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @locks_output
 def run(args: argparse.Namespace) -> None:
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
-    check(options)
+    if len(set(options.distances)) < len(options.distances):
+        raise MemAttnError(f"--distances must differ, but are {options.distances}")
+    check_least(options, "min_sentences", options.context + 1)
+    check_least(options, "max_sentences", options.min_sentences)
     outputs = [args.output / name for name in output_names()]
 
     def work() -> None:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
 from fairseq_memattn.data_prep.formats.document_format import Format, Writer
 from fairseq_memattn.data_prep.pipeline.arguments import add_options, name_and, positive
-from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
+from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
     contiguous,

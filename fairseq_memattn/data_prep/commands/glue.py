@@ -4,22 +4,21 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.binarise import forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     add_subword_arguments,
     find_subwords,
     segment,
 )
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, check_published
-from fairseq_memattn.data_prep.text.lines import raw_lines, write_row
+from fairseq_memattn.data_prep.text.lines import raw_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -152,24 +151,6 @@ def column(path: Path, header: Sequence[str], name: str) -> int:
     return header.index(name)
 
 
-def write_text(pipeline: Pipeline, task: Task, split: str, source: Path) -> int:
-    """raw/ to text/ for one split; returns the number of examples."""
-    outputs = pipeline.paths("text", split)
-
-    def work() -> Counter[str]:
-        counts = Counter({"examples": 0})
-        rows = examples(task, source, counts)
-        with write_all_or_nothing(outputs) as files:
-            for row in tqdm(rows, desc=f"text/{split}", unit=" lines", disable=None):
-                counts["examples"] += 1
-                write_row(files, row)
-            if not counts["examples"]:
-                raise MemAttnError(f"{source}: no examples below its header")
-        return counts
-
-    return pipeline.stages.run(f"text-{split}", [source], outputs, work)["examples"]
-
-
 def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
     """The labels as a dictionary of fairseq, in the order of the task and not by frequency."""
     path = pipeline.folder / "labels.txt"
@@ -192,7 +173,8 @@ def run(args: argparse.Namespace) -> None:
     archive = obtain(task.archive, args.archive, downloads, args.unchecked)
     raw = pipeline.unpack(archive, wanted_files(args.task, archive))
     for split, source in zip(task.files, raw.values(), strict=True):
-        size = write_text(pipeline, task, split, source)
+        rows = partial(examples, task, source)
+        size = pipeline.write_text(split, [source], rows, unit="examples")["examples"]
         if not args.unchecked:
             published = task.sizes[split]
             check_published(split, size, "examples", f"{split} of {args.task}", published)

@@ -6,7 +6,7 @@ from functools import partial
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
 from fairseq_memattn.data_prep.pipeline.download import official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.text.passages import hotpot_passage
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import HOTPOTQA

@@ -11,7 +11,7 @@ from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows
 from fairseq_memattn.data_prep.pipeline.archives import extract, is_at, names, sources
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.download import obtain, official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import raw_pairs
 from fairseq_memattn.errors import MemAttnError

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     add_subword_arguments,
     find_subwords,
     segment,
 )
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import raw_lines
 from fairseq_memattn.errors import MemAttnError

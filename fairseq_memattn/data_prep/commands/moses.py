@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.arguments import add_options
-from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
+from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.lines import rewrite
 from fairseq_memattn.data_prep.text.moses import detokeniser
 

@@ -18,8 +18,7 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
 from fairseq_memattn.data_prep.generated.numeric.examples import Example, draw_example
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options
 from fairseq_memattn.data_prep.pipeline.binary_data import read_words
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.stages import Counts
+from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError, check_least

@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_memattn.data_prep.formats.packed_lines import SENTENCES, SEPARATOR
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options, positive
 from fairseq_memattn.data_prep.pipeline.download import obtain, official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.lines import raw_pairs

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from filecmp import cmp
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.formats.one_file import READERS, find_columns, find_files
@@ -17,7 +18,7 @@ from fairseq_memattn.data_prep.pipeline.arguments import (
     name_and,
 )
 from fairseq_memattn.data_prep.pipeline.binarise import check_languages, check_name, find_splits
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.aligned import (
@@ -53,7 +54,7 @@ FOLDER/bin/       fairseq's data, with document ids
 """
 
 
-Rules = Mapping[str, bool]  # --drop-empty and --unique-ids, those that are chosen
+Rules = Mapping[str, Any]  # --drop-empty and --unique-ids, those that are chosen
 
 
 def line_sentences(files: Sequence[Path], documents: bool) -> Iterator[Sentence]:

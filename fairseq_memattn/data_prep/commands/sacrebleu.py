@@ -17,8 +17,7 @@ from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
-from fairseq_memattn.data_prep.pipeline.stages import Counts
+from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, copy_file
 from fairseq_memattn.data_prep.text.aligned import Sentence, with_unique_ids
 from fairseq_memattn.errors import MemAttnError

@@ -6,7 +6,7 @@ from operator import attrgetter
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
 from fairseq_memattn.data_prep.pipeline.download import official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.text.passages import squad_passage
 from fairseq_memattn.qa.answer_scores import SQUAD
 

@@ -29,9 +29,8 @@ from fairseq_memattn.data_prep.generated.stories.story_examples import (
 )
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import Subwords
-from fairseq_memattn.data_prep.pipeline.stages import Counts
+from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
 from fairseq_memattn.errors import MemAttnError, check_least

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.arguments import SENTENCEPIECE, add_options
-from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
+from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.subword import Training, encode, train
 
 DESCRIPTION = """\

@@ -11,7 +11,7 @@ from pathlib import Path
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline, check_published
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError

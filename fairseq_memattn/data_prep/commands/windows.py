@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
-from fairseq_memattn.data_prep.pipeline.outputs import refuse_overwriting
+from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import uneven_counts
 from fairseq_memattn.data_prep.text.lines import read_lines, write_row
 from fairseq_memattn.data_prep.text.windows import (

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.download import obtain_all, official
-from fairseq_memattn.data_prep.pipeline.outputs import locks_output
+from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
 from fairseq_memattn.data_prep.text.lines import raw_pairs, write_row
@@ -91,10 +91,10 @@ def clean(
 
 def write_texts(pipeline: Pipeline, raw: Mapping[str, Path]) -> None:
     train = [raw[f"{key}.{language}"] for key in TRAIN for language in LANGUAGES]
-    pipeline.write_text("train", train, partial(train_rows, train), documents=False)
+    pipeline.write_text("train", train, partial(train_rows, train))
     for split, names in TEST_SETS.items():
         files = [raw[name] for name in names]
-        pipeline.write_text(split, files, partial(test_rows, files), documents=False)
+        pipeline.write_text(split, files, partial(test_rows, files))
 
 
 @locks_output

@@ -72,18 +72,20 @@ class Pipeline:
         split: str,
         inputs: Sequence[Path],
         rows: Callable[[Counter[str]], Iterable[Sequence[str]]],
-        documents: bool,
+        documents: bool = False,
+        unit: str = "",
         **options: object,
     ) -> Counts:
         """Write text/SPLIT.*; pairs with an empty side are dropped and counted.
 
         rows: yields a text for each language and, with `documents`, the document id; its argument
             is the counts of the stage, to which it adds what it leaves out
+        unit: what a row is; by default a pair, or a line of one language
         """
         outputs = self.paths("text", split)
         if documents:
             outputs.append(self.path("text", split, "docid"))
-        unit = "pairs" if len(self.languages) == 2 else "lines"
+        unit = unit or ("pairs" if len(self.languages) == 2 else "lines")
 
         def work() -> Counts:
             counts = Counter({unit: 0, "documents": 0} if documents else {unit: 0})
@@ -91,7 +93,7 @@ class Pipeline:
                 last = None
                 lines = tqdm(rows(counts), desc=f"text/{split}", unit=" lines", disable=None)
                 for row in lines:
-                    if len(self.languages) == 2 and not all(row[:2]):
+                    if unit == "pairs" and not all(row[:2]):
                         counts["pairs with an empty side dropped"] += 1
                         continue
                     write_row(files, row)

@@ -11,7 +11,7 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import discourse, own_corpus
 from fairseq_memattn.data_prep.pipeline import binarise
-from fairseq_memattn.data_prep.pipeline.outputs import LOCK, locks_output
+from fairseq_memattn.data_prep.pipeline.stages import LOCK, locks_output
 from fairseq_memattn.errors import MemAttnError
 
 HOLD = """\

@@ -9,8 +9,13 @@ from itertools import combinations, permutations
 from random import Random
 from typing import NamedTuple
 
-from fairseq_memattn.data_prep.generated.numeric.passage_writer import Passage
-from fairseq_memattn.data_prep.generated.numeric.world import Entity, Event, World, fill
+from fairseq_memattn.data_prep.generated.numeric.passage_writer import (
+    Entity,
+    Event,
+    Passage,
+    World,
+    fill,
+)
 
 
 class Example(NamedTuple):
