@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.ops.mixture.attention import SelectorState
+from fairseq_memattn.attention.ops.mixture import SelectorState
 from fairseq_memattn.networks.t5_layers import (
     LayerState,
     T5CrossAttention,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.ops.mixture.attention import (
+from fairseq_memattn.attention.ops.mixture import (
     MixtureState,
     SelectorState,
     mixture_read,

@@ -17,7 +17,6 @@ from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
-    check_floating,
     check_heads,
     check_sizes,
     check_type,
@@ -179,8 +178,6 @@ class ABCAttention(nn.Module):
         of encoder attention, and for cross attention without a source.
         """
         check_type("shared", shared, Shared, NoneType)
-        if source is not None:
-            check_floating("source", source, f"(B, S, {self.source_dim})")
         if self.causal and source is not None:
             raise ValueError("causal attention reads its own `x`, but was given a `source`.")
         if source is not None:
@@ -226,7 +223,7 @@ class ABCAttention(nn.Module):
         if self.causal:
             raise ValueError("`write` needs causal=False; a causal layer has `step`.")
         self._check_not_centred()
-        check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
+        check_batch("source", source, self.source_dim, key_padding_mask)
         return self.write_memory(self.tokens(source, key_padding_mask))
 
     def read(self, x: Tensor, memory: Any) -> Tensor:
@@ -235,7 +232,7 @@ class ABCAttention(nn.Module):
         Raises ValueError for shapes that do not fit, and TypeError for a memory of another class
         than the control's.
         """
-        check_batch("x", x, self.embed_dim, projection=self.q_proj)
+        check_batch("x", x, self.embed_dim)
         self._check_state("memory", memory, x)
         return self.join(self.control.read(self.split(self.q_proj(x)), memory))
 
@@ -325,8 +322,8 @@ class ABCAttention(nn.Module):
         return out
 
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
-        check_batch("x", x, self.embed_dim, projection=self.q_proj)
-        check_batch("source", source, self.source_dim, key_padding_mask, projection=self.k_proj)
+        check_batch("x", x, self.embed_dim)
+        check_batch("source", source, self.source_dim, key_padding_mask)
         if source.shape[0] != x.shape[0]:  # `len` would make them constants of an exported graph
             raise ValueError(
                 f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."
@@ -342,11 +339,6 @@ class ABCAttention(nn.Module):
         if given != wanted:
             raise ValueError(
                 f"`{name}.{state._fields[0]}` must be {wanted}, but is {given} instead."
-            )
-        if state[0].device != x.device:
-            raise ValueError(
-                f"`{name}` must be on the device of `x`, {x.device}, "
-                f"but is on {state[0].device} instead."
             )
 
     def _check_not_centred(self) -> None:

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.ops.checks import (
-    check_devices,
     check_dropout,
-    check_floating,
     check_heads,
     check_int,
     check_least,
     check_mask,
+    check_type,
 )
 from fairseq_memattn.attention.ops.common import unit_vectors
 from fairseq_memattn.attention.ops.global_memory.chunked import (
@@ -274,8 +273,8 @@ class GlobalMemoryAttention(nn.Module):
                 )
 
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
-        check_floating("x", x, f"(B, S, {self.embed_dim})", self.q_proj)
-        check_floating("memory", memory, f"(B, M, {self.embed_dim})", self.q_proj)
+        check_type("x", x, Tensor)
+        check_type("memory", memory, Tensor)
         if x.dim() != 3 or x.shape[2] != self.embed_dim:
             raise ValueError(
                 f"`x` must be (B, S, {self.embed_dim}), but is {tuple(x.shape)} instead."
@@ -286,4 +285,3 @@ class GlobalMemoryAttention(nn.Module):
                 f"but is {tuple(memory.shape)} instead."
             )
         check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
-        check_devices("x", x.device, memory=memory, key_padding_mask=key_padding_mask)

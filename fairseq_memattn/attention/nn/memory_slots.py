@@ -8,15 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.ops.checks import (
-    check_devices,
     check_dropout,
-    check_floating,
     check_heads,
     check_int,
     check_mask,
     check_sizes,
+    check_type,
 )
-from fairseq_memattn.attention.ops.memory_slots.attention import mem_attention
+from fairseq_memattn.attention.ops.memory_slots import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias
 
 # Of T5.
@@ -212,8 +211,8 @@ class MemorySlotAttention(nn.Module):
         key_padding_mask: Tensor | None,
         position_bias: Tensor | None,
     ) -> None:
-        check_floating("tokens", tokens, f"(B, K, S, {self.embed_dim})", self.q_proj)
-        check_floating("memory", memory, f"(B, K, M, {self.embed_dim})", self.slot_q_proj)
+        check_type("tokens", tokens, Tensor)
+        check_type("memory", memory, Tensor)
         if tokens.dim() != 4 or tokens.shape[3] != self.embed_dim or not tokens.numel():
             raise ValueError(
                 f"`tokens` must be (B, K, S, {self.embed_dim}), none of them empty, "
@@ -228,13 +227,11 @@ class MemorySlotAttention(nn.Module):
         if not memory.shape[2]:
             raise ValueError("`memory` must have at least one memory token, but has 0 instead.")
         check_mask("key_padding_mask", key_padding_mask, (batch, count, length))
-        check_devices("tokens", tokens.device, memory=memory, key_padding_mask=key_padding_mask)
         if position_bias is None:
             return
         slots = memory.shape[2]
         biases = (count, self.num_heads, slots + length, count * slots + length)
-        check_floating("position_bias", position_bias, str(biases))
-        check_devices("tokens", tokens.device, position_bias=position_bias)
+        check_type("position_bias", position_bias, Tensor)
         if position_bias.shape != biases:
             raise ValueError(
                 f"`position_bias` must be {biases}, but is {tuple(position_bias.shape)} instead."

@@ -5,9 +5,9 @@ from types import NoneType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, is_autocast
+from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -261,54 +261,17 @@ def check_dropout(dropout: float) -> None:
 
 
 def check_batch(
-    name: str,
-    x: Tensor,
-    embed_dim: int,
-    key_padding_mask: Tensor | None = None,
-    *,
-    projection: nn.Module,
+    name: str, x: Tensor, embed_dim: int, key_padding_mask: Tensor | None = None
 ) -> None:
     """Raises ValueError unless x is (B, S, embed_dim) and the mask (B, S) of torch.bool.
 
-    Raises TypeError for what is no tensor, and ValueError for another dtype or device than that of
-    the projection of x.
+    Raises TypeError for what is no tensor. torch refuses other dtypes and devices than those of a
+    layer's weights.
     """
-    check_floating(name, x, f"(B, length, {embed_dim})", projection)
+    check_type(name, x, Tensor)
     if x.dim() != 3 or x.shape[2] != embed_dim or x.numel() == 0:
         raise ValueError(
             f"`{name}` must be (B, length, {embed_dim}), none of them empty, "
             f"but is {tuple(x.shape)} instead."
         )
     check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
-    check_devices(name, x.device, key_padding_mask=key_padding_mask)
-
-
-def check_floating(name: str, x: Tensor, axes: str, projection: nn.Module | None = None) -> None:
-    """Raises TypeError for what is no tensor, and ValueError for one of integers or booleans.
-
-    Raises ValueError for another device than that of the projection of x, and, without autocast,
-    for another dtype.
-    """
-    check_type(name, x, Tensor)
-    if not x.is_floating_point():
-        hint = "; a mask is given as `key_padding_mask`" if x.dtype == torch.bool else ""
-        raise ValueError(
-            f"`{name}` must be floating-point {axes}, "
-            f"but is {tuple(x.shape)} of {x.dtype} instead{hint}."
-        )
-    weight = getattr(projection, "weight", None)
-    # Quantised projections have weights of other kinds.
-    if not isinstance(weight, Tensor) or weight.dtype not in DTYPES:
-        return
-    # Weights that are moved when they are needed are on meta until then, or a hook moves them.
-    is_moved = weight.is_meta or bool(projection and projection._forward_pre_hooks)
-    if x.device != weight.device and not is_moved:
-        raise ValueError(
-            f"`{name}` must be on the layer's device, {weight.device}, "
-            f"but is on {x.device} instead."
-        )
-    if x.dtype != weight.dtype and not is_autocast(x):
-        raise ValueError(
-            f"`{name}` must be of the layer's dtype, {weight.dtype}, without autocast, "
-            f"but is of {x.dtype} instead."
-        )
