@@ -98,11 +98,6 @@ def _parsing(kind: Any, entry: Any) -> dict[str, Any]:
         return {"action": "store_true"}
     if kind == tuple[int, ...]:
         return {"type": str, "metavar": "P,P,..."}
-    if kind not in (int, float, str):
-        raise TypeError(
-            f"the option {entry.name!r} of a control must be a bool, an int, a float, a str or a "
-            f"tuple[int, ...], but is {kind}"
-        )
     choices = entry.metadata["choices"]
     return {"type": kind, "choices": list(choices)} if choices else {"type": kind}
 
