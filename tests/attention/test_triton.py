@@ -117,7 +117,7 @@ def test_means_of_sequences_in_pieces(dtype, groups, device, monkeypatch):
     """Padding has another mean, a memory is given, and heads share a control."""
     monkeypatch.setattr(launching, "SEGMENT", 2)
     whole = [slice(0, 2)] if groups == 1 else [slice(0, 1), slice(1, 2)]
-    monkeypatch.setattr(Launch, "groups_of_heads", lambda self: whole)
+    monkeypatch.setattr(Launch, "groups_of_heads", lambda self, inputs: whole)
     case = Case(150, "both", shared=True, width=16, batch=2)
     given = with_a_mean(case, 3, 0.3)
     for x in (given.k, given.v):
@@ -246,7 +246,7 @@ def test_several_segments(control, shared, segment, device, monkeypatch):
 @pytest.mark.parametrize("shared", [False, full(True)])
 def test_some_heads_at_a_time(shared, device, monkeypatch):
     """The backward pass where the memories of all heads at once are too large."""
-    monkeypatch.setattr(Launch, "groups_of_heads", lambda self: [slice(0, 1), slice(1, 3)])
+    monkeypatch.setattr(Launch, "groups_of_heads", lambda self, inputs: [slice(0, 1), slice(1, 3)])
     assert_continues_exactly(Case(40, "both", shared=shared, heads=3, batch=1), device)
 
 

@@ -132,7 +132,9 @@ class Launch:
     """The sizes, strides and tables that the kernels of one call share."""
 
     q: Tensor
-    log_alpha: Tensor
+    control_heads: int
+    """h, H or 1, the heads of the control."""
+    slots: int
     padding: Tensor | None
     cu_seqlens: Tensor | None
     normalised: bool
@@ -141,7 +143,7 @@ class Launch:
 
     @cached_property
     def sizes(self) -> Sizes:
-        return sizes(self.q.shape[3], self.log_alpha.shape[3], self.q.dtype)
+        return sizes(self.q.shape[3], self.slots, self.q.dtype)
 
     @cached_property
     def heads(self) -> int:
@@ -149,8 +151,8 @@ class Launch:
 
     @cached_property
     def sharing(self) -> int:
-        """How many heads of q share a head of log_alpha."""
-        return self.q.shape[1] // self.log_alpha.shape[1]
+        """How many heads of q share a head of the control."""
+        return self.q.shape[1] // self.control_heads
 
     @cached_property
     def sequences(self) -> int:
@@ -235,7 +237,7 @@ class Launch:
     def flags(self) -> dict[str, Any]:
         return {
             "D": self.q.shape[3],
-            "M": self.log_alpha.shape[3],
+            "M": self.slots,
             "C": self.sizes.chunk,
             "S": self.segment,
             "NORMALISED": self.normalised,
@@ -267,7 +269,7 @@ class Launch:
             (self.total_segments * heads, self._tiles(block_d, block_m)),
             *(*args, starts, ends, *self.tables_of_segments[1:]),
             *(self.q.shape[2], self.chunks, self.total_chunks, self.segments),
-            *(heads, self.log_alpha.shape[1]),
+            *(heads, self.control_heads),
             BLOCK_D=block_d,
             BLOCK_M=block_m,
             **flags,
@@ -275,40 +277,19 @@ class Launch:
 
     def scan_segments(self, *args: Any, **flags: bool) -> None:
         heads = self.q.shape[1]
-        tile = scan_blocks(self.q.shape[3], self.log_alpha.shape[3])
+        tile = scan_blocks(self.q.shape[3], self.slots)
         self.run(
             forward.scan_segments,
             (self.sequences * heads, self._tiles(*tile.values())),
             *(*args, *self.tables_of_segments),
-            *(self.chunks, self.total_chunks, self.segments, heads, self.log_alpha.shape[1]),
+            *(self.chunks, self.total_chunks, self.segments, heads, self.control_heads),
             **tile,
             **flags,
         )
 
     def _tiles(self, block_d: int, block_m: int) -> int:
         """Of a memory."""
-        return -(-self.q.shape[3] // block_d) * -(-self.log_alpha.shape[3] // block_m)
-
-    def scan_masses(self, before: Tensor, after: Tensor, start: Tensor | None, end: Tensor) -> None:
-        """Writes the normalisers (h, G, M) around each chunk, and the last ones (N, h, M)."""
-        log_alpha, (heads, slots) = self.log_alpha, self.log_alpha.shape[1::2]
-        added = self.masses(heads)
-        self.run(
-            forward.masses,
-            (self.total_chunks, heads),
-            *(log_alpha, added, *log_alpha.stride()[:3], *self.of_chunks),
-            BLOCK_M=self.sizes.block_m,
-        )
-        block_m = min(block(slots), 32)
-        self.run(
-            forward.scan_masses,
-            (self.sequences * heads, -(-slots // block_m)),
-            *(added, before, after, end if start is None else start, end),
-            *(self.tables[0], self.chunks, self.total_chunks, heads),
-            BLOCK_M=block_m,
-            STARTED=start is not None,
-            warps=1,
-        )
+        return -(-self.q.shape[3] // block_d) * -(-self.slots // block_m)
 
     def each_chunk(
         self, kernel: Any, *args: Any, last: tuple[float, ...] = (), **flags: bool
@@ -318,7 +299,7 @@ class Launch:
         self.run(
             kernel,
             (self.total_chunks, self.q.shape[1]),
-            *(*args, *self.of_chunks, self.heads, self.log_alpha.shape[1], *last),
+            *(*args, *self.of_chunks, self.heads, self.control_heads, *last),
             **flags,
             TILE=size.tile,
             TOKENS=of_tokens(self.q.dtype),
@@ -327,15 +308,14 @@ class Launch:
             warps=size.warps,
         )
 
-    def groups_of_heads(self) -> list[slice]:
+    def groups_of_heads(self, inputs: int) -> list[slice]:
         """Of about equal size, whose backward passes take about 9/4 of the bytes of the inputs."""
         batch, heads, length, width = self.q.shape
-        slots, size = self.log_alpha.shape[3], self.of_memories.itemsize
+        slots, size = self.slots, self.of_memories.itemsize
         of_a_head = 2 * batch * length * slots * size  # read weights and gradients of logits
         of_a_head += 2 * self.total_chunks * slots * (width * size + 4)  # memories and masses
         of_a_head += 2 * self.total_segments * slots * width * 4 if self.is_divided else 0
         of_a_head += 2 * self.q.nbytes // heads if self.is_centred else 0
-        inputs = 3 * self.q.nbytes + self.log_alpha.nbytes
         most = max(1, 9 * inputs // 4 // of_a_head)
         step = -(-heads // -(-heads // most))
         return [slice(head, min(heads, head + step)) for head in range(0, heads, step)]
@@ -349,8 +329,9 @@ class Launch:
     def of_heads(self, heads: slice) -> "Launch":
         if heads == slice(0, self.q.shape[1]):
             return self
-        q, log_alpha = (self.choose(x, heads) for x in (self.q, self.log_alpha))
-        part = replace(self, q=q, log_alpha=log_alpha, all_heads=self.heads)
+        q = self.choose(self.q, heads)
+        control_heads = q.shape[1] if self.sharing == 1 else self.control_heads
+        part = replace(self, q=q, control_heads=control_heads, all_heads=self.heads)
         # What all heads share, and what a cached property keeps.
         for name in ("tables", "tables_of_segments") if self.cu_seqlens is not None else ():
             part.__dict__[name] = getattr(self, name)
@@ -369,37 +350,19 @@ class Launch:
         """The dtype of the products with memories."""
         return torch.bfloat16 if self.q.dtype == torch.bfloat16 else torch.float32
 
-    @property
-    def gradient_of_log_alpha(self) -> torch.dtype:
-        return self.log_alpha.dtype if self.log_alpha.dtype == self.of_memories else torch.float32
-
     def memories(self) -> Tensor:
         """(H, G, M, D)."""
-        shape = (self.q.shape[1], self.total_chunks, self.log_alpha.shape[3], self.q.shape[3])
+        shape = (self.q.shape[1], self.total_chunks, self.slots, self.q.shape[3])
         return self.q.new_empty(shape, dtype=self.of_memories)
 
     def masses(self, heads: int) -> Tensor:
         """(heads, G, M)."""
-        shape = (heads, self.total_chunks, self.log_alpha.shape[3])
+        shape = (heads, self.total_chunks, self.slots)
         return self.q.new_empty(shape, dtype=torch.float32)
 
     def forms(self) -> Tensor:
         """(h, G), not 0 for the chunks that are not factored."""
-        return self.q.new_zeros((self.log_alpha.shape[1], self.total_chunks), dtype=torch.int8)
-
-    def find_steep(self, before: Tensor, after: Tensor) -> Tensor:
-        """Which chunks (h, G) are not factored."""
-        steep = self.forms()
-        if not self.normalised:
-            return steep
-        log_alpha = self.log_alpha
-        self.run(
-            forward.find_steep,
-            (self.total_chunks, log_alpha.shape[1]),
-            *(log_alpha, before, after, steep, *log_alpha.stride()[:3], *self.of_chunks),
-            BLOCK_M=self.sizes.block_m,
-        )
-        return steep
+        return self.q.new_zeros((self.control_heads, self.total_chunks), dtype=torch.int8)
 
     def by_head(self) -> Tensor:
         """(B, T, H)."""
@@ -417,15 +380,15 @@ class Launch:
 
     def of_segments(self) -> tuple[Tensor, Tensor]:
         """Memories (Z, H, M, D)."""
-        shape = (self.total_segments, self.q.shape[1], self.log_alpha.shape[3], self.q.shape[3])
+        shape = (self.total_segments, self.q.shape[1], self.slots, self.q.shape[3])
         keys, values = (self.q.new_empty(shape, dtype=torch.float32) for _ in range(2))
         return keys, values
 
     def states(self) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values (N, H, M, D) and normalisers (N, h, M) of each sequence."""
-        shape = (self.sequences, self.q.shape[1], self.log_alpha.shape[3], self.q.shape[3])
+        shape = (self.sequences, self.q.shape[1], self.slots, self.q.shape[3])
         keys = self.q.new_empty(shape, dtype=torch.float32)
-        mass = keys.new_empty((self.sequences, self.log_alpha.shape[1], self.log_alpha.shape[3]))
+        mass = keys.new_empty((self.sequences, self.control_heads, self.slots))
         return keys, torch.empty_like(keys), mass
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from fairseq_memattn.attention.ops.abc.triton import backward, forward
 from fairseq_memattn.attention.ops.abc.triton.launch import (
     Launch,
+    block,
     check_inputs,
     rows_contiguous,
     strides_of,
@@ -47,10 +48,53 @@ def causal_attention(
     return out, MemoryState(keys, values, log_mass)
 
 
+def _scan_masses(
+    launch: Launch,
+    log_alpha: Tensor,
+    before: Tensor,
+    after: Tensor,
+    start: Tensor | None,
+    end: Tensor,
+) -> None:
+    """Writes the normalisers (h, G, M) around each chunk, and the last ones (N, h, M)."""
+    heads, slots = launch.control_heads, launch.slots
+    added = launch.masses(heads)
+    launch.run(
+        forward.masses,
+        (launch.total_chunks, heads),
+        *(log_alpha, added, *strides_of(log_alpha), *launch.of_chunks),
+        BLOCK_M=launch.sizes.block_m,
+    )
+    block_m = min(block(slots), 32)
+    launch.run(
+        forward.scan_masses,
+        (launch.sequences * heads, -(-slots // block_m)),
+        *(added, before, after, end if start is None else start, end),
+        *(launch.tables[0], launch.chunks, launch.total_chunks, heads),
+        BLOCK_M=block_m,
+        STARTED=start is not None,
+        warps=1,
+    )
+
+
+def _find_steep(launch: Launch, log_alpha: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Which chunks (h, G) are not factored."""
+    steep = launch.forms()
+    if launch.normalised:
+        launch.run(
+            forward.find_steep,
+            (launch.total_chunks, launch.control_heads),
+            *(log_alpha, before, after, steep, *strides_of(log_alpha), *launch.of_chunks),
+            BLOCK_M=launch.sizes.block_m,
+        )
+    return steep
+
+
 def _scan_states(
     launch: Launch,
     k: Tensor,
     v: Tensor,
+    log_alpha: Tensor,
     around: tuple[Tensor, ...],
     start: tuple[Tensor, ...] | None,
     end: tuple[Tensor, ...],
@@ -63,7 +107,7 @@ def _scan_states(
     around: the normalisers before and after each chunk
     """
     memories = launch.memories(), launch.memories()
-    tokens, strides = (k, v, launch.log_alpha), strides_of(k, v, launch.log_alpha)
+    tokens, strides = (k, v, log_alpha), strides_of(k, v, log_alpha)
 
     def states(*given_and_last: Tensor, **flags: bool) -> None:
         launch.each_segment(
@@ -105,13 +149,13 @@ def abc_causal(
     And the log of the softmax's sum of each query.
     """
     q, k, v, log_alpha = (rows_contiguous(x) for x in (q, k, v, log_alpha))
-    launch = Launch(q, log_alpha, padding, cu_seqlens, normalised)
+    launch = Launch(q, log_alpha.shape[1], log_alpha.shape[3], padding, cu_seqlens, normalised)
     start = _present(start_keys, start_values, start_mass)
     before, after = (launch.masses(log_alpha.shape[1]) for _ in range(2))
     end = launch.states()
-    launch.scan_masses(before, after, start[2] if start else None, end[2])
-    keys, values = _scan_states(launch, k, v, (before, after), start, end)
-    steep = launch.find_steep(before, after)
+    _scan_masses(launch, log_alpha, before, after, start[2] if start else None, end[2])
+    keys, values = _scan_states(launch, k, v, log_alpha, (before, after), start, end)
+    steep = _find_steep(launch, log_alpha, before, after)
     out = launch.by_time(q.shape[3], q.dtype)
     log_total = launch.by_head()
     launch.each_chunk(
@@ -143,7 +187,7 @@ def _(
     scale: float,
     normalised: bool,
 ) -> tuple[Tensor, ...]:
-    launch = Launch(q, log_alpha, padding, cu_seqlens, normalised)
+    launch = Launch(q, log_alpha.shape[1], log_alpha.shape[3], padding, cu_seqlens, normalised)
     before, after = (launch.masses(log_alpha.shape[1]) for _ in range(2))
     out = launch.by_time(q.shape[3], q.dtype)
     return out.transpose(1, 2), *launch.states(), before, after, launch.forms(), launch.by_head()
@@ -151,6 +195,7 @@ def _(
 
 def _scan_gradients(
     launch: Launch,
+    log_alpha: Tensor,
     memories: tuple[Tensor, Tensor],
     around: tuple[Tensor, Tensor],
     steep: Tensor,
@@ -164,7 +209,7 @@ def _scan_gradients(
 
     of_queries: reading, grad_logits and sums of `attend_queries`; ends: after the last chunk
     """
-    q, log_alpha = launch.q, launch.log_alpha
+    q = launch.q
     tokens = (q, log_alpha, *around, steep, grad_out, *of_queries, masses, *memories)
     strides = strides_of(q, log_alpha, grad_out)
 
@@ -217,15 +262,16 @@ def abc_causal_backward(
     head. Those of the first memory are empty if there is none.
     """
     q, k, v, log_alpha, grad_out = (rows_contiguous(x) for x in (q, k, v, log_alpha, grad_out))
-    launch = Launch(q, log_alpha, padding, cu_seqlens, normalised)
+    launch = Launch(q, log_alpha.shape[1], log_alpha.shape[3], padding, cu_seqlens, normalised)
     kept = (before, after, steep, log_total)
     start = _present(start_keys, start_values, start_mass)
     grads_of_end = (grad_keys, grad_values, grad_mass)
     grads = [launch.by_time(q.shape[3], q.dtype)]
-    grads.append(launch.by_time(log_alpha.shape[3], launch.gradient_of_log_alpha))
+    grads.append(launch.by_time(log_alpha.shape[3], _gradient_dtype(launch, log_alpha)))
+    tokens = (k, v, log_alpha, grad_out)
     starts = [
-        _gradients_of_heads(launch, heads, k, v, grad_out, start, kept, grads_of_end, scale, grads)
-        for heads in launch.groups_of_heads()
+        _gradients_of_heads(launch, heads, *tokens, start, kept, grads_of_end, scale, grads)
+        for heads in launch.groups_of_heads(3 * q.nbytes + log_alpha.nbytes)
     ]
     is_one = start is None or len(starts) == 1
     first = starts[0] if is_one else [torch.cat(x, dim=1) for x in zip(*starts, strict=True)]
@@ -233,11 +279,17 @@ def abc_causal_backward(
     return grad_q, grad_k, grad_v, grad_log_alpha, *first  # type: ignore[return-value]
 
 
+def _gradient_dtype(launch: Launch, log_alpha: Tensor) -> torch.dtype:
+    """Of the gradient of log_alpha."""
+    return log_alpha.dtype if log_alpha.dtype == launch.of_memories else torch.float32
+
+
 def _gradients_of_heads(
     whole: Launch,
     heads: slice,
     k: Tensor,
     v: Tensor,
+    log_alpha: Tensor,
     grad_out: Tensor,
     start: tuple[Tensor, ...] | None,
     kept: tuple[Tensor, ...],
@@ -250,8 +302,8 @@ def _gradients_of_heads(
     Those of v and k are allocated for all heads once what the queries need is freed.
     """
     launch = whole.of_heads(heads)
-    q, log_alpha = launch.q, launch.log_alpha
-    k, v, grad_out = (whole.choose(x, heads) for x in (k, v, grad_out))
+    q = launch.q
+    k, v, log_alpha, grad_out = (whole.choose(x, heads) for x in (k, v, log_alpha, grad_out))
     before, after, steep = (whole.choose(x, heads, dim=0) for x in kept[:3])
     log_total = whole.choose(kept[3], heads, dim=2)
     if start is not None:
@@ -266,7 +318,7 @@ def _gradients_of_heads(
         k, v = rows_contiguous(k - key), rows_contiguous(v - value)
         start = centre_memory(start, key, value) if start else None
     end = launch.states()
-    keys, values = _scan_states(launch, k, v, (before, after), start, end)
+    keys, values = _scan_states(launch, k, v, log_alpha, (before, after), start, end)
     grads_of_end = tuple(None if x is None else whole.choose(x, heads) for x in grads_of_end)
     ends = _gradients_at_the_end(whole, end, grads_of_end)
     starts = [x.new_empty(x.shape if start else 0) for x in (*end[:2], end[0][..., 0])]
@@ -287,8 +339,7 @@ def _gradients_of_heads(
             MEANS=only_means,
         )
     _scan_gradients(
-        launch,
-        *((keys, values), (before, after), steep, grad_out),
+        *(launch, log_alpha, (keys, values), (before, after), steep, grad_out),
         *((reading, grad_logits, sums), masses, ends, starts if start else None),
     )
     writing = (log_alpha, before, after, steep)
@@ -350,9 +401,9 @@ def _(
     start_keys: Tensor | None,
     *rest: Any,
 ) -> tuple[Tensor, ...]:
-    launch = Launch(q, log_alpha, None, None, True)
+    launch = Launch(q, log_alpha.shape[1], log_alpha.shape[3], None, None, True)
     grads = [launch.by_time(q.shape[3], x.dtype) for x in (q, k, v)]
-    grads.append(launch.by_time(log_alpha.shape[3], launch.gradient_of_log_alpha))
+    grads.append(launch.by_time(log_alpha.shape[3], _gradient_dtype(launch, log_alpha)))
     if start_keys is None:
         starts = [q.new_empty(0, dtype=torch.float32) for _ in range(3)]
     else:
