@@ -18,6 +18,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
     check_heads,
+    check_shape,
     check_sizes,
     check_type,
 )
@@ -334,12 +335,8 @@ class ABCAttention(nn.Module):
         if self.control.state_class is None:
             return
         check_type(name, state, self.control.state_class)
-        given = tuple(state[0].shape)
         wanted = (x.shape[0], self.num_heads, self.control.state_slots, self.head_dim)
-        if given != wanted:
-            raise ValueError(
-                f"`{name}.{state._fields[0]}` must be {wanted}, but is {given} instead."
-            )
+        check_shape(f"{name}.{state._fields[0]}", state[0], wanted)
 
     def _check_not_centred(self) -> None:
         if self.control.is_centred and not self.causal:

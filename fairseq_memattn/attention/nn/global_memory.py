@@ -15,6 +15,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_int,
     check_least,
     check_mask,
+    check_shape,
     check_type,
 )
 from fairseq_memattn.attention.ops.common import unit_vectors
@@ -275,13 +276,6 @@ class GlobalMemoryAttention(nn.Module):
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
         check_type("x", x, Tensor)
         check_type("memory", memory, Tensor)
-        if x.dim() != 3 or x.shape[2] != self.embed_dim:
-            raise ValueError(
-                f"`x` must be (B, S, {self.embed_dim}), but is {tuple(x.shape)} instead."
-            )
-        if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (x.shape[0], x.shape[2]):
-            raise ValueError(
-                f"`memory` must be ({x.shape[0]}, M, {x.shape[2]}), "
-                f"but is {tuple(memory.shape)} instead."
-            )
+        check_shape("x", x, ("B", "S", self.embed_dim))
+        check_shape("memory", memory, (x.shape[0], "M", x.shape[2]))
         check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))

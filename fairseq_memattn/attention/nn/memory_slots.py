@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.ops.checks import (
+    check_axes,
     check_dropout,
     check_heads,
     check_int,
     check_mask,
+    check_shape,
     check_sizes,
     check_type,
 )
@@ -213,17 +215,10 @@ class MemorySlotAttention(nn.Module):
     ) -> None:
         check_type("tokens", tokens, Tensor)
         check_type("memory", memory, Tensor)
-        if tokens.dim() != 4 or tokens.shape[3] != self.embed_dim or not tokens.numel():
-            raise ValueError(
-                f"`tokens` must be (B, K, S, {self.embed_dim}), none of them empty, "
-                f"but is {tuple(tokens.shape)} instead."
-            )
+        check_axes("tokens", tokens, "B", "K", "S", str(self.embed_dim))
+        check_shape("tokens", tokens, ("B", "K", "S", self.embed_dim))
         batch, count, length, size = tokens.shape
-        if memory.dim() != 4 or (*memory.shape[:2], memory.shape[3]) != (batch, count, size):
-            raise ValueError(
-                f"`memory` must be ({batch}, {count}, M, {size}), "
-                f"but is {tuple(memory.shape)} instead."
-            )
+        check_shape("memory", memory, (batch, count, "M", size))
         if not memory.shape[2]:
             raise ValueError("`memory` must have at least one memory token, but has 0 instead.")
         check_mask("key_padding_mask", key_padding_mask, (batch, count, length))
@@ -232,7 +227,4 @@ class MemorySlotAttention(nn.Module):
         slots = memory.shape[2]
         biases = (count, self.num_heads, slots + length, count * slots + length)
         check_type("position_bias", position_bias, Tensor)
-        if position_bias.shape != biases:
-            raise ValueError(
-                f"`position_bias` must be {biases}, but is {tuple(position_bias.shape)} instead."
-            )
+        check_shape("position_bias", position_bias, biases)

@@ -1,5 +1,6 @@
 """Checks of arguments and of tensors that do not fit together. The errors name the argument."""
 
+from collections.abc import Sequence
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any
@@ -34,19 +35,12 @@ def check_shapes(
             f"but is of {control.dtype} instead."
         )
     q = k if q is None else q
-    for name, tensor in (("q", q), ("k", k)):
-        if tensor.dim() != 4 or tensor.numel() == 0:
-            name = name if name in tokens else "k"
-            raise ValueError(
-                f"`{name}` must have the four axes (B, H, length, D), none of them empty, "
-                f"but is {tuple(tensor.shape)} instead."
-            )
+    for name, x in tokens.items():
+        check_axes(name, x, "B", "H", "length", "D")
     batch, heads, _, width = q.shape
     source = k.shape[2]
-    if k.shape != (batch, heads, source, width):
-        raise ValueError(f"`k` must match `q` {tuple(q.shape)}, but is {tuple(k.shape)} instead.")
-    if v.shape != k.shape:
-        raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
+    check_shape("k", k, (batch, heads, source, width))
+    check_shape("v", v, k.shape)
     if control.dim() != 4 or control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`{name_of_control}` must be ({batch}, {heads} or 1, {source}, slots), "
@@ -66,6 +60,26 @@ def _hint_of_layout(k: Tensor, control: Tensor) -> str:
         return ""
     wanted = (batch, heads, source, width)
     return f"; if `q` is (B, T, H, D), transpose `q`, `k` and `v` to (B, H, T, D), {wanted}"
+
+
+def check_axes(name: str, x: Tensor, *axes: str) -> None:
+    """Raises ValueError for another number of axes, and for an empty one."""
+    if x.dim() != len(axes) or x.numel() == 0:
+        raise ValueError(
+            f"`{name}` must be ({', '.join(axes)}), none of them empty, "
+            f"but is {tuple(x.shape)} instead."
+        )
+
+
+def check_shape(name: str, x: Tensor, shape: Sequence[int | str]) -> None:
+    """Raises ValueError for another shape. shape: sizes, and the letters of axes of any size"""
+    if x.dim() == len(shape) and all(
+        isinstance(size, str) or own == size for own, size in zip(x.shape, shape, strict=True)
+    ):
+        return
+    raise ValueError(
+        f"`{name}` must be ({', '.join(map(str, shape))}), but is {tuple(x.shape)} instead."
+    )
 
 
 def check_tensors(**tensors: Tensor) -> None:
@@ -269,9 +283,6 @@ def check_batch(
     layer's weights.
     """
     check_type(name, x, Tensor)
-    if x.dim() != 3 or x.shape[2] != embed_dim or x.numel() == 0:
-        raise ValueError(
-            f"`{name}` must be (B, length, {embed_dim}), none of them empty, "
-            f"but is {tuple(x.shape)} instead."
-        )
+    check_axes(name, x, "B", "length", str(embed_dim))
+    check_shape(name, x, ("B", "length", embed_dim))
     check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))

@@ -16,9 +16,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, joined
 from fairseq_memattn.attention.ops.checks import (
+    check_axes,
     check_least,
     check_mask,
     check_same_dtype,
+    check_shape,
     check_tensors,
 )
 from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
@@ -153,28 +155,20 @@ def check_inputs(
     check_tensors(**tokens, **memory)
     check_same_dtype(**tokens, **memory)
     first, q = next(iter(tokens.items()))
-    if q.dim() != 4 or q.numel() == 0:
-        raise ValueError(
-            f"`{first}` must have the four axes (B, H, S, D), none of them empty, "
-            f"but is {tuple(q.shape)} instead."
-        )
+    check_axes(first, q, "B", "H", "S", "D")
     batch, heads, length, width = q.shape
     check_mask("key_padding_mask", key_padding_mask, (batch, length))
     for name, x in memory.items():
-        if x.dim() != 4 or (*x.shape[:2], x.shape[3]) != (batch, heads, width):
-            raise ValueError(
-                f"`{name}` must be ({batch}, {heads}, M, {width}), but is {tuple(x.shape)} instead."
-            )
+        check_shape(name, x, (batch, heads, "M", width))
     _check_alike(tokens)
     of_memory, q_mem = next(iter(memory.items()))
     _check_alike({k: x for k, x in memory.items() if k != of_memory or q_mem.shape[2]})
 
 
 def _check_alike(tensors: dict[str, Tensor]) -> None:
-    (first, wanted), *others = ((name, tuple(x.shape)) for name, x in tensors.items())
-    for name, shape in others:
-        if shape != wanted:
-            raise ValueError(f"`{name}` must match `{first}` {wanted}, but is {shape} instead.")
+    first, *_ = tensors.values()
+    for name, x in tensors.items():
+        check_shape(name, x, first.shape)
 
 
 def hide_padding(out: Tensor, key_padding_mask: Tensor | None) -> Tensor:

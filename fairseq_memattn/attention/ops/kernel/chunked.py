@@ -25,10 +25,13 @@ from torch.linalg import vector_norm
 
 from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE, chunked
 from fairseq_memattn.attention.ops.checks import (
+    check_axes,
+    check_causal,
     check_devices,
     check_mask,
     check_options,
     check_same_dtype,
+    check_shape,
     check_state,
     check_tensors,
     check_type,
@@ -166,7 +169,7 @@ def kernel_read(phi_q: Tensor, state: KernelState, *, floor: float = 0.0) -> Ten
     phi_q's dtype.
     """
     check_tensors(phi_q=phi_q)
-    _check_axes("phi_q", phi_q)
+    check_axes("phi_q", phi_q, "B", "H", "length", "size")
     _check_floor(floor)
     check_type("state", state, KernelState)
     _check_state(state, phi_q, state.values.shape[-1])
@@ -278,14 +281,6 @@ def _mean(total: Tensor, mass: Tensor, q: Tensor, z: Tensor | None, floor: float
     return (total / mass.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
 
 
-def _check_axes(name: str, tensor: Tensor) -> None:
-    if tensor.dim() != 4 or tensor.numel() == 0:
-        raise ValueError(
-            f"`{name}` must have the four axes (B, H, length, size), none of them empty, "
-            f"but is {tuple(tensor.shape)} instead."
-        )
-
-
 def _check_shapes(
     phi_q: Tensor | None, phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None
 ) -> None:
@@ -295,30 +290,20 @@ def _check_shapes(
     if phi_q is not None:
         check_same_dtype(phi_q=phi_q, phi_k=phi_k)
     for name, tensor in given.items():
-        _check_axes(name, tensor)
+        check_axes(name, tensor, "B", "H", "length", "size")
     phi_q = phi_k if phi_q is None else phi_q
     batch, heads, _, features = phi_q.shape
     source = phi_k.shape[2]
-    if phi_k.shape != (batch, heads, source, features):
-        raise ValueError(
-            f"`phi_k` must match `phi_q` {tuple(phi_q.shape)}, but is {tuple(phi_k.shape)} instead."
-        )
-    if v.shape[:3] != phi_k.shape[:3]:
-        raise ValueError(
-            f"`v` must be ({batch}, {heads}, {source}, D), but is {tuple(v.shape)} instead."
-        )
+    check_shape("phi_k", phi_k, (batch, heads, source, features))
+    check_shape("v", v, (batch, heads, source, "D"))
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
     if key_padding_mask is not None:
         check_devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)
 
 
 def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None:
+    check_causal(phi_q, phi_k)
     batch, heads, source, _ = phi_k.shape
-    if phi_q.shape[2] != source:
-        raise ValueError(
-            "causal attention needs as many queries as keys, "
-            f"but got {phi_q.shape[2]} queries and {source} keys instead."
-        )
     if log_gate is not None:
         check_tensors(phi_k=phi_k, log_gate=log_gate)
     if log_gate is not None and log_gate.shape not in (

@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.ops.checks import check_mask, check_same_dtype, check_tensors
+from fairseq_memattn.attention.ops.checks import (
+    check_axes,
+    check_mask,
+    check_same_dtype,
+    check_shape,
+    check_tensors,
+)
 from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
 
 
@@ -95,22 +101,14 @@ def _unseen(key_padding_mask: Tensor, slots: int) -> Tensor:
 def _check_inputs(q: Tensor, k: Tensor, v: Tensor, slots: int, bias: Tensor | None) -> None:
     check_tensors(q=q, k=k, v=v)
     check_same_dtype(q=q, k=k, v=v)
-    if q.dim() != 5 or q.numel() == 0:
-        raise ValueError(
-            "`q` must have the five axes (B, K, H, slots + length, D), none of them empty, "
-            f"but is {tuple(q.shape)} instead."
-        )
-    for name, tensor in (("k", k), ("v", v)):
-        if tensor.shape != q.shape:
-            raise ValueError(
-                f"`{name}` must match `q` {tuple(q.shape)}, but is {tuple(tensor.shape)} instead."
-            )
+    check_axes("q", q, "B", "K", "H", "slots + length", "D")
+    check_shape("k", k, q.shape)
+    check_shape("v", v, q.shape)
     _, sequences, heads, length, _ = q.shape
     if not 1 <= slots < length:
         raise ValueError(
             f"`slots` must be between 1 and {length - 1}, as `q` has {length} slot and sequence "
             f"tokens, but is {slots} instead."
         )
-    wanted = (sequences, heads, length, (sequences - 1) * slots + length)
-    if bias is not None and bias.shape != wanted:
-        raise ValueError(f"`bias` must be {wanted}, but is {tuple(bias.shape)} instead.")
+    if bias is not None:
+        check_shape("bias", bias, (sequences, heads, length, (sequences - 1) * slots + length))

@@ -29,9 +29,11 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from fairseq_memattn.attention.ops.checks import (
+    check_axes,
     check_devices,
     check_mask,
     check_same_dtype,
+    check_shape,
     check_state,
     check_tensors,
     check_type,
@@ -99,26 +101,15 @@ def select_sequences(
     Raises ValueError for shapes that do not fit together.
     """
     check_tensors(query=query, key=key)
-    for name, tensor in (("query", query), ("key", key)):
-        if tensor.dim() != 3 or tensor.numel() == 0:
-            raise ValueError(
-                f"`{name}` must have the three axes (B, T or K, M E), none of them empty, "
-                f"but is {tuple(tensor.shape)} instead."
-            )
-    if (key.shape[0], key.shape[2]) != (query.shape[0], query.shape[2]):
-        raise ValueError(
-            f"`key` must be ({query.shape[0]}, K, {query.shape[2]}), "
-            f"but is {tuple(key.shape)} instead."
-        )
+    check_axes("query", query, "B", "T", "M E")
+    check_axes("key", key, "B", "K", "M E")
+    check_shape("key", key, (query.shape[0], "K", query.shape[2]))
     check_mask("absent", absent, tuple(key.shape[:2]))
     check_type("bias", bias, Tensor, NoneType)
     check_devices("key", key.device, absent=absent, bias=bias)
     logits = scaled(query, scale) @ key.to(accumulation_dtype(query)).transpose(1, 2)
-    if bias is not None and bias.shape != logits.shape:
-        raise ValueError(
-            f"`bias` must be {tuple(logits.shape)}, but is {tuple(bias.shape)} instead."
-        )
     if bias is not None:
+        check_shape("bias", bias, logits.shape)
         logits = logits + bias.to(logits.dtype)
     if absent is None:
         return logits.softmax(dim=2)
@@ -162,13 +153,8 @@ def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) 
     Shapes and errors as in `mixture_attention`.
     """
     check_tensors(k=k, v=v)
-    if k.dim() != 5 or k.numel() == 0:
-        raise ValueError(
-            "`k` must have the five axes (B, K, H, S, D), none of them empty, "
-            f"but is {tuple(k.shape)} instead."
-        )
-    if v.shape != k.shape:
-        raise ValueError(f"`v` must match `k` {tuple(k.shape)}, but is {tuple(v.shape)} instead.")
+    check_axes("k", k, "B", "K", "H", "S", "D")
+    check_shape("v", v, k.shape)
     batch, sequences, _, length, _ = k.shape
     check_same_dtype(k=k, v=v)
     check_mask("key_padding_mask", key_padding_mask, (batch, sequences, length))
@@ -214,18 +200,10 @@ def _log_share(selection: Tensor, state: MixtureState) -> Tensor:
 
 def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
     check_tensors(q=q, selection=selection)
-    if q.dim() != 4 or q.numel() == 0:
-        raise ValueError(
-            "`q` must have the four axes (B, H, T, D), none of them empty, "
-            f"but is {tuple(q.shape)} instead."
-        )
+    check_axes("q", q, "B", "H", "T", "D")
     check_type("state", state, MixtureState)
     batch, heads, length, width = q.shape
-    if selection.dim() != 3 or selection.shape[:2] != (batch, length):
-        raise ValueError(
-            f"`selection` must be ({batch}, {length}, sequences), "
-            f"but is {tuple(selection.shape)} instead."
-        )
+    check_shape("selection", selection, (batch, length, "sequences"))
     source, sequences = state.keys.shape[2], selection.shape[2]
     keys = (batch, heads, source, sequences * width)
     dtype = accumulation_dtype(q)

@@ -23,6 +23,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_mask,
     check_same_dtype,
     check_scale,
+    check_shape,
     check_shapes,
     check_state,
     check_type,
@@ -256,11 +257,7 @@ def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
     for part in memory:
         check_same_dtype(k=k, memory=part)
         check_devices("k", k.device, memory=part)
-        if part.dim() != 4 or (*part.shape[:2], part.shape[3]) != (batch, heads, width):
-            raise ValueError(
-                f"`memory` must be of tensors ({batch}, {heads}, M, {width}), "
-                f"but one is {tuple(part.shape)} instead."
-            )
+        check_shape("memory", part, (batch, heads, "M", width))
     keys, values = memory
     if keys.shape != values.shape:
         raise ValueError(
