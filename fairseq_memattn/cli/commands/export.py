@@ -17,7 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
-from fairseq_memattn.cli.shared.models import check_paths, load_model, open_checkpoint
+from fairseq_memattn.cli.shared.models import (
+    TRANSLATION_MODEL,
+    check_paths,
+    check_plain_inputs,
+    kind_of,
+    load_model,
+    open_checkpoint,
+)
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.files import write_json
 
@@ -95,6 +102,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.export.converters import converted
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
+    from fairseq_memattn.host.checkpoints import architecture
     from fairseq_memattn.modules.low_rank import merge_updates
     from fairseq_memattn.onnx import onnx_export
 
@@ -104,6 +112,8 @@ def run(args: argparse.Namespace) -> None:
     scores = read_scores(args.score_file)
     segmented = given_segmentation(args)
     state, task = open_checkpoint(args.path, args.data)
+    if kind_of(str(architecture(state))) == TRANSLATION_MODEL:
+        check_plain_inputs(args.path, task)
     if args.check:
         comparison.load(task, args.subset)  # one that the data lack is an error before the work
     model = load_model(args.path, args.data, state, task).float().eval()

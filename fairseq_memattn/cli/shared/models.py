@@ -198,6 +198,25 @@ def check_compresses(path: str, state: dict[str, Any]) -> None:
         )
 
 
+def check_plain_inputs(path: str, task: Any) -> None:
+    """Raises ValueError for one of fairseq's tasks that may put more around sentences than eos.
+
+    Such are the tokens of languages of `translation_multi_simple_epoch`.
+    """
+    from fairseq.tasks import FairseqTask, LegacyFairseqTask
+    from fairseq.tasks.translation import TranslationTask
+
+    base = next(cls for cls in type(task).__mro__ if cls.__module__.startswith("fairseq."))
+    if base not in (TranslationTask, FairseqTask, LegacyFairseqTask):
+        settings = getattr(task, "cfg", None) or task.args
+        name = getattr(settings, "_name", None) or getattr(settings, "task", base.__name__)
+        raise ValueError(
+            f"--path {path}: trained with --task {name}, which may put tokens of its own around "
+            "sentences, such as those of their languages, and this would leave them out; it needs "
+            "a model of --task translation or of one of the plugin's tasks"
+        )
+
+
 def check_finite(what: str, weights: Mapping[str, "Tensor"]) -> None:
     """Raises MemAttnError for a weight that has values that are infinite or NaN.
 
@@ -328,6 +347,7 @@ def load(args: argparse.Namespace) -> Loaded:
     task: Any = None
     for path in args.path.split(":"):
         state, own = open_checkpoint(path, args.data, kind=TRANSLATION_MODEL)
+        check_plain_inputs(path, own)
         task = task or own
         models.append(load_model(path, args.data, state, task))
     contexts: list[int] = []

@@ -1,0 +1,37 @@
+"""Commands that encode sentences themselves refuse tasks that put more than eos around them."""
+
+import pytest
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
+from harness import COMMON, SIZES, attempt, train
+
+from fairseq_memattn.cli.shared.models import check_plain_inputs
+from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
+from fairseq_memattn.tasks.question_answering import QuestionAnsweringTask
+
+TASK = "translation_multi_simple_epoch"
+MANY = f"--task {TASK} --lang-pairs en-ru --langs en,ru --decoder-langtok --encoder-langtok tgt"
+SAID = f"trained with --task {TASK}, which may put tokens of its own around sentences"
+
+
+def test_tasks():
+    task = object.__new__(TranslationMultiSimpleEpochTask)
+    task.args = task.cfg = type("Options", (), {"task": TASK})
+    with pytest.raises(ValueError, match=f"--path m.pt: {SAID}"):
+        check_plain_inputs("m.pt", task)
+    for plain in (DocumentTranslationTask, QuestionAnsweringTask):
+        check_plain_inputs("m.pt", object.__new__(plain))
+
+
+@pytest.mark.full
+def test_commands(bilingual, tmp_path):
+    flags = [*COMMON, *SIZES, *MANY.split(), "--arch", "transformer", "--share-all-embeddings"]
+    model = train(bilingual, tmp_path / "model", *flags, "--max-update", 1)
+    exported = ["--path", model.checkpoint, "--data", bilingual, "--output", tmp_path / "out"]
+    aligned = [bilingual, "--path", model.checkpoint, "--cpu", "--subset", "test"]
+    for command, given in {
+        "export": [*exported, "--tokenizer", "words"],
+        "cxmi": aligned,
+    }.items():
+        done = attempt("memattn", command, *given)
+        assert done.returncode == 1 and SAID in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists()
