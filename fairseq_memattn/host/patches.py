@@ -151,6 +151,12 @@ PATCHES = (
         required=False,
     ),
     Patch(
+        "fairseq.utils:post_process_prediction",
+        "`--replace-unk` finds the source words by the pairs of `--print-alignment`",
+        data_files.replace_unknown,
+        required=False,
+    ),
+    Patch(
         "fairseq.data.encoders.sentencepiece_bpe:SentencepieceBPE.encode",
         "every white space is a space before a line is segmented",
         data_files.segment_spaces,

@@ -1,12 +1,14 @@
 """Data that is damaged or of another dictionary is refused."""
 
+import re
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
-from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, hypotheses, run
+from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, run
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness import data_files
@@ -129,13 +131,51 @@ def test_data_of_another_dictionary(bilingual, tmp_path):
     assert not list((tmp_path / "to").iterdir())
 
 
-@pytest.mark.parametrize("file", ["", "words"])
-def test_unknown_words_are_replaced(file, translator, tmp_path):
-    """By the source word, or by its translation in a file."""
+@pytest.mark.parametrize(
+    ("file", "joined", "expected"),
+    [
+        ({}, None, "a Zoë b Bob@@"),
+        ({"Bob@@": "Rob"}, None, "a Zoë b Rob"),
+        ({}, "subword_nmt", "a Zoë b Bob"),
+    ],
+)
+def test_unknown_words_are_replaced(file, joined, expected):
+    """By the source word, or by its translation in a file, before pieces are joined."""
+    known = Dictionary()
+    a, b = known.add_symbol("a"), known.add_symbol("b")
+    tokens = torch.tensor([a, known.unk(), b, known.unk(), known.eos()])
+    pairs = [(2, 0), (0, 1), (2, 2), (1, 3)]  # (source, target)
+    _, text, alignment = utils.post_process_prediction(
+        hypo_tokens=tokens, src_str="Zoë Bob@@ c", alignment=pairs, align_dict=file, tgt_dict=known,
+        remove_bpe=joined,
+    )  # fmt: skip
+    assert (text, alignment) == (expected, pairs)
+    assert tokens.tolist() == [a, known.unk(), b, known.unk(), known.eos()]
+    _, text, _ = utils.post_process_prediction(tokens, "Zoë", torch.empty(0), None, known)
+    assert text == "a <unk> b <unk>"
+
+
+def test_a_file_of_replacements(tmp_path):
     (tmp_path / "words").write_text("xyzzy plugh\n", encoding="utf-8")
-    named = [tmp_path / file] if file else []
-    flags = ["--path", translator.checkpoint, "--replace-unk", *named]
-    done = run("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin="xyzzy\n")
-    assert hypotheses(done.stdout)[0].text
-    expected = {"xyzzy": "plugh"} if file else {}
-    assert utils.load_align_dict(str(tmp_path / file) if file else "@@ ") == expected
+    assert utils.load_align_dict(str(tmp_path / "words")) == {"xyzzy": "plugh"}
+    assert utils.load_align_dict("@@ ") == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("more", [[], ["--print-alignment", "--nbest", 2]])
+def test_commands_replace_unknown_words(more, translator, tmp_path):
+    """All lines, where unknown words have the best scores."""
+    text = tmp_path / "text"
+    text.mkdir()
+    for side in ("en", "ru"):
+        shutil.copy(translator.data / f"dict.{side}.txt", text)
+        lines = [f"xyzzy{number} the" for number in range(5)]
+        (text / f"test.en-ru.{side}").write_text("".join(f"{x}\n" for x in lines), "utf-8")
+    flags = ["--path", translator.checkpoint, "--replace-unk", *more, "--unkpen", -100]
+    flags += ["--max-len-b", 4, "--max-len-a", 0]
+    done = run("fairseq-generate", text, *PLUGGED, *flags, "--dataset-impl", "raw")
+    found = re.findall(r"^H-(\d+)\t\S+\t(.*)$", done.stdout, re.MULTILINE)
+    assert len(found) == 5 * (2 if more else 1)
+    assert "<unk>" not in str(found) and any("xyzzy" in words for _, words in found)
+    done = run("fairseq-interactive", translator.data, *PLUGGED, *flags, stdin="the\n")
+    assert re.search(r"^H-0\t\S+\tthe the", done.stdout, re.MULTILINE)

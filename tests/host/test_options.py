@@ -9,7 +9,11 @@ from omegaconf import OmegaConf
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness import training
-from fairseq_memattn.host.correctness.options import check_configuration, check_training
+from fairseq_memattn.host.correctness.options import (
+    check_alignment,
+    check_configuration,
+    check_training,
+)
 
 
 def assert_refused(done, message):
@@ -55,6 +59,42 @@ def test_values(part, option, value, message):
     with pytest.raises(MemAttnError) as info:
         check_configuration(configuration(part, **{option: value}))
     assert message in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("generate", {}, "--replace-unk needs the text of the data, with --dataset-impl raw"),
+        ("generate", {"impl": "raw", "bpe": {}}, "--replace-unk does not work with --bpe in"),
+        ("interactive", {"post_process": "@@ "}, "--replace-unk does not work with --post-process"),
+        ("interactive", {"soft": "soft", "unk": None}, "--print-alignment soft works in"),
+        ("generate", {"impl": "raw", "soft": "soft"}, "--print-alignment soft works in"),
+        ("generate", {"impl": "raw", "bpe": None}, ""),
+        ("interactive", {"bpe": {}}, ""),
+    ],
+)
+def test_alignments(command, options, message):
+    """--replace-unk asks for them."""
+    given = {"impl": "mmap", "bpe": None, "post_process": None, "soft": None, "unk": ""} | options
+    cfg = OmegaConf.create(
+        {
+            "generation": {
+                "replace_unk": given["unk"],
+                "print_alignment": given["soft"],
+                "score_reference": False,
+            },
+            "task": {"dataset_impl": given["impl"]},
+            "common_eval": {"post_process": given["post_process"]},
+            "bpe": given["bpe"],
+            "tokenizer": None,
+        }
+    )
+    if message:
+        with pytest.raises(MemAttnError, match=message):
+            check_alignment(cfg, command)
+    else:
+        check_alignment(cfg, command)
+        assert cfg.generation.print_alignment == "hard"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ A file that is truncated or from another corpus would be read as other tokens.
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -128,3 +128,30 @@ def copy_unknown(load: Callable[..., Any], replace_unk: str | None) -> Any:
     fairseq looks for the file "@@ " then.
     """
     return {} if replace_unk in ("", "@@ ") else load(replace_unk)
+
+
+def replace_unknown(
+    post_process: Callable[..., Any],
+    hypo_tokens: Any,
+    src_str: str,
+    alignment: Any,
+    align_dict: Mapping[str, str] | None,
+    tgt_dict: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """`utils.post_process_prediction`, whose --replace-unk reads the pairs of --print-alignment.
+
+    fairseq takes them for places of the source. A replacement becomes a symbol of the dictionary,
+    as in fairseq, before pieces are joined.
+    """
+    if align_dict is not None:
+        source, aligned = src_str.split(), {target: place for place, target in alignment}
+        special = (tgt_dict.pad(), tgt_dict.eos())
+        places = [n for n, token in enumerate(hypo_tokens.tolist()) if token not in special]
+        hypo_tokens = hypo_tokens.clone()
+        for number, place in enumerate(places):
+            if hypo_tokens[place] == tgt_dict.unk() and number in aligned:
+                word = source[aligned[number]]
+                hypo_tokens[place] = tgt_dict.add_symbol(align_dict.get(word, word))
+    return post_process(hypo_tokens, src_str, alignment, None, tgt_dict, *args, **kwargs)

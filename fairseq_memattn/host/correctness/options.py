@@ -55,10 +55,41 @@ def check_first(call: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -
     command = called.__module__.removeprefix("fairseq_cli.")
     if command == "train":
         check_training(cfg)
+    if command in ("generate", "interactive"):
+        check_alignment(cfg, command)
     if command in WITH_MODEL:
         check_models(cfg, command)
         cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
     return call(cfg, *args, **kwargs)
+
+
+def check_alignment(cfg: Any, command: str) -> None:
+    """Adds the --print-alignment that --replace-unk needs.
+
+    Raises MemAttnError for options with which alignments cannot be printed, and for those with
+    which the source has other words than tokens, so that a wrong one would be copied.
+    """
+    search = cfg.generation
+    if search.replace_unk is not None:
+        if command == "generate" and getattr(cfg.task, "dataset_impl", None) != "raw":
+            raise MemAttnError("--replace-unk needs the text of the data, with --dataset-impl raw")
+        parts = {"bpe": cfg.bpe, "tokenizer": cfg.tokenizer}
+        if command == "interactive":
+            parts = {"post_process": cfg.common_eval.post_process}
+        for name, value in parts.items():
+            if value is not None:
+                raise MemAttnError(
+                    f"--replace-unk does not work with {flag(name)} in fairseq-{command}, where "
+                    "the words of the source are then not its tokens"
+                )
+        search.print_alignment = search.print_alignment or "hard"
+    if search.print_alignment == "soft" and (
+        command == "interactive" or search.score_reference or search.replace_unk is not None
+    ):
+        raise MemAttnError(
+            "--print-alignment soft works in fairseq-generate only, without --score-reference and "
+            "--replace-unk; leave out `soft`"
+        )
 
 
 def keep_gpu(
