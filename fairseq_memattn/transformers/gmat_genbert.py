@@ -121,7 +121,9 @@ class GenBERTForConditionalGeneration(
             decoder_attention_mask = self.visible_tokens(tokens, labels, past_key_values)
         if encoder_outputs is None:
             encoder_outputs = self.gmat(
-                input_ids, attention_mask, inputs_embeds, output_hidden_states=collects
+                *(input_ids, attention_mask, inputs_embeds),
+                output_hidden_states=collects,
+                return_dict=True,
             )
         states = encoder_outputs[0]
         past_key_values = self.cache_of(past_key_values, use_cache, labels)

@@ -162,14 +162,25 @@ class GMATModel(gmat.GMATEncoder, GMATPreTrainedModel):
         return attention_mask == 0
 
 
-class GMATForMaskedLM(GMATPreTrainedModel):
+class GMATWithHead(GMATPreTrainedModel):
+    """An encoder, below a head."""
+
+    def __init__(self, config: GMATConfig) -> None:
+        super().__init__(config)
+        self.gmat = GMATModel(config)
+
+    def encoded(self, *inputs: Tensor | None, **kwargs: Any) -> GMATModelOutput:
+        out: GMATModelOutput = self.gmat(*inputs, **kwargs, return_dict=True)
+        return out
+
+
+class GMATForMaskedLM(GMATWithHead):
     """The encoder with the head for masked words."""
 
     _tied_weights_keys = {"lm_head.decoder.weight": "gmat.embed_tokens.weight"}
 
     def __init__(self, config: GMATConfig) -> None:
         super().__init__(config)
-        self.gmat = GMATModel(config)
         self.lm_head = MaskedLMHead(config, config.vocab_size)
         self.post_init()
 
@@ -190,7 +201,7 @@ class GMATForMaskedLM(GMATPreTrainedModel):
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
-        out = self.gmat(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
+        out = self.encoded(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
         logits = self.lm_head(out.last_hidden_state)
         loss = None
         if labels is not None:
@@ -200,12 +211,11 @@ class GMATForMaskedLM(GMATPreTrainedModel):
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
 
 
-class GMATForTokenClassification(GMATPreTrainedModel):
+class GMATForTokenClassification(GMATWithHead):
     """The encoder with a head for tags."""
 
     def __init__(self, config: GMATConfig) -> None:
         super().__init__(config)
-        self.gmat = GMATModel(config)
         self.tagger = MaskedLMHead(config, config.num_labels or 2)
         self.post_init()
 
@@ -220,7 +230,7 @@ class GMATForTokenClassification(GMATPreTrainedModel):
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """As `GMATModel.forward`. labels: (B, S), -100 where there is no loss."""
-        out = self.gmat(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
+        out = self.encoded(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
         logits = self.tagger(out.last_hidden_state)
         loss = None
         if labels is not None:
@@ -228,7 +238,7 @@ class GMATForTokenClassification(GMATPreTrainedModel):
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
 
 
-class GMATForQuestionAnswering(GMATPreTrainedModel):
+class GMATForQuestionAnswering(GMATWithHead):
     """The encoder with linear scores of each token as the answer's first and last token.
 
     An input is `<s> question </s> context </s>`. With `supporting_facts` in the configuration,
@@ -237,7 +247,6 @@ class GMATForQuestionAnswering(GMATPreTrainedModel):
 
     def __init__(self, config: GMATConfig) -> None:
         super().__init__(config)
-        self.gmat = GMATModel(config)
         self.span = nn.Linear(config.hidden_size, 2)
         self.facts = nn.Linear(config.hidden_size, 2) if config.supporting_facts else None
         self.post_init()
@@ -259,7 +268,7 @@ class GMATForQuestionAnswering(GMATPreTrainedModel):
         """
         if self.config.question_memory and memory_words is None and input_ids is not None:
             memory_words = self.question_words(input_ids, attention_mask)
-        out = self.gmat(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
+        out = self.encoded(input_ids, attention_mask, inputs_embeds, memory_words, **kwargs)
         start, end = self.span(out.last_hidden_state).unbind(2)
         loss = None
         if start_positions is not None and end_positions is not None:

@@ -135,10 +135,16 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         refuse_vectors(inputs_embeds, decoder_inputs_embeds)
         collects = wants_states(self.config, output_hidden_states, output_attentions)
         if encoder_outputs is None:
+            context: dict[str, Any] = {}
+            if self.config.slots:
+                context["context_input_ids"] = context_input_ids
+                context["context_attention_mask"] = context_attention_mask
+            elif context_input_ids is not None:
+                raise ValueError("`context_input_ids` must be left out, as the model has no slots.")
             encoder_outputs = self.encoder(
                 input_ids,
                 attention_mask,
-                **self._context(context_input_ids, context_attention_mask),
+                **context,
                 output_hidden_states=collects,
             )
         tokens = self.decoder_tokens(decoder_input_ids, labels)
@@ -208,14 +214,6 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
             # It is `vocab_size`, which is about to change.
             table: Any = self.encoder.embed_tokens
             self.config.source_vocab_size = table.num_embeddings
-
-    def _context(self, tokens: Tensor | None, mask: Tensor | None) -> dict[str, Tensor | None]:
-        """The arguments for the context that the encoder takes."""
-        if self.config.slots:
-            return {"context_input_ids": tokens, "context_attention_mask": mask}
-        if tokens is not None:
-            raise ValueError("`context_input_ids` must be left out, as the model has no slots.")
-        return {}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

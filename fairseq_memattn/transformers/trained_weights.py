@@ -1,22 +1,22 @@
 """Loads a model of which every weight is trained, or says which is not."""
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM
 
 from fairseq_memattn.errors import MemAttnError
 
-# What is wrong with weights, by transformers' names for them.
+# What is wrong with weights, by transformers' names for them but for the last.
 WRONG = {
     "missing_keys": "weights are missing",
     "unexpected_keys": "weights are not the model's",
     "mismatched_keys": "weights have another shape than the model's",
+    "not_finite": "weights have values that are infinite or NaN",
 }
 
 
@@ -34,25 +34,16 @@ def load(folder: str | Path, **options: Any) -> Any:
             model, found = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
     except SafetensorError as error:
         raise MemAttnError(f"{folder}: the weights cannot be read: {error}") from None
-    for name, wrong in WRONG.items():
-        _refuse(folder, wrong, found[name])
-    _refuse(folder, "weights have values that are infinite or NaN", _not_finite(model))
-    return model
-
-
-def _refuse(folder: str | Path, wrong: str, keys: Collection[Any]) -> None:
-    """Raises MemAttnError if there are keys: names, or names and shapes."""
-    if keys:
-        first = min(key if isinstance(key, str) else key[0] for key in keys)
-        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-        raise MemAttnError(f"{folder}: {wrong}: `{first}`{more}")
-
-
-def _not_finite(model: nn.Module) -> list[str]:
-    """The names of the weights with values that are infinite or NaN."""
-    weights: dict[str, Tensor] = model.state_dict()
     # Weights that transformers leaves on the disk are on the device meta.
-    return [name for name, w in weights.items() if not w.is_meta and not w.isfinite().all()]
+    found["not_finite"] = [
+        name for name, w in model.state_dict().items() if not w.is_meta and not w.isfinite().all()
+    ]
+    for kind, wrong in WRONG.items():
+        if keys := found[kind]:  # names, or names and shapes
+            first = min(key if isinstance(key, str) else key[0] for key in keys)
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise MemAttnError(f"{folder}: {wrong}: `{first}`{more}")
+    return model
 
 
 @contextmanager
