@@ -1,5 +1,7 @@
 """One strict reader of text, and one writer that makes a file whole or not at all."""
 
+import errno
+import fcntl
 import json
 import math
 import os
@@ -13,6 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from fairseq_memattn.errors import MemAttnError
+
+UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems without locks
 
 # --------------------------------------------------------------------------- reading
 
@@ -219,3 +223,29 @@ def _expressible(content: Any) -> Any:
     if isinstance(content, Mapping):
         return {_expressible(key): _expressible(value) for key, value in content.items()}
     return [*map(_expressible, content)] if isinstance(content, list | tuple) else content
+
+
+def acquire_lock(path: Path, held: str) -> TextIO:
+    """A locked file; the system releases the lock of a process that has ended.
+
+    held: the error if another process has the lock
+
+    Raises MemAttnError with that text.
+    """
+    while True:
+        file = open(path, "a")  # noqa: SIM115
+        try:
+            # Unlike flock, lockf locks for this process alone, and not for those that it forks.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        except FileNotFoundError:  # removed by the process that has held the lock
+            pass
+        except OSError as error:
+            if error.errno in UNSUPPORTED:
+                return file
+            file.close()
+            if isinstance(error, BlockingIOError | PermissionError):
+                raise MemAttnError(held) from None
+            raise
+        file.close()

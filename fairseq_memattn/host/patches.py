@@ -244,8 +244,14 @@ PATCHES = (
     ),
     Patch(
         "fairseq.checkpoint_utils:load_checkpoint",
-        "a training that has reached `--max-update` does not make one more update",
-        training.stop_finished,
+        "a training that is resumed goes on as it was, alone in its folder, and makes no update "
+        "after `--max-update`",
+        training.resume,
+    ),
+    Patch(
+        "fairseq.checkpoint_utils:save_checkpoint",
+        "`--keep-best-checkpoints` keeps as many as it says",
+        training.keep_as_many,
     ),
     Patch(
         "fairseq.data.iterators:EpochBatchIterator.next_epoch_itr",

@@ -4,8 +4,6 @@ One process writes to an output, and it overwrites nothing by accident.
 """
 
 import argparse
-import errno
-import fcntl
 import json
 import os
 import re
@@ -13,16 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TextIO
 
 from fairseq_memattn.data_prep.pipeline.download import digest
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import make_folders, write_json
+from fairseq_memattn.files import acquire_lock, make_folders, write_json
 
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
 LOCK = ".lock"
-UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems without locks
 Command = Callable[[argparse.Namespace], None]
 
 
@@ -264,35 +260,10 @@ def locked(output: Path, lock: Path) -> Iterator[None]:
     Raises MemAttnError if another process holds the lock.
     """
     folders = make_folders(lock.parent)
-    try:
-        file = _acquire(lock)
-    except (BlockingIOError, PermissionError) as error:
-        if error.filename is None:  # the lock, unlike the file, is refused
-            raise MemAttnError(f"another preparation is writing to --output {output}") from None
-        raise
-    with file:
+    with acquire_lock(lock, f"another preparation is writing to --output {output}"):
         try:
             yield
         finally:
             for remove in (lock.unlink, *(folder.rmdir for folder in reversed(folders))):
                 with suppress(OSError):  # not empty
                     remove()
-
-
-def _acquire(lock: Path) -> TextIO:
-    """The locked file. Raises OSError without a file name if another process has locked it."""
-    while True:
-        file = open(lock, "a")  # noqa: SIM115
-        try:
-            # Unlike flock, lockf locks for this process alone, and not for those that it forks.
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-                return file
-        except FileNotFoundError:  # removed by the process that has held the lock
-            pass
-        except OSError as error:
-            if error.errno in UNSUPPORTED:
-                return file
-            file.close()
-            raise
-        file.close()

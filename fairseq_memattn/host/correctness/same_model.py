@@ -26,6 +26,8 @@ FURTHER |= {"gmat_memory", "gmat_compress_after", "gmat_memory_layers", "gmat_me
 FURTHER |= {"t5mem_sequences", "t5mem_slots", "gmat_lsh_buckets"}
 # Of a task, whose values a training keeps while it lasts.
 TASK = ("source_context", "target_context", "context_separator", "stream")
+# On which the batches of an epoch depend, whose number a checkpoint within an epoch holds.
+BATCHES = ("max_tokens", "batch_size", "required_batch_size_multiple", "train_subset")
 
 
 def differences(before: Any, now: Any) -> Iterator[tuple[str, str, str]]:
@@ -66,20 +68,30 @@ def check_trained_options(path: str, state: Mapping[str, Any], trainer: Any, fur
     weights = {name for name, _ in trainer.get_model().named_parameters()}
     if weights <= set(state["model"]) and not _same_kind(_architecture(before), _architecture(now)):
         found.insert(0, ("arch", _architecture(before), _architecture(now)))
-    before, now = part(saved.get("task")), part(cfg.task)
     if not further:
-        found += [
-            (name, before[name], now[name])
-            for name in TASK
-            if name in before and name in now and before[name] != now[name]
-        ]
+        found += _of_resumed(saved, state, cfg)
     if found:
         given = " and ".join(f"{flag(name)} {now}" for name, _, now in found)
         trained = " and ".join(str(value) for _, value, _ in found)
         raise MemAttnError(
-            f"the training has {given}, but {path} was trained with {trained}: its weights fit "
-            f"both and mean something else; set {GO_ON}=1 to go on all the same"
+            f"the training has {given}, but {path} was trained with {trained}: what it "
+            f"holds fits both and means something else; set {GO_ON}=1 to go on all the same"
         )
+
+
+def _of_resumed(
+    saved: Mapping[str, Any], state: Mapping[str, Any], cfg: Any
+) -> Iterator[tuple[str, Any, Any]]:
+    """Other options of a training that goes on where the checkpoint was saved."""
+    in_epoch = state["extra_state"]["train_iterator"].get("iterations_in_epoch", 0)
+    compared = {"task": TASK, "lr_scheduler": ("_name",)}
+    if in_epoch and not cfg.checkpoint.reset_dataloader:
+        compared |= {"dataset": BATCHES, "common": ("seed",)}
+    for name, options in compared.items():
+        before, now = part(saved.get(name)), part(cfg[name])
+        for option in options:
+            if option in before and option in now and before[option] != now[option]:
+                yield name if option == "_name" else option, before[option], now[option]
 
 
 def _same_kind(before: str, now: str) -> bool:

@@ -163,6 +163,11 @@ def check_beginning(
     """`Trainer.load_checkpoint`, which compares options and dictionaries with the checkpoint's."""
     state = _saved(filename)
     if state:
+        if not reset_optimizer and state.get("last_optimizer_state") is None:
+            raise MemAttnError(
+                f"{filename} has no state of the optimizer, so that no training can be resumed; "
+                "--finetune-from-model begins a new one with its weights"
+            )
         check_trained_options(filename, state, trainer, further=reset_optimizer)
     loaded = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     if loaded is not None:

@@ -1,15 +1,21 @@
-"""Trainings that fail or have ended, and checkpoints that cannot be written."""
+"""Trainings that fail, are resumed or have ended, and checkpoints that cannot be written."""
 
+import atexit
 import logging
 import os
+import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import acquire_lock
 
 CRASH = "crash"  # the file that fairseq saves of a training that fails, without .pt
+PATIENCE = "patience"  # of a checkpoint's extra state: what fairseq keeps of --patience, below
+WAITED = ("best", "num_runs")
 WAITS = (2.5, 2.5)  # seconds between the attempts to write a checkpoint, as in fairseq
 
 logger = logging.getLogger(__name__)
@@ -48,15 +54,21 @@ def _save_crash(cfg: Any, trainer: Any) -> None:
 
 
 def save_trained_only(
-    save_checkpoint: Callable[..., None], self: Any, filename: str, *args: Any, **kwargs: Any
-) -> None:
-    """`Trainer.save_checkpoint`, which replaces no crash.pt by a model without an update."""
+    save_checkpoint: Callable[..., Any], self: Any, filename: str, extra_state: Any
+) -> Any:
+    """`Trainer.save_checkpoint`, which replaces no crash.pt by a model without an update.
+
+    The checkpoint holds for how many validations --patience has waited.
+    """
     crashed, updates = Path(filename).name.startswith(CRASH), self.get_num_updates()
     if crashed and updates == 0:
-        return
-    save_checkpoint(self, filename, *args, **kwargs)
+        return None
+    waited = vars(_should_stop())
+    extra_state[PATIENCE] = {name: waited[name] for name in WAITED if name in waited}
+    saved = save_checkpoint(self, filename, extra_state)
     if crashed:
         logger.warning("the model after %d updates is in %s", updates, filename)
+    return saved
 
 
 def write_again(save: Callable[..., None], checkpoint: Any, file: Any) -> None:
@@ -90,15 +102,28 @@ def _give_up(path: Path, error: Exception) -> None:
     ) from error
 
 
-def stop_finished(
+def resume(
     load_checkpoint: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """`checkpoint_utils.load_checkpoint`, after which a finished training trains nothing.
+    """`checkpoint_utils.load_checkpoint`, for one training a folder that goes on as it was.
 
-    fairseq compares the updates with --max-update after an update, so that it makes one more and
-    saves the result.
+    fairseq compares the updates with --max-update after an update, so that a finished training
+    makes one more and saves the result. --patience counts anew. The best loss is that of
+    --restore-file even where it was measured on other data, and checkpoint_best.pt is never saved.
+
+    Raises MemAttnError if another training writes to --save-dir.
     """
-    loaded = load_checkpoint(cfg, trainer, *args, **kwargs)
+    from fairseq import checkpoint_utils
+
+    if trainer.is_data_parallel_master and not cfg.no_save:
+        _lock(Path(cfg.save_dir), trainer)
+    extra_state, batches = load_checkpoint(cfg, trainer, *args, **kwargs)
+    if extra_state is not None and not cfg.reset_meters:
+        vars(_should_stop()).update(extra_state.get(PATIENCE, {}))
+    best = Path(cfg.save_dir, f"checkpoint_best{trainer.checkpoint_suffix}.pt")
+    saved = vars(checkpoint_utils.save_checkpoint)
+    if "best" in saved and not best.exists():
+        del saved["best"]
     options, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if 0 < options.max_update <= updates:
         options.max_epoch = -1  # which fairseq reads next; it trains no epoch above this one
@@ -108,4 +133,43 @@ def stop_finished(
                 updates,
                 options.max_update,
             )
-    return loaded
+    return extra_state, batches
+
+
+def _lock(folder: Path, trainer: Any) -> None:
+    """Locks a folder until the process ends."""
+    path = folder / ".lock"
+    trainer.lock = acquire_lock(path, f"another training is writing to --save-dir {folder}")
+    atexit.register(path.unlink, missing_ok=True)
+
+
+def _should_stop() -> Any:
+    """The function of fairseq-train that counts validations, as its attributes."""
+    for name in ("__main__", "fairseq_cli.train"):
+        if hasattr(sys.modules.get(name), "should_stop_early"):
+            return sys.modules[name].should_stop_early
+    return Namespace()
+
+
+def keep_as_many(
+    save_checkpoint: Callable[..., Any], cfg: Any, trainer: Any, batches: Any, loss: float | None
+) -> Any:
+    """`checkpoint_utils.save_checkpoint`, which keeps the first --keep-best-checkpoints.
+
+    fairseq saves no checkpoint that is worse than the worst it keeps, even while it keeps fewer.
+    """
+    import numpy as np
+    from fairseq.data.data_utils import numpy_seed
+    from fairseq.file_io import PathManager
+
+    saved = save_checkpoint(cfg, trainer, batches, loss)
+    count = cfg.keep_best_checkpoints
+    if saved and loss is not None and count > 0:
+        with numpy_seed(batches.epoch, trainer.get_num_updates(), loss):  # as fairseq's name has it
+            digit = np.random.randint(0, count)
+        start = f"checkpoint.best_{cfg.best_checkpoint_metric}_"
+        kept = [path.name for path in Path(cfg.save_dir).glob(f"{start}*.pt")]
+        name = f"{start}{loss:.3f}{digit}{trainer.checkpoint_suffix}.pt"
+        if len(kept) < count and name not in kept:
+            PathManager.copy(saved, os.path.join(cfg.save_dir, name), overwrite=True)
+    return saved
