@@ -23,9 +23,8 @@ from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
-    aligned_lines,
     contiguous,
-    read_with_ids,
+    read_sentences,
     refuse_empty,
     with_unique_ids,
 )
@@ -55,13 +54,6 @@ FOLDER/bin/       fairseq's data, with document ids
 
 
 Rules = Mapping[str, Any]  # --drop-empty and --unique-ids, those that are chosen
-
-
-def line_sentences(files: Sequence[Path], documents: bool) -> Iterator[Sentence]:
-    """The lines of a split. files: one a language and, with `documents`, the file of ids."""
-    if documents:
-        return read_with_ids(files)
-    return (Sentence(row, "", number) for number, row in aligned_lines(files))
 
 
 def rows(
@@ -99,7 +91,7 @@ def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool
             texts = found.texts(split)
             docids = found.docids(split) if found.documents else None
             files = [*texts, docids] if docids else texts
-            sentences = line_sentences(files, found.documents)
+            sentences = read_sentences(texts, docids)
             read = partial(rows, sentences, texts, docids, rules)
             pipeline.write_text(split, files, read, found.documents, **rules)
     return found.documents

@@ -28,7 +28,7 @@ from fairseq_memattn.data_prep.generated.stories.story_examples import (
     draw_example,
 )
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
+from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import Subwords
 from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
@@ -197,14 +197,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="numbers of facts that a question may need, of 1, 2 and 3 (default: all)",
     )
-    parser.add_argument(
-        "--sentences",
-        type=int,
-        default=18,
-        metavar="N",
-        help="sentences of a story, of 5 or 6 tokens each, more than --facts and at most 1000 "
-        "(default: %(default)s)",
-    )
+    of_sentences = "sentences of a story, of 5 or 6 tokens each, more than --facts and at most 1000"
+    add_numbers(parser, {"--sentences": (int, 18, of_sentences)})
     parser.add_argument(
         "--least-sentences",
         type=int,

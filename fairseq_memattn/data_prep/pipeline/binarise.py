@@ -21,13 +21,7 @@ from fairseq_memattn.data_prep.pipeline.binary_data import (
     write_symbols,
 )
 from fairseq_memattn.data_prep.pipeline.download import digest
-from fairseq_memattn.data_prep.text.aligned import (
-    Sentence,
-    aligned_lines,
-    contiguous,
-    read_with_ids,
-    refuse_empty,
-)
+from fairseq_memattn.data_prep.text.aligned import contiguous, read_sentences, refuse_empty
 from fairseq_memattn.errors import MemAttnError, like
 from fairseq_memattn.files import make_folders
 
@@ -151,7 +145,7 @@ def binarise(
     other contents.
     """
     splits = find_splits(text, languages)
-    check_options(splits, joined_dictionary, dictionary, workers)
+    check_options(splits, joined_dictionary, dictionary)
     inputs = splits.inputs() | named(dictionary)
     record = {
         "version": VERSION,
@@ -180,13 +174,8 @@ def named(dictionary: Path | Mapping[str, Path] | None) -> dict[str, Path]:
 
 
 def check_options(
-    splits: Splits,
-    joined_dictionary: bool,
-    dictionary: Path | Mapping[str, Path] | None,
-    workers: int,
+    splits: Splits, joined_dictionary: bool, dictionary: Path | Mapping[str, Path] | None
 ) -> None:
-    if workers < 1:
-        raise MemAttnError(f"--workers must be at least 1, but is {workers}")
     if dictionary is None:
         if "train" not in splits.text:
             raise MemAttnError(
@@ -300,19 +289,18 @@ def write_checked(splits: Splits, split: str, folder: Path) -> None:
     """
     paths = splits.texts(split)
     sentence = None
+    docids = splits.docids(split) if splits.documents else None
+    sentences = read_sentences(paths, docids)
     with ExitStack() as stack:
-        if splits.documents:
-            docids = splits.docids(split)
-            sentences = contiguous(read_with_ids([*paths, docids]), docids)
+        if docids:
+            sentences = contiguous(sentences, docids)
             sidecar = folder / splits.sidecar(split)
             file = stack.enter_context(open(sidecar, "w", encoding="utf-8", newline="\n"))
-        else:
-            sentences = (Sentence(row, "", number) for number, row in aligned_lines(paths))
         for sentence in tqdm(sentences, desc=f"checking {split}", unit=" lines", disable=None):
             if len(paths) == 2:
                 for path, line in zip(paths, sentence.texts, strict=True):
                     refuse_empty(path, sentence.line, line)
-            if splits.documents:
+            if docids:
                 file.write(sentence.document + "\n")
     if sentence is None:
         raise MemAttnError(f"{paths[0]}: no lines")

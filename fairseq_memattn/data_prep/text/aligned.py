@@ -86,6 +86,13 @@ def read_with_ids(paths: Sequence[Path]) -> Iterator[Sentence]:
         yield Sentence(tuple(texts), docid.strip(), number)
 
 
+def read_sentences(texts: Sequence[Path], docids: Path | None) -> Iterator[Sentence]:
+    """Sentences of one file a language, with the ids of their documents if there are any."""
+    if docids:
+        return read_with_ids([*texts, docids])
+    return (Sentence(row, "", number) for number, row in aligned_lines(texts))
+
+
 def read_documents(paths: Sequence[Path]) -> Iterator[Sentence]:
     """As `read_with_ids`; also refuses empty lines and documents that continue after their end."""
     *texts, docids = paths

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode, get_encoder
 
-from fairseq_memattn.data_prep.text.gpt2_bpe import GPT2BPE, letters
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import GPT2BPE, letters
 
 SIGNS = "aaaabbbcc  \t\n'lsét12,.中🙂\u00a0"
 
