@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.logging import metrics
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.criterions import SummedCriterion, sums
 from fairseq_memattn.errors import MemAttnError, option
 from fairseq_memattn.modules.layout import batch_first
 
@@ -56,7 +57,7 @@ class Call:
 
 
 @register_criterion("attention_transfer", dataclass=AttentionTransferConfig)
-class AttentionTransferCriterion(FairseqCriterion):
+class AttentionTransferCriterion(SummedCriterion):
     """The squared error of each bounded attention's output, relative to the teacher's output.
 
     The attention of a layer gets the inputs that the teacher's attention has in the same layer, so
@@ -146,16 +147,9 @@ class AttentionTransferCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
         """Logs the loss, which is a share and has no base."""
-        loss, size = (
-            sum(float(one.get(name, 0)) for one in logging_outputs)
-            for name in ("loss", "sample_size")
-        )
+        loss, size = sums(logging_outputs, ("loss", "sample_size"))
         if size:  # 0 in a process without a batch of its own
             metrics.log_scalar("loss", loss / size, size, round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
 
 
 def bounded_attentions(model: nn.Module) -> dict[str, ABCAttention]:

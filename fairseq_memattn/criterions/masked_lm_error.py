@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.modules import cross_entropy
 from torch import Tensor, nn
 
+from fairseq_memattn.criterions import SummedCriterion, sums
+
 
 @register_criterion("masked_lm_error", dataclass=FairseqDataclass)
-class MaskedLmErrorCriterion(FairseqCriterion):
+class MaskedLmErrorCriterion(SummedCriterion):
     """The loss of fairseq's `masked_lm`, and the percentage of masked tokens predicted wrongly.
 
     The model is called with the sample's `net_input` and `masked_tokens` (B, S), and returns
@@ -40,16 +42,9 @@ class MaskedLmErrorCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
         """Logs the loss in base 2, as fairseq's criterions do, perplexity and error."""
-        loss, wrong, masked = (
-            sum(float(one.get(name, 0)) for one in logging_outputs)
-            for name in ("loss", "nwrong", "sample_size")
-        )
+        loss, wrong, masked = sums(logging_outputs, ("loss", "nwrong", "sample_size"))
         if not masked:  # a process without a batch of its own
             return
         metrics.log_scalar("loss", loss / masked / math.log(2), masked, round=3)
         metrics.log_scalar("error", 100 * wrong / masked, masked, round=2)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True

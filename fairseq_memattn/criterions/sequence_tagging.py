@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
+from fairseq_memattn.criterions import SummedCriterion, sums
+
 
 @register_criterion("sequence_tagging", dataclass=FairseqDataclass)
-class SequenceTaggingCriterion(FairseqCriterion):
+class SequenceTaggingCriterion(SummedCriterion):
     """The negative log probability of each position's tag, as a mean over positions.
 
     The model is called with the sample's `net_input` and returns (logits (B, S, C), extra), where
@@ -51,17 +53,10 @@ class SequenceTaggingCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
         """Logs the loss in base 2, as fairseq's criterions do, and both metrics."""
-        total = {
-            name: sum(float(one.get(name, 0)) for one in logging_outputs)
-            for name in ("loss", "ntokens", "nsentences", "ncorrect", "nexact")
-        }
-        tokens, sentences = total["ntokens"], total["nsentences"]
+        names = ("loss", "ntokens", "nsentences", "ncorrect", "nexact")
+        loss, tokens, sentences, correct, exact = sums(logging_outputs, names)
         if not tokens:  # a process without a batch of its own
             return
-        metrics.log_scalar("loss", total["loss"] / tokens / math.log(2), tokens, round=3)
-        metrics.log_scalar("accuracy", 100 * total["ncorrect"] / tokens, tokens, round=2)
-        metrics.log_scalar("exact_match", 100 * total["nexact"] / sentences, sentences, round=2)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
+        metrics.log_scalar("loss", loss / tokens / math.log(2), tokens, round=3)
+        metrics.log_scalar("accuracy", 100 * correct / tokens, tokens, round=2)
+        metrics.log_scalar("exact_match", 100 * exact / sentences, sentences, round=2)

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
+from fairseq_memattn.criterions import SummedCriterion, sums
 from fairseq_memattn.data.questions.spans import NO_TAG
 from fairseq_memattn.errors import MemAttnError
 
@@ -18,7 +19,7 @@ LOSSES = ("loss", "span_loss", "fact_loss")
 
 
 @register_criterion("span_answering", dataclass=FairseqDataclass)
-class SpanAnsweringCriterion(FairseqCriterion):
+class SpanAnsweringCriterion(SummedCriterion):
     """The mean cross entropy of the first and the last token of the answer, per window.
 
     In windows without the answer, both are <s>. For a model with four scores a token, the loss of
@@ -53,18 +54,13 @@ class SpanAnsweringCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: Sequence[dict[str, Any]]) -> None:
         """Logs the losses in base 2, as fairseq's criterions do."""
-        windows = sum(one.get("sample_size", 0) for one in logging_outputs)
+        windows, right = sums(logging_outputs, ("sample_size", "nexact"))
         if not windows:  # a process without a batch of its own
             return
-        for name in (name for name in LOSSES if name in logging_outputs[0]):
-            total = sum(float(one.get(name, 0)) for one in logging_outputs)
+        names = [name for name in LOSSES if name in logging_outputs[0]]
+        for name, total in zip(names, sums(logging_outputs, names), strict=True):
             metrics.log_scalar(name, total / windows / math.log(2), windows, round=3)
-        right = sum(float(one.get("nexact", 0)) for one in logging_outputs)
         metrics.log_scalar("exact", 100 * right / windows, windows, round=2)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
 
 
 def span_scores(scores: Tensor, candidates: Tensor) -> Tensor:
