@@ -130,7 +130,8 @@ def _checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         if isinstance(error, OSError) and error.filename is not None:
             raise
         # The first sentence will do: torch's zip reader goes on to explain miniz.
-        reason = f"{type(error).__name__}: {_first_line(error).partition('. ')[0]}".rstrip(": ")
+        message = re.split(r"\n|\. ", str(error))[0]
+        reason = f"{type(error).__name__}: {message}".rstrip(": ")
         raise CheckpointError(_damage(path, reason)) from error
 
 
@@ -185,10 +186,6 @@ def _require_model(path: str | os.PathLike[str], state: Any) -> dict[str, Any]:
         if _UNINITIALISED.search(str(name)):
             weights[name] = weights[name].new_zeros(weights[name].shape)
     return state
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
 
 
 SIGNATURE = b"PK\x03\x04"  # with which torch's archives begin

@@ -269,7 +269,7 @@ PATCHES = (
         Patch(
             f"fairseq.data.{module}:np",
             "an older numpy's `compat.long` and `percentile`, in this module only",
-            older_numpy.restore_older_numpy,
+            older_numpy.OlderNumpy,
             reason=PYTHON,
             required=False,
         )

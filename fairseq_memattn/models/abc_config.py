@@ -261,3 +261,13 @@ def check_heads(args: Any, *sides: str) -> None:
             raise MemAttnError(
                 f"--{side}-attention-heads must divide --{side}-embed-dim {size}, but is {heads}"
             )
+
+
+def check_joined(what: str, source: Any, target: Any) -> None:
+    """Raises MemAttnError for two dictionaries. what: the flag that needs one"""
+    if source.symbols != target.symbols:
+        raise MemAttnError(
+            f"{what} needs one dictionary for source and target (fairseq-preprocess "
+            f"--joined-dictionary), but the dictionaries, of {len(source)} and {len(target)} "
+            "symbols, differ"
+        )

@@ -21,6 +21,7 @@ from fairseq_memattn.models.abc_config import (
     add_dataclass_flags,
     as_namespace,
     check_heads,
+    check_joined,
     set_defaults,
     tiny_sizes,
 )
@@ -55,7 +56,7 @@ class GMATGenBert(FairseqEncoderDecoderModel):
         for dictionary in (source, target):
             # As in fairseq's masked_lm, whose checkpoints must fit.
             dictionary.add_symbol("<mask>")
-        _check_dictionaries(source, target)
+        check_joined("--arch gmat_genbert", source, target)
         base(args)
         for side in ("source", "target"):
             check_positions(f"--max-{side}-positions", getattr(args, f"max_{side}_positions"))
@@ -98,15 +99,6 @@ class GMATGenBert(FairseqEncoderDecoderModel):
             place = name.replace("encoder.sentence_encoder.", "encoder.", 1)
             renamed[place.replace("encoder.lm_head.", "decoder.lm_head.", 1)] = weight
         return renamed
-
-
-def _check_dictionaries(source: Any, target: Any) -> None:
-    if source.symbols != target.symbols:
-        raise MemAttnError(
-            "--arch gmat_genbert needs one dictionary for source and target (fairseq-preprocess "
-            f"--joined-dictionary), but the dictionaries, of {len(source)} and {len(target)} "
-            "symbols, differ"
-        )
 
 
 @register_model_architecture("gmat_genbert", "gmat_genbert")

@@ -19,6 +19,7 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     add_dataclass_flags,
     as_namespace,
+    check_joined,
     prefer,
     set_defaults,
 )
@@ -108,12 +109,7 @@ class T5(FairseqEncoderDecoderModel):
 
 
 def _check_shared(args: Any, source: Any, target: Any) -> None:
-    if source.symbols != target.symbols:
-        raise MemAttnError(
-            "--share-all-embeddings needs one dictionary for source and target "
-            f"(fairseq-preprocess --joined-dictionary), but the dictionaries, of {len(source)} and "
-            f"{len(target)} symbols, differ"
-        )
+    check_joined("--share-all-embeddings", source, target)
     if args.encoder_embed_dim != args.decoder_embed_dim:
         raise MemAttnError(
             "--share-all-embeddings needs --encoder-embed-dim and --decoder-embed-dim to be "

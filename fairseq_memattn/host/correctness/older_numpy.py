@@ -4,8 +4,11 @@ import types
 from typing import Any
 
 
-class _OlderNumpy(types.ModuleType):
-    """numpy, with what `--sample-break-mode eos` and `--num-batch-buckets` need."""
+class OlderNumpy(types.ModuleType):
+    """numpy, with what `--sample-break-mode eos` and `--num-batch-buckets` need.
+
+    It stands for numpy in a module of fairseq; numpy itself does not change.
+    """
 
     compat = types.SimpleNamespace(long=int)
 
@@ -18,8 +21,3 @@ class _OlderNumpy(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._numpy, name)
-
-
-def restore_older_numpy(numpy: Any) -> Any:
-    """The module that stands for numpy in a module of fairseq; numpy itself does not change."""
-    return _OlderNumpy(numpy)
