@@ -67,7 +67,6 @@ def draw_gains(
     A sentence of more than ROW_LENGTH characters has several rows.
     """
     from matplotlib import rcParams
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import TwoSlopeNorm
     from matplotlib.figure import Figure
@@ -77,7 +76,6 @@ def draw_gains(
     rows, first = _rows(sentences, values)
     width = max(_width(tokens) for tokens, _ in rows)
     figure = Figure(figsize=(2 + character * width, 1.2 + line * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     largest = max(1e-6, max(float(tokens.abs().max()) for tokens in values))
     colours = ScalarMappable(TwoSlopeNorm(0, -largest, largest), "RdBu")

@@ -34,7 +34,7 @@ class Documents:
         for start in starts:
             if ids[start] in first:
                 raise MemAttnError(
-                    f"{where}, line {start + 1}: document {ids[start]!r} began at line "
+                    f"{where}, line {start + 1}: document id {ids[start]!r} began at line "
                     f"{first[ids[start]] + 1} and had already ended; a document must be contiguous"
                 )
             first[ids[start]] = start

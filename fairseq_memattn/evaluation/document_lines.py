@@ -1,9 +1,11 @@
 """The documents of a test set, from a file with one document id a line."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from fairseq_memattn.documents.ids import Documents
 from fairseq_memattn.evaluation.text_columns import read_column
 
 
@@ -31,21 +33,10 @@ def read_documents(
         raise ValueError(
             f"--docids {path} has {len(names)} lines, but {option} {text} has {sentences}"
         )
-    starts: dict[str, int] = {}
-    for index, name in enumerate(names):
-        if not name:
-            raise ValueError(f"--docids {path}, line {index + 1}: the id is empty")
-        if name in starts and names[index - 1] != name:
-            raise ValueError(
-                f"--docids {path}, line {index + 1}: document id {name!r} began at line "
-                f"{starts[name] + 1} and had already ended; a document must be contiguous"
-            )
-        starts.setdefault(name, index)
-    stops = [*list(starts.values())[1:], sentences]
-    return [
-        Document(name, start, stop)
-        for (name, start), stop in zip(starts.items(), stops, strict=True)
-    ]
+    if "" in names:
+        raise ValueError(f"--docids {path}, line {names.index('') + 1}: the id is empty")
+    starts = Documents.from_ids(names, f"--docids {path}").starts.tolist()
+    return [Document(names[start], start, stop) for start, stop in pairwise([*starts, sentences])]
 
 
 def docid_of_each_line(documents: Sequence[Document]) -> list[str]:

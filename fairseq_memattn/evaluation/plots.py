@@ -85,7 +85,6 @@ def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, tit
 
     Tokens that are too narrow for labels are numbered.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows, columns = len(memories.layers), len(memories.heads)
@@ -97,7 +96,6 @@ def draw_memories(memories: Memories, labels: tuple[str, str], output: Path, tit
         figsize=(max(9.0, 1.8 + (0.3 + width) * columns), 2.5 + (0.6 + height) * 2 * rows),
         layout="constrained",
     )
-    FigureCanvasAgg(figure)
     figure.suptitle(title, parse_math=False)
     names = [f"layer {layer}, head {head}" for layer in memories.layers for head in memories.heads]
     upper, lower = figure.subfigures(2, 1, squeeze=False).flat
@@ -150,7 +148,6 @@ def _draw_half(
 
 def draw_selection(selection: Selection, output: Path, title: str) -> None:
     """Draws the weight of each sequence for each target token, one panel for each layer."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     panels, tokens, sequences = selection.weights.shape
@@ -160,7 +157,6 @@ def draw_selection(selection: Selection, output: Path, title: str) -> None:
         figsize=(max(9.0, 5.0 + width), 1.8 + min((0.6 + height) * panels, MAX_HEIGHT)),
         layout="constrained",
     )
-    FigureCanvasAgg(figure)
     figure.suptitle(title, parse_math=False)
     axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
     labels = [_shortened(sentence) for sentence in selection.sentences]

@@ -12,8 +12,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import register_task
 from torch import nn
 
-from fairseq_memattn.data.questions.span_finder import AnswerGatherer
-from fairseq_memattn.data.questions.span_texts import read_texts
+from fairseq_memattn.data.questions.span_finder import AnswerGatherer, read_texts
 from fairseq_memattn.data.questions.spans import AROUND, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, option
 from fairseq_memattn.host.correctness.workers import replace_batches

@@ -24,9 +24,8 @@ from torch.testing import assert_close
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.compression.corpus import Corpus, Piece, batches, documents_of
-from fairseq_memattn.compression.repair import faults
 from fairseq_memattn.compression.shard import Damaged, Header, Record, Shard, mark
-from fairseq_memattn.compression.store import Store, open_for_writing
+from fairseq_memattn.compression.store import Store, faults, open_for_writing
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.inference.compression import record_of
 

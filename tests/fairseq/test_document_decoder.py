@@ -6,8 +6,7 @@ import itertools
 import pytest
 import torch
 
-from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
-from fairseq_memattn.documents.decoder import DocumentDecoder
+from fairseq_memattn.documents.decoder import Conversation, DocumentDecoder, documents_of_lines
 from fairseq_memattn.documents.ids import Documents
 
 DOCUMENTS = Documents.from_ids(list("aaaabbcdddddddee"), "ids")

@@ -74,7 +74,7 @@ def test_a_process_without_documents_has_something_to_compute():
 
 
 def test_an_id_that_comes_back_is_refused():
-    with pytest.raises(MemAttnError, match="x.docids, line 3: document 'a' began at line 1"):
+    with pytest.raises(MemAttnError, match="x.docids, line 3: document id 'a' began at line 1"):
         Documents.from_ids(list("aba"), "x.docids")
 
 

@@ -14,8 +14,12 @@ from test_gmat import WORDBOOK, bert, rows
 from torch.testing import assert_close
 
 from fairseq_memattn.criterions.span_answering import SpanAnsweringCriterion, span_scores, tag_loss
-from fairseq_memattn.data.questions.span_finder import AnswerGatherer, SpanFinder, supporting
-from fairseq_memattn.data.questions.span_texts import SpanTexts
+from fairseq_memattn.data.questions.span_finder import (
+    AnswerGatherer,
+    SpanFinder,
+    SpanTexts,
+    supporting,
+)
 from fairseq_memattn.data.questions.spans import NO_TAG, QuestionShards, SpanDataset, SpanOptions
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.workers import end_workers

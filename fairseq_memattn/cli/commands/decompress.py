@@ -149,8 +149,7 @@ def check_store(folder: Path, drop: bool) -> None:
 
     Raises ValueError if there are any without `drop`.
     """
-    from fairseq_memattn.compression.repair import faults
-    from fairseq_memattn.compression.store import files, shards
+    from fairseq_memattn.compression.store import faults, files, shards
 
     if not files(folder):
         raise ValueError(f"{folder} is not a store: it has no shards")

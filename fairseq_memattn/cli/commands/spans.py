@@ -38,7 +38,7 @@ from fairseq_memattn.qa.span_candidates import LONGEST, best_text
 from fairseq_memattn.qa.span_records import SpanRecord
 
 if TYPE_CHECKING:
-    from fairseq_memattn.data.questions.span_texts import SpanTexts
+    from fairseq_memattn.data.questions.span_finder import SpanTexts
 
 ALL, FACTS, JOINT = "all", "supporting facts", "joint"
 
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> None:
 
 def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     """Raises ValueError if a file is missing or does not fit the data set."""
-    from fairseq_memattn.data.questions.span_texts import read_texts
+    from fairseq_memattn.data.questions.span_finder import read_texts
 
     path = folder / "records" / f"{subset}.jsonl"
     if not path.is_file():

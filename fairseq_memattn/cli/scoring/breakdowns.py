@@ -48,8 +48,8 @@ def plot(output: Path, breakdowns: Sequence[Breakdown]) -> None:
     """Draws the breakdowns."""
     # matplotlib logs every font that it looks at.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from fairseq_memattn.evaluation.breakdown import draw_breakdowns
     from fairseq_memattn.evaluation.fonts import fonts_for
-    from fairseq_memattn.evaluation.score_plots import draw_breakdowns
 
     with fonts_for(breakdowns[0].rows[0]["systems"]), replacing(output) as unfinished:
         draw_breakdowns(breakdowns, unfinished)

@@ -11,10 +11,10 @@ from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.evaluation.training_log import (
     TrainingLog,
     best,
+    draw_trainings,
     measures,
     read_training_log,
 )
-from fairseq_memattn.evaluation.training_plots import draw_trainings
 from fairseq_memattn.files import replacing, write_json
 
 

@@ -159,10 +159,6 @@ class DocumentDataset(FairseqDataset):
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
         return not self.options.sample_context
 
-    @property
-    def supports_prefetch(self) -> bool:
-        return False
-
 
 def _count_cropped(counts: Indices, available: Indices, max_context: int) -> int:
     """The number of windows with fewer previous sentences than available, up to max_context."""

@@ -201,7 +201,3 @@ class SegmentDataset(FairseqDataset):
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
         return False
-
-    @property
-    def supports_prefetch(self) -> bool:
-        return False

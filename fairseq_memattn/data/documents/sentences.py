@@ -85,10 +85,3 @@ class SentenceDataset(FairseqDataset):
 
     def size(self, index: int) -> int:
         return int(self.windows[index])
-
-    def ordered_indices(self) -> Indices:
-        return np.arange(len(self))
-
-    @property
-    def supports_prefetch(self) -> bool:
-        return False

@@ -183,10 +183,6 @@ class QuestionDataset(FairseqDataset):
             order = order[np.argsort(self.target_sizes[order], kind="mergesort")]
         return order[np.argsort(self.source_sizes[order], kind="mergesort")]
 
-    @property
-    def supports_prefetch(self) -> bool:
-        return False
-
 
 def cut(tokens: Tensor, most: int) -> Tensor:
     """A text of at most `most` tokens, which keeps its eos."""

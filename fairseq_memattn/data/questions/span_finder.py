@@ -1,7 +1,8 @@
 """Answers to questions as a model of the task span_answering finds them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,54 @@ from numpy.typing import NDArray
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_memattn.data.questions.span_texts import SpanTexts
 from fairseq_memattn.data.questions.spans import SpanDataset
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.qa.span_candidates import LONGEST, Candidate, best_spans, best_text
+from fairseq_memattn.qa.span_candidates import (
+    LONGEST,
+    Answer,
+    Candidate,
+    answers_of,
+    best_spans,
+    best_text,
+)
+from fairseq_memattn.qa.span_records import SpanRecord, read_numbers, read_span_records
 from fairseq_memattn.qa.span_windows import best_windows
+
+
+class SpanTexts(NamedTuple):
+    """The data set of N questions, N records, and the characters (T, 2) of all contexts' tokens."""
+
+    dataset: SpanDataset
+    records: list[SpanRecord]
+    places: NDArray[Any]
+
+    def places_of(self, number: int) -> NDArray[Any]:
+        """The characters (L, 2) of the tokens of a question's context."""
+        begin = self.dataset.begins[number]
+        return self.places[begin : begin + self.dataset.lengths[number]]
+
+    def answers(self, number: int, candidates: Iterable[Candidate], most: int) -> list[Answer]:
+        """The answers to a question, best first. most: the number of spans that are read."""
+        return answers_of(candidates, self.records[number].context, self.places_of(number), most)
+
+
+def read_texts(dataset: SpanDataset, folder: Path, split: str) -> SpanTexts:
+    """The texts of a split of a prepared folder.
+
+    Raises ValueError if a file is missing or does not fit the data set.
+    """
+    path = folder / "records" / f"{split}.jsonl"
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: there is no such file; `memattn prepare squad --spans` writes it"
+        )
+    records = list(read_span_records(path))
+    if len(records) != len(dataset.lengths):
+        raise ValueError(
+            f"{path}: has {len(records)} records, but there are {len(dataset.lengths)} questions"
+        )
+    places = read_numbers(folder, "places", split, 2 * int(dataset.lengths.sum()))
+    return SpanTexts(dataset, records, places.reshape(-1, 2))
 
 
 class Found(NamedTuple):

@@ -162,10 +162,6 @@ class SpanDataset(FairseqDataset):
         order = np.random.permutation(len(self)) if self.training else np.arange(len(self))
         return order[np.argsort(self.sizes[order], kind="mergesort")]
 
-    @property
-    def supports_prefetch(self) -> bool:
-        return False
-
 
 class QuestionShards(BaseWrapperDataset):
     """Windows in batches for several workers, where one worker reads all windows of a question.

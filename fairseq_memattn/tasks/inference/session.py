@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.data.documents.sentences import SentenceDataset
-from fairseq_memattn.documents.conversation import Conversation, documents_of_lines
 from fairseq_memattn.documents.decoder import (
+    Conversation,
     DocumentDecoder,
     DocumentProgress,
     Hypotheses,
     Translate,
+    documents_of_lines,
 )
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks.inference.context_generator import ContextGenerator

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks.translation import EVAL_BLEU_ORDER
 from sacrebleu.metrics import BLEU
 
-from fairseq_memattn.errors import MemAttnError, read_json_object
+from fairseq_memattn.errors import MemAttnError, like, read_json_object
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
@@ -49,10 +48,9 @@ def _check_search(options: dict[str, Any]) -> None:
     known: dict[str, Any] = {field.name: field.type for field in fields(GenerationConfig)}
     for name, value in options.items():
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
             raise MemAttnError(
-                f"--eval-bleu-args has {name!r}, which fairseq-generate does not have{hint}"
+                f"--eval-bleu-args has {name!r}, which fairseq-generate does not have"
+                f"{like(name, known)}"
             )
         wanted = known[name]
         # Not isinstance: in Python, bool is a subclass of int.
