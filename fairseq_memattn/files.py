@@ -58,6 +58,21 @@ def read_lines(path: Path, *, returns: bool = True) -> list[str]:
     return list(iterate_lines(path, returns=returns))
 
 
+def starts_of_documents(ids: Sequence[str], where: str) -> list[int]:
+    """The first line of each document, from 0. where: the file of the ids, one a line
+
+    Raises MemAttnError for an id that occurs again after its document has ended.
+    """
+    first: dict[str, int] = {}
+    for line, id in enumerate(ids):
+        if first.setdefault(id, line) != line and ids[line - 1] != id:
+            raise MemAttnError(
+                f"{where}, line {line + 1}: document id {id!r} began at line {first[id] + 1} and "
+                "had already ended; a document must be contiguous"
+            )
+    return list(first.values())
+
+
 def read_json(path: Path, **options: Any) -> Any:
     """The content of a UTF-8 file. options: of `json.loads`
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import read_lines
+from fairseq_memattn.files import read_lines, starts_of_documents
 
 Indices = NDArray[np.int64]
 
@@ -29,16 +29,7 @@ class Documents:
 
         Raises MemAttnError for an id that occurs again after its document has ended.
         """
-        starts = [i for i in range(len(ids)) if i == 0 or ids[i] != ids[i - 1]]
-        first: dict[str, int] = {}
-        for start in starts:
-            if ids[start] in first:
-                raise MemAttnError(
-                    f"{where}, line {start + 1}: document id {ids[start]!r} began at line "
-                    f"{first[ids[start]] + 1} and had already ended; a document must be contiguous"
-                )
-            first[ids[start]] = start
-        return cls(starts, len(ids))
+        return cls(starts_of_documents(ids, where), len(ids))
 
     def __len__(self) -> int:
         return len(self.starts)

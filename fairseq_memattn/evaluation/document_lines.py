@@ -5,8 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_memattn.documents.ids import Documents
 from fairseq_memattn.evaluation.text_columns import read_column
+from fairseq_memattn.files import starts_of_documents
 
 
 class Document(NamedTuple):
@@ -35,7 +35,7 @@ def read_documents(
         )
     if "" in names:
         raise ValueError(f"--docids {path}, line {names.index('') + 1}: the id is empty")
-    starts = Documents.from_ids(names, f"--docids {path}").starts.tolist()
+    starts = starts_of_documents(names, f"--docids {path}")
     return [Document(names[start], start, stop) for start, stop in pairwise([*starts, sentences])]
 
 
